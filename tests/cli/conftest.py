@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     """The whole story, told once: appending is durable, and so it is slow. Nobody may change it."""
     recorded_run = tell(tmp_path_factory.mktemp("told"))
     recorded_run.close()
@@ -51,10 +51,10 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
 
 
 @pytest.fixture
-def stored_run(home: Path, told: StoredRun) -> Iterator[StoredRun]:
+def stored_run(home: Path, summary: StoredRun) -> Iterator[StoredRun]:
     """The whole story in the log of `home`."""
-    shutil.copytree(told.home / ".mz", home / ".mz")
+    shutil.copytree(summary.home / ".mz", home / ".mz")
     copy = StoredRun(home)
-    copy.recorded, copy.seconds = list(told.recorded), count(len(told.recorded))
+    copy.recorded, copy.seconds = list(summary.recorded), count(len(summary.recorded))
     yield copy
     copy.close()

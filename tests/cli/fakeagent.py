@@ -29,8 +29,8 @@ if mode == "idle":
 class FakeAgent:
     """`claude` in a directory of its own; `environment` puts it first on PATH."""
 
-    def __init__(self, place: Path, mode: Mode) -> None:
-        self.bin, self._mode, self.home = place / "bin", place / "mode", place / "home"
+    def __init__(self, folder: Path, mode: Mode) -> None:
+        self.bin, self._mode, self.home = folder / "bin", folder / "mode", folder / "home"
         self.bin.mkdir(parents=True)
         self.home.mkdir()
         self.says(mode)

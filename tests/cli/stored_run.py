@@ -226,7 +226,7 @@ class StoredRun:
             )
         )
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         self.to_run(RunIdle())
 
 
@@ -237,5 +237,5 @@ def tell(home: Path) -> StoredRun:
     recorded_run.deliver("login")
     recorded_run.wait("audit")
     recorded_run.hold("export")
-    recorded_run.rest()
+    recorded_run.stop()
     return recorded_run

@@ -61,13 +61,13 @@ def context(*messages: InboxMessage, held: bool = False, home: Path = Path("/now
     return RunContext(home=home, load_text=lambda _: "Which one?", messages=messages, process_running=held)
 
 
-def told(view: RunView, beside: RunContext | None = None) -> tuple[tuple[str, str], ...]:
+def summary(view: RunView, beside: RunContext | None = None) -> tuple[tuple[str, str], ...]:
     return pending_actions(view, beside or context())
 
 
 # questions ------------------------------------------------------------------------------------------------------------
 def test_a_question_is_looked_at_and_answered_with_review() -> None:
-    ((why, helps),) = told(a_run(AUDIT))
+    ((why, helps),) = summary(a_run(AUDIT))
     assert why == "audit: waiting (blocker) in prd: Which one?"
     assert helps.splitlines() == [
         "mz review show audit",
@@ -92,14 +92,14 @@ def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> N
     """The same question is not asked again; a process that works on the run takes the answer by itself."""
     beside = context(left)
     assert (resume_command(RUN, AUDIT, beside) == GOING) is waiting
-    ((why, helps),) = told(a_run(AUDIT), beside)
+    ((why, helps),) = summary(a_run(AUDIT), beside)
     assert (helps == GOING) is waiting
     assert ("pending until the run continues" in why) is waiting
-    assert bool(told(a_run(AUDIT), context(left, held=True))) is not waiting
+    assert bool(summary(a_run(AUDIT), context(left, held=True))) is not waiting
 
 
 def test_an_answer_that_was_left(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    (question,) = (entry["waiting"] for entry in asked(capsys)["features"] if entry["waiting"])
+    (question,) = (entry["waiting"] for entry in requested(capsys)["features"] if entry["waiting"])
     assert question["commands"] == [
         "mz review show audit", "mz review answer audit TEXT", "mz review approve audit",
         "mz review reject audit -m WHY",
@@ -110,12 +110,12 @@ def test_an_answer_that_was_left(stored_run: StoredRun, capsys: pytest.CaptureFi
         feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=stored_run.blob("Ann"), question=version
     )
     stored_run.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
-    (after,) = (item for item in asked(capsys)["features"] if item["waiting"])
+    (after,) = (item for item in requested(capsys)["features"] if item["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
     assert f"next: {GOING}, which reads the posted answer" in run(capsys, "show", "audit").out
 
 
-def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def requested(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.json.decode(run(capsys, "status", "--json").out)
     return document
 
@@ -124,7 +124,7 @@ def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_what_goes_on_by_itself_is_told_together() -> None:
     held = FeatureView(feature="held", status="held", hold=Hold.TIMER)
     stopped = FeatureView(feature="one", status="interrupted")
-    ((_, review), (why, helps)) = told(a_run(held, AUDIT, stopped))
+    ((_, review), (why, helps)) = summary(a_run(held, AUDIT, stopped))
     assert review.startswith("mz review show audit")
     assert (why, helps) == ("held: held (timer)\none: interrupted", GOING)
 
@@ -133,23 +133,23 @@ def test_what_builds_on_a_failure_waits_for_that() -> None:
     failed = FeatureView(feature="first", status="failed", code="gate")
     second = FeatureView(feature="second", status="held", blocked_by="first")
     third = FeatureView(feature="third", status="held", blocked_by="second")
-    told_once = told(a_run(failed, second, third))
+    told_once = summary(a_run(failed, second, third))
     assert told_once == (("second: held (first)\nthird: held (second)", "mz retry first"),)
     assert resume_command(RUN, third, context()) is None
 
 
 def test_what_has_no_money_left_needs_more() -> None:
     held = FeatureView(feature="dear", status="held", hold=Hold.BUDGET)
-    assert told(a_run(held)) == (("dear: held (budget)", f"raise budget in mz.yaml, then: {GOING}"),)
+    assert summary(a_run(held)) == (("dear: held (budget)", f"raise budget in mz.yaml, then: {GOING}"),)
 
 
 def test_a_broken_template_needs_a_new_run() -> None:
     """To go on would only halt again: the run has pinned it."""
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code=TEMPLATE_BROKEN)
-    ((why, helps),) = told(a_run(view, status="halted"))
+    ((why, helps),) = summary(a_run(view, status="halted"))
     assert why == "a: held (template-broken)"
     broken = TemplateFault(template=parse_path("write.md.j2"), line=3, detail=Digest("0"))
-    ((why, _),) = told(a_run(msgspec.structs.replace(view, template_error=broken), status="halted"))
+    ((why, _),) = summary(a_run(msgspec.structs.replace(view, template_error=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("fix the template")
     room = f"mz cancel {RUN} && mz resume {RUN} && mz clean --yes {RUN}"
@@ -159,7 +159,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
         phase="write", unit="", purpose="work", commit=Commit("1" * 40), files=1, insertions=1, deletions=0
     )  # fmt: skip
     work = FeatureView(feature="b", status="interrupted", branch="feat/b", commits=(commit,))
-    helps = told(a_run(bare, work, status="halted"))[0][1]
+    helps = summary(a_run(bare, work, status="halted"))[0][1]
     assert helps.endswith(
         f"{room} && git branch -D feat/a; keep what you need of feat/b, then: git branch -D feat/b, then: mz run"
     )
@@ -186,16 +186,16 @@ def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
         detail=Digest(""),
     )
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
-    assert told(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
+    assert summary(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
     other = msgspec.structs.replace(view, code="worktree-lost")
-    assert told(a_run(other, status="halted"))[0][0] == "a: held (worktree-lost)"
+    assert summary(a_run(other, status="halted"))[0][0] == "a: held (worktree-lost)"
 
 
 def test_many_lines_are_counted() -> None:
     assert limit_lines(["a"] * LISTED_MAX) == ("a",) * LISTED_MAX
     assert limit_lines(["a"] * (LISTED_MAX + 1200))[-1] == "and 1,200 more"
     many = tuple(FeatureView(feature=f"f{number}", status="interrupted") for number in range(5000))
-    assert len(told(a_run(*many))[0][0].splitlines()) == LISTED_MAX + 1
+    assert len(summary(a_run(*many))[0][0].splitlines()) == LISTED_MAX + 1
 
 
 # where the work is ----------------------------------------------------------------------------------------------------

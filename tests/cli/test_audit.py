@@ -36,7 +36,7 @@ def clean(home: Path) -> StoredRun:
     recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.deliver("login")
-    recorded_run.rest()
+    recorded_run.stop()
     recorded_run.close()
     return recorded_run
 

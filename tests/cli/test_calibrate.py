@@ -45,7 +45,7 @@ def stored_run(home: Path) -> StoredRun:
     return recorded_run
 
 
-def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+def requested(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     answer = run(capsys, "calibrate", *args, "--json")
     assert answer.err == ""
     return msgspec.json.decode(answer.out)
@@ -53,7 +53,7 @@ def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 
 def test_by_agent_model_and_phase(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Calls that failed say nothing of what the work takes; the call that ran wild moves nothing."""
-    result = asked(capsys)
+    result = requested(capsys)
     assert (result["calls"], result["written"]) == (13, None)
     cells = {(item["model"], item["phase"]): item for item in result["fitted"]}
     assert list(cells) == [(None, None), ("claude-sonnet-4-5", None), ("claude-sonnet-4-5", "code"),
@@ -89,7 +89,7 @@ def test_nothing_is_written_unasked(stored_run: StoredRun, capsys: pytest.Captur
 
 
 def test_what_helps_is_written_and_read_by_runs(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    result = asked(capsys, "--write")
+    result = requested(capsys, "--write")
     assert result["written"] == str(stored_run.home / "calibration.yaml")
     coefficients = load_config(stored_run.home, {}, {}).config.calibration
     assert {entry.phase for entry in coefficients} >= {"code", "prd"}
@@ -122,6 +122,6 @@ def test_what_helps_nothing_is_not_written(home: Path, capsys: pytest.CaptureFix
 
 
 def test_only_calls_of_a_time(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(capsys, "--until", "2026-02-28")["calls"] == 0
-    assert asked(capsys, "--since", "2026-02-28")["calls"] == 13
+    assert requested(capsys, "--until", "2026-02-28")["calls"] == 0
+    assert requested(capsys, "--since", "2026-02-28")["calls"] == 13
     assert "is not a time" in run(capsys, "calibrate", "--since", "then").err

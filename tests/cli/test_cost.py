@@ -21,7 +21,7 @@ from tests.cli.stored_run import RUN, START_US, TREE, StoredRun, tell
 NEWER = "20260302-080000-ffff"
 
 
-def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+def requested(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     answer = run(capsys, *args, "--json")
     assert (answer.exit, answer.err) == (0, "")
     return msgspec.json.decode(answer.out)
@@ -59,13 +59,13 @@ def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snap
 
 def test_a_part_of_a_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Grouped by the next smaller part, and the parts add up to the whole."""
-    feature = asked(capsys, "cost", "login")
+    feature = requested(capsys, "cost", "login")
     assert (feature["feature"], feature["phase"], feature["by"]) == ("login", None, "phase")
     for group in feature["groups"]:
-        phase = asked(capsys, "cost", f"{RUN}/login/{group['name']}")
+        phase = requested(capsys, "cost", f"{RUN}/login/{group['name']}")
         assert (phase["phase"], phase["by"], phase["total"]["calls"]) == (group["name"], "attempt", group["calls"])
         assert phase["total"]["duration_ms"] == group["duration_ms"] == 1000 * group["calls"]
-        attempt = asked(capsys, "cost", f"login/{group['name']}#1")
+        attempt = requested(capsys, "cost", f"login/{group['name']}#1")
         assert {call["call"]["attempt"] for call in attempt["groups"]} == {attempt["attempt"]} == {1}
 
 
@@ -94,7 +94,7 @@ def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> No
 @pytest.mark.parametrize("which", [(), ("--all",)])
 def test_groups_add_up(two_runs: StoredRun, capsys: pytest.CaptureFixture[str], which: tuple[str, ...]) -> None:
     for by in get_args(GroupBy):
-        result = asked(capsys, "cost", *(which or (RUN,)), "--by", by)
+        result = requested(capsys, "cost", *(which or (RUN,)), "--by", by)
         assert (result["run"], result["by"]) == (None if which else RUN, by)
         for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "missed_usd"):
             assert money(*(group[name] for group in result["groups"])) == money(result["total"][name])
@@ -104,8 +104,8 @@ def test_groups_add_up(two_runs: StoredRun, capsys: pytest.CaptureFixture[str], 
 
 
 def test_it_agrees_with_status(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    groups = {group["name"]: group for group in asked(capsys, "cost")["groups"]}
-    for feature in asked(capsys, "status")["features"]:
+    groups = {group["name"]: group for group in requested(capsys, "cost")["groups"]}
+    for feature in requested(capsys, "status")["features"]:
         group = groups.get(feature["id"])
         for name in ("estimated_usd", "reported_usd", "computed_usd"):
             assert feature[name] == (group[name] if group else None)
@@ -121,16 +121,16 @@ def test_features_stand_in_the_order_of_the_backlog(home: Path, capsys: pytest.C
         recorded_run.admit(feature)
         recorded_run.ask(feature, recorded_run.ref(feature, "prd"))
     recorded_run.close()
-    assert [group["name"] for group in asked(capsys, "cost")["groups"]] == ["zeta", "alpha", "mid"]
+    assert [group["name"] for group in requested(capsys, "cost")["groups"]] == ["zeta", "alpha", "mid"]
 
 
 def test_all_runs_and_each_alone_say_the_same(two_runs: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    together = {group["name"]: group for group in asked(capsys, "cost", "--all")["groups"]}
+    together = {group["name"]: group for group in requested(capsys, "cost", "--all")["groups"]}
     assert set(together) == {RUN, NEWER}
     for name, group in together.items():
-        (single,) = asked(capsys, "cost", name, "--by", "run")["groups"]
+        (single,) = requested(capsys, "cost", name, "--by", "run")["groups"]
         assert group == single
-    assert asked(capsys, "cost", "--all")["groups"] == list(together.values()), "the second time from what was kept"
+    assert requested(capsys, "cost", "--all")["groups"] == list(together.values()), "the second time from what was kept"
 
 
 def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,17 +142,17 @@ def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     recorded_run.close()
     answer = run(capsys, "cost")
     assert answer.err == "1 call not ended yet\n"
-    total = asked(capsys, "cost")["total"]
+    total = requested(capsys, "cost")["total"]
     assert (total["open_calls"], total["unpriced_calls"], total["computed_usd"]) == (1, 0, None)
     assert (total["estimated_usd"], total["difference_usd"], total["missed_usd"]) == ("0.025", None, None)
-    assert asked(capsys, "cost", "--by", "attempt")["groups"][0]["call"]["outcome"] == "open"
+    assert requested(capsys, "cost", "--by", "attempt")["groups"][0]["call"]["outcome"] == "open"
 
 
 def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.close()
-    assert asked(capsys, "cost")["total"]["computed_usd"] is None
+    assert requested(capsys, "cost")["total"]["computed_usd"] is None
     assert run(capsys, "cost").out.count("\n") == 1
 
 
@@ -160,7 +160,7 @@ def test_a_log_in_a_place_that_cannot_be_written(stored_run: StoredRun, capsys: 
     """What is kept beside the log is kept in memory then."""
     stored_run.close()
     (stored_run.home / ".mz" / "views.sqlite").mkdir()
-    assert asked(capsys, "cost", "--all")["total"]["calls"] == 5
+    assert requested(capsys, "cost", "--all")["total"]["calls"] == 5
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,11 @@ def test_wrong_use(
 
 # when ----------------------------------------------------------------------------------------------------------------
 def test_a_span_of_time_is_about_all_runs(two_runs: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    result = asked(capsys, "cost", "--since", "2026-03-01", "--until", "2026-03-01", "--timezone", "UTC")
+    result = requested(capsys, "cost", "--since", "2026-03-01", "--until", "2026-03-01", "--timezone", "UTC")
     assert (result["run"], result["by"], result["total"]["calls"]) == (None, "run", 9)
     assert (result["since"], result["until"]) == ("2026-03-01T00:00:00.000000Z", "2026-03-02T00:00:00.000000Z")
-    assert asked(capsys, "cost", "--until", "2026-02-28", "--timezone", "UTC")["total"]["calls"] == 0
-    assert asked(capsys, "cost", RUN, "--since", "2026-03-01", "--timezone", "UTC")["total"]["calls"] == 5
+    assert requested(capsys, "cost", "--until", "2026-02-28", "--timezone", "UTC")["total"]["calls"] == 0
+    assert requested(capsys, "cost", RUN, "--since", "2026-03-01", "--timezone", "UTC")["total"]["calls"] == 5
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_span_of_time_is_about_all_runs(two_runs: StoredRun, capsys: pytest.Ca
 def test_days_are_those_of_the_time_zone(
     stored_run: StoredRun, capsys: pytest.CaptureFixture[str], by: str, zone: str, name: str
 ) -> None:
-    assert [group["name"] for group in asked(capsys, "cost", "--by", by, "--timezone", zone)["groups"]] == [name]
+    assert [group["name"] for group in requested(capsys, "cost", "--by", by, "--timezone", zone)["groups"]] == [name]
 
 
 # refused -------------------------------------------------------------------------------------------------------------
@@ -240,10 +240,10 @@ def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixtur
     recorded_run.to_feature("login", CallSettled(feature=FeatureId("login"), key=key, nanousd=0))
     recorded_run.close()
     for args in (("cost",), ("cost", "--prices", "2026-03-02"), ("cost", "--all")):
-        total = asked(capsys, *args)["total"]
+        total = requested(capsys, *args)["total"]
         assert (total["calls"], total["unpriced_calls"], total["computed_usd"]) == (2, 0, "0.03")
         assert "without a computed price" not in run(capsys, *args).err
-    (feature,) = asked(capsys, "status")["features"]
+    (feature,) = requested(capsys, "status")["features"]
     assert (feature["unpriced_calls"], feature["computed_usd"]) == (0, "0.03")
     assert "unpriced" not in on_terminal(home, "status")
 
@@ -283,7 +283,7 @@ def reported(home: Path) -> StoredRun:
 
 
 def test_reasons(reported: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    result = asked(capsys, "cost", "--by", "attempt")
+    result = requested(capsys, "cost", "--by", "attempt")
     assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "unknown"]
     assert result["groups"][1]["call"]["why_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
     assert result["groups"][2]["call"]["why_detail"] == "no price for gateway/own"
@@ -293,7 +293,7 @@ def test_reasons(reported: StoredRun, capsys: pytest.CaptureFixture[str], snapsh
         {"why": "cache-lifetime", "calls": 1, "difference_usd": "-0.0225"},
         {"why": "unknown", "calls": 1, "difference_usd": None},
     ]
-    assert [group["name"] for group in asked(capsys, "cost", "--all", "--by", "cause")["groups"]] == [
+    assert [group["name"] for group in requested(capsys, "cost", "--all", "--by", "cause")["groups"]] == [
         "match", "cache-lifetime", "unknown"]  # fmt: skip
     shown = on_terminal(reported.home, "cost", "--by", "attempt", columns=100, env={"NO_COLOR": "1"})
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
@@ -302,8 +302,8 @@ def test_reasons(reported: StoredRun, capsys: pytest.CaptureFixture[str], snapsh
 def test_prices_of_ones_own_count_from_now_on(reported: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """What was recorded stays; what is asked anew goes by them."""
     (reported.home / "mz.yaml").write_text('prices:\n- {model: gateway/own, input: "3", output: "15"}\n')
-    assert asked(capsys, "cost")["total"]["unpriced_calls"] == 1
-    result = asked(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
+    assert requested(capsys, "cost")["total"]["unpriced_calls"] == 1
+    result = requested(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
     assert result["prices_on"] == "2026-06-01"
     assert [group["computed_usd"] for group in result["groups"]] == ["0.03", "0.06", "0.03"]
     assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "match"]
@@ -329,7 +329,7 @@ def test_under_another_model(
     reported: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     """The same tokens: 10,000 x 5, 10,000 x 10 for an hour, 10,000 x 5."""
-    result = asked(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
+    result = requested(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
     assert [group["what_if_usd"] for group in result["groups"]] == ["0.05", "0.10", "0.05"]
     assert result["what_if"] == {
         "models": {"model": "claude-opus-5"}, "usd": "0.20", "paid_usd": "0.12", "change_usd": "0.08"}  # fmt: skip
@@ -345,7 +345,7 @@ def test_a_change_is_over_calls_of_which_both_sides_are_known(home: Path, capsys
     call(recorded_run, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0),), None)
     call(recorded_run, "prd", 2, (Usage(model="gateway/own", input=10_000, output=0),), None)
     recorded_run.close()
-    result = asked(capsys, "cost", "--what-if", "model=claude-opus-5")["what_if"]
+    result = requested(capsys, "cost", "--what-if", "model=claude-opus-5")["what_if"]
     assert (result["usd"], result["paid_usd"], result["change_usd"]) == ("0.10", "0.03", "0.02")
     rows = [line.split("\t") for line in run(capsys, "cost", "--what-if", "model=claude-opus-5").out.splitlines()]
     assert [row[-1] for row in rows[1:3]] == ["+0.02", "+0.02"]
@@ -366,7 +366,7 @@ def test_a_fork_is_no_measure_for_the_gate(home: Path, capsys: pytest.CaptureFix
     answer = run(capsys, "cost", copy.run, "--gate", "+15%", "--baseline", NEWER)
     assert answer.exit == 125
     assert "continues features of another run" in answer.err
-    compared = asked(capsys, "cost", copy.run, "--sessions", "--baseline", NEWER)
+    compared = requested(capsys, "cost", copy.run, "--sessions", "--baseline", NEWER)
     assert (compared["compared"], compared["measured"]) == ([], [])
 
 
@@ -376,7 +376,7 @@ def test_only_calls_that_are_meant(reported: StoredRun, capsys: pytest.CaptureFi
         answer = run(capsys, "cost", "--what-if", f"{name}=claude-opus-5", "--what-if", "model=claude-opus-5")
         assert answer.exit == 2
         assert f"no call uses '{name}'; there are model claude-sonnet-4-5; tiers are unknown" in answer.err
-    result = asked(capsys, "cost", "--what-if", "claude-sonnet-4-5=claude-opus-5", "--all")
+    result = requested(capsys, "cost", "--what-if", "claude-sonnet-4-5=claude-opus-5", "--all")
     assert result["what_if"]["usd"] == "0.20"
 
 

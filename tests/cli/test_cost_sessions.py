@@ -19,12 +19,12 @@ NEWER = "20260302-080000-ffff"
 class InSessions(StoredRun):
     """Every second call goes on in the session of the one before."""
 
-    asked = 0
+    requested = 0
 
     def ask(self, feature: str, ref: CallRef, tree: Commit = TREE) -> None:
-        self.asked += 1
-        goes_on = self.asked % 2 == 0
-        if self.asked == 3:
+        self.requested += 1
+        goes_on = self.requested % 2 == 0
+        if self.requested == 3:
             self.to_feature(feature, SessionDropped(key=ref.key, session="s1", reason=SessionDropReason.ROLLBACK))
         self.to_feature(
             feature,

@@ -90,24 +90,24 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    "words", [("--propose-noise",), ("--update-baseline",), ("-m", "x"), ("--propose-noise", "-m", " "),
+    "phrase", [("--propose-noise",), ("--update-baseline",), ("-m", "x"), ("--propose-noise", "-m", " "),
               ("--propose-noise", "--update-baseline", "-m", "x"), ("--fail-on", "never")],
 )  # fmt: skip
-def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert run(capsys, "drift", *words).exit == 2
+def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], phrase: tuple[str, ...]) -> None:
+    assert run(capsys, "drift", *phrase).exit == 2
 
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    "words", [("--static",), ("-j", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
+    "phrase", [("--static",), ("-j", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
               ("--html", "x"), ("--github",)],
 )  # fmt: skip
 def test_what_means_nothing_to_who_writes_baselines_is_refused(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str], phrase: tuple[str, ...]
 ) -> None:
-    result = run(capsys, "drift", "--update-baseline", "-m", "x", *words)
+    result = run(capsys, "drift", "--update-baseline", "-m", "x", *phrase)
     assert result.exit == 2
-    assert f"{words[0]}: no effect with --update-baseline" in result.err
+    assert f"{phrase[0]}: no effect with --update-baseline" in result.err
 
 
 def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +186,7 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
     ):
         assert planted(_told_otherwise(field)) == (ended, [result])
     assert planted(
-        lambda one: with_event(one, "alpha", "artifact.parsed", lambda line: {**line, "files": ["x.py"]})
+        lambda single: with_event(single, "alpha", "artifact.parsed", lambda line: {**line, "files": ["x.py"]})
     ) == (3, [("ARTIFACT", "medium", "write")])  # fmt: skip
     save(clean, copy.place, replace=True)
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 1")

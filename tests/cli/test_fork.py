@@ -24,7 +24,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
     return workshop, run
 
 
-def said(done: tuple[Workshop, str], *args: str) -> Result:
+def output(done: tuple[Workshop, str], *args: str) -> Result:
     return spawn(done[0].root, *args, **done[0].environment)
 
 
@@ -32,31 +32,31 @@ def said(done: tuple[Workshop, str], *args: str) -> Result:
 def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     _, run = done
     look, fork, compare = re.findall(r"^mz (.*)$", PAGE, flags=re.MULTILINE)
-    assert said(done, *look.split()).exit == 0
-    made = said(done, *fork.replace("RUN", run).split())
+    assert output(done, *look.split()).exit == 0
+    made = output(done, *fork.replace("RUN", run).split())
     assert made.exit == 21  # A person is asked before it is delivered.
     assert f"of alpha in run {run}" in made.err
     name = re.search(rf"compare: mz diff {run} (\S+)", made.err)
     assert name is not None
 
-    result = said(done, *compare.replace("RUN", run).replace("FORK", name[1]).split(), "--json")
+    result = output(done, *compare.replace("RUN", run).replace("FORK", name[1]).split(), "--json")
     report = json.loads(result.out)
     assert [feature["id"] for feature in report["features"]] == ["alpha"]
     differences = {item["path"]: (item["left"], item["right"]) for item in report["features"][0]["differences"]}
     assert differences["status"] == ("delivered", "waiting")
     assert "artifacts.letter" in differences
     assert "input_tokens" not in differences  # As many calls on either side, of which the fork paid one.
-    paid = json.loads(said(done, "cost", name[1], "--json").out)
+    paid = json.loads(output(done, "cost", name[1], "--json").out)
     assert paid["total"]["calls"] == 1
 
-    listed = {line["run"]: line for line in json.loads(said(done, "runs", "--json").out)["runs"]}
+    listed = {line["run"]: line for line in json.loads(output(done, "runs", "--json").out)["runs"]}
     assert listed[name[1]]["fork_of"].startswith(f"run/{run}/alpha@")
     assert listed[run]["fork_of"] is None
-    approved = said(done, "resume", name[1], "--answer", "approve")
+    approved = output(done, "resume", name[1], "--answer", "approve")
     assert approved.exit == 0, approved.err
-    assert said(done, "run").err.startswith("nothing to do: 2 features of the backlog already delivered")
-    assert said(done, "verify").exit == 0
-    assert "forked from version" in said(done, "log", name[1]).out
+    assert output(done, "run").err.startswith("nothing to do: 2 features of the backlog already delivered")
+    assert output(done, "verify").exit == 0
+    assert "forked from version" in output(done, "log", name[1]).out
 
 
 @pytest.mark.slow
@@ -79,12 +79,12 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
 def test_what_cannot_be_forked(done: tuple[Workshop, str], args: tuple[str, ...], code: int, message: str) -> None:
     workshop, run = done
     (workshop.root / "broken.md.j2").write_text("{{ nothing_like_it }}")
-    events = json.loads("[" + ",".join(said(done, "log", f"{run}/alpha", "--json").out.splitlines()) + "]")
+    events = json.loads("[" + ",".join(output(done, "log", f"{run}/alpha", "--json").out.splitlines()) + "]")
     last = str(max(event["version"] for event in events if event.get("stream", "").endswith("/alpha")))
-    before = said(done, "runs").out
-    result = said(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in args))
+    before = output(done, "runs").out
+    result = output(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in args))
     assert (result.exit, message in result.err) == (code, True), result.err
-    assert said(done, "runs").out == before
+    assert output(done, "runs").out == before
 
 
 def test_the_page_names_what_there_is() -> None:

@@ -41,13 +41,13 @@ def parts() -> Iterator[Part]:
 class Team:
     """A repository with tests and nothing else, a home, and `mz`, `python3` and an agent on PATH."""
 
-    def __init__(self, place: Path) -> None:
-        self.root, programs = place / "tally", place / "bin"
+    def __init__(self, folder: Path) -> None:
+        self.root, programs = folder / "tally", folder / "bin"
         create_sample(self.root, os.environ)
         for name in ("mz.yaml", "features.md"):
             (self.root / name).unlink()
         shutil.rmtree(self.root / ".git")
-        (place / "home").mkdir()
+        (folder / "home").mkdir()
         install_agent(programs, "month-filter")
         (programs / "mz").write_text(
             f"#!/bin/sh\nexec '{sys.executable}' -c 'from mz_cli.main import main; main()' \"$@\"\n"
@@ -55,7 +55,7 @@ class Team:
         (programs / "mz").chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join((str(programs), os.environ["PATH"]))
-        own = {"PATH": path, "HOME": str(place / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
+        own = {"PATH": path, "HOME": str(folder / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
         self.environment = {**kept, **IDENTITY, **own}
         for args in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
             self.run(args)

@@ -218,7 +218,7 @@ def test_questions_name_the_answers() -> None:
     assert all(word in questions[-1] for word in get_args(Strategy))
 
 
-def asked(
+def requested(
     *answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False
 ) -> tuple[InitChoices, list[str]]:
     questions: list[str] = []
@@ -232,9 +232,9 @@ def asked(
 
 
 def test_what_is_recognised_can_be_changed() -> None:
-    assert asked("", "") == (InitChoices(test="npm test"), ["How", "How"])
-    assert asked(" make ", "full_auto")[0] == InitChoices(test="make", autonomy="full_auto")
-    every, questions = asked("three", "two", "", "", "draft", agents=("one", "two"), forge=True)
+    assert requested("", "") == (InitChoices(test="npm test"), ["How", "How"])
+    assert requested(" make ", "full_auto")[0] == InitChoices(test="make", autonomy="full_auto")
+    every, questions = requested("three", "two", "", "", "draft", agents=("one", "two"), forge=True)
     assert every == InitChoices(agent="two", test="npm test", strategy="draft")
     assert questions == ["Which", "Which", "How", "How", "Open"]
 

@@ -123,7 +123,7 @@ def test_any_event_may_come_first(stream: str) -> None:
     for event in samples():
         recorded_events = given.recorded(event, stream=stream)
         assert state_rows(state_at(recorded_events, 1, "here", lambda _: ""))
-    assert feature_state(given.given(), (), lambda _: "").state == "unborn"
+    assert feature_state(given.state_after(), (), lambda _: "").state == "unborn"
 
 
 # through the command --------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("place", "exit_code", "message"),
+    ("folder", "exit_code", "message"),
     [
         ("login", 2, "'login' is not an event"),
         ("login@", 2, "is not an event"),
@@ -183,9 +183,9 @@ def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[st
     ],
 )
 def test_places_that_are_not_there(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], place: str, exit_code: int, message: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], folder: str, exit_code: int, message: str
 ) -> None:
-    answer = run(capsys, "log", "--at", place)
+    answer = run(capsys, "log", "--at", folder)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 

@@ -61,9 +61,9 @@ def test_it_is_told_beside_the_answer() -> None:
 class Meddler(io.StringIO):
     """Somebody else writes the cassette while the differences are shown."""
 
-    def __init__(self, place: Path, other: Cassette) -> None:
+    def __init__(self, folder: Path, other: Cassette) -> None:
         super().__init__()
-        self._place, self._other = place, other
+        self._place, self._other = folder, other
 
     def write(self, text: str) -> int:
         if load(self._place) != self._other:

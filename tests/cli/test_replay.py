@@ -94,17 +94,17 @@ def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("empty")
-@pytest.mark.parametrize("words", [("--accept", "PROMPT"), ("-m", "x"), ("--accept", "PROMPT", "-m", " ")])
-def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    result = run(capsys, "replay", *words)
+@pytest.mark.parametrize("args", [("--accept", "PROMPT"), ("-m", "x"), ("--accept", "PROMPT", "-m", " ")])
+def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
+    result = run(capsys, "replay", *args)
     assert result.exit == 2
     assert "--accept and -m go together" in result.err
 
 
 @pytest.mark.usefixtures("empty")
-@pytest.mark.parametrize("words", [("--bundled", "--prune"), ("--variants", "--prune"), ("--inject", "a=b", "--prune")])
-def test_altered_recordings_are_not_updated(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    answer = run(capsys, "replay", *words)
+@pytest.mark.parametrize("args", [("--bundled", "--prune"), ("--variants", "--prune"), ("--inject", "a=b", "--prune")])
+def test_altered_recordings_are_not_updated(capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
+    answer = run(capsys, "replay", *args)
     assert (answer.exit, answer.err[:14]) == (2, "error[MZ1002] ")
 
 

@@ -24,7 +24,7 @@ LINE = re.compile(r"::(?P<name>[\w-]+)(?: (?P<properties>[^:]*))?::(?P<data>[^\r
 """How the runner takes a command apart."""
 
 
-def taken(line: str) -> tuple[str, dict[str, str], str]:
+def recorded(line: str) -> tuple[str, dict[str, str], str]:
     """Name, properties and data of a command, as the runner understands them."""
     match = LINE.fullmatch(line)
     assert match is not None, line
@@ -65,7 +65,7 @@ def test_annotations(snapshot: SnapshotAssertion) -> None:
 
 
 def test_what_is_grave_comes_first_and_one_cause_once() -> None:
-    calls = [taken(line) for line in annotation_lines(relieved(FAILED))]
+    calls = [recorded(line) for line in annotation_lines(relieved(FAILED))]
     assert [(name, properties["title"].split(":")[0]) for name, properties, _ in calls] == [
         ("error", "UNREADABLE"), ("error", "TRACE"), ("error", "PROMPT"), ("error", "UNUSED"),
     ]  # fmt: skip
@@ -77,7 +77,7 @@ def test_what_is_grave_comes_first_and_one_cause_once() -> None:
 def test_what_is_told_and_fails_nothing_is_a_warning_and_the_step_passed() -> None:
     """Of high risk too: what fails is the command's to say."""
     report = told_only(many(2))
-    assert [taken(line)[0] for line in annotation_lines(report)] == ["warning", "warning"]
+    assert [recorded(line)[0] for line in annotation_lines(report)] == ["warning", "warning"]
     text = summary(report)
     assert PASSED_MARK in text
     assert FAILED_MARK not in text
@@ -94,7 +94,7 @@ def test_the_table_of_kinds_has_the_risk_that_was_found() -> None:
 
 def test_ten_of_a_kind_are_shown_and_the_last_sums_up_the_rest() -> None:
     assert len(list(annotation_lines(many(ANNOTATIONS_MAX)))) == ANNOTATIONS_MAX
-    *shown, last = (taken(line) for line in annotation_lines(many(25)))
+    *shown, last = (recorded(line) for line in annotation_lines(many(25)))
     assert len(shown) == ANNOTATIONS_MAX - 1
     assert last[1]["title"] == "mz replay: 16 more findings"
 
@@ -102,7 +102,7 @@ def test_ten_of_a_kind_are_shown_and_the_last_sums_up_the_rest() -> None:
 @given(ANY)
 def test_any_text_is_one_command(text: str) -> None:
     for line in annotation_lines(holding(text)):
-        name, properties, data = taken(line)
+        name, properties, data = recorded(line)
         assert name == "error"
         assert set(properties) <= {"file", "line", "title"}
         assert f"\n+{replace_invisible(text)}\n" in f"\n{data}\n"
@@ -110,7 +110,9 @@ def test_any_text_is_one_command(text: str) -> None:
 
 @given(st.text(), st.text())
 def test_a_command_is_understood_as_it_was_meant(text: str, title: str) -> None:
-    _, properties, data = taken(workflow_command("error", text.replace("\x85", "").replace("\u2028", ""), title=title))
+    _, properties, data = recorded(
+        workflow_command("error", text.replace("\x85", "").replace("\u2028", ""), title=title)
+    )
     assert data == text.replace("\x85", "").replace("\u2028", "")
     assert properties.get("title", "") == title
 

@@ -47,15 +47,15 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("--junit", "same", "--html", "./same"), ("--junit", "link/a", "--html", "a"),
         ("--junit", "-", "--sarif", "-"), ("--json", "--sarif", "-"),
     ],
 )  # fmt: skip
-def test_two_answers_in_one_place_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_answers_in_one_place_are_refused(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     Path("link").symlink_to(".")
-    result = run(capsys, "replay", *words)
+    result = run(capsys, "replay", *args)
     assert result.exit == 2
     assert "two reports have the same destination" in result.err
 

@@ -209,7 +209,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("args", "code", "said"),
     [
         ((), 4, "no cassette in recordings"),
         (("--accept-pending", "--prune"), 2, "--accept-pending can be combined only with"),
@@ -217,8 +217,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
 )
-def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str) -> None:
-    result = run(capsys, "rerecord", *words)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, said: str) -> None:
+    result = run(capsys, "rerecord", *args)
     assert (result.exit, result.out) == (code, "")
     assert said in result.err
 
@@ -266,7 +266,7 @@ def until(process: subprocess.Popen[bytes], again: Again, name: str) -> None:
 def test_no_paid_answer_is_lost(again: Again) -> None:
     """Killed, stopped by Ctrl-C, a library that cannot be written, then a person who accepts; each call is made once
     but for the one that the kill met. The library is a link to somewhere else."""
-    again.alone()
+    again.single()
     root = again.copy.root
     elsewhere = root.parent / "elsewhere"
     shutil.move(root / "recordings", elsewhere)
@@ -337,7 +337,7 @@ def test_what_was_paid_for_a_feature_that_goes_with_another_is_kept(again: Again
 @pytest.mark.slow
 def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
     """Killed after the agent's last word; what the agent left in its tree is the answer's."""
-    again.alone()
+    again.single()
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     again.program.write_text(again.program.read_text() + "import time\ntime.sleep(act.get('linger', 0))\n")
     again.says({**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "linger": 60}})

@@ -61,7 +61,7 @@ def inbox() -> list[Event]:
         return [recorded.event for recorded in store.read(inbox_stream(trial.RUN))]
 
 
-def words(digest: Digest | None) -> str:
+def phrase(digest: Digest | None) -> str:
     assert digest is not None
     return FileBlobs(Path(".mz/blobs")).get(digest).decode()
 
@@ -222,7 +222,7 @@ def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: P
         assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     (left,) = inbox()
     assert isinstance(left, AnswerPosted)
-    assert words(left.note) == "mind this"
+    assert phrase(left.note) == "mind this"
 
 
 def test_an_erased_text_leaves_the_question_readable(mz: Mz, kept: Callable[[str], str], home: Path) -> None:
@@ -258,8 +258,8 @@ def test_an_answer_is_left_for_the_run(
     }  # fmt: skip
     (answer,) = inbox()
     assert isinstance(answer, AnswerPosted)
-    assert (answer.feature, answer.verdict, words(answer.actor)) == (feature, verdict, "Ada Lovelace")
-    assert (answer.note and words(answer.note)) == note
+    assert (answer.feature, answer.verdict, phrase(answer.actor)) == (feature, verdict, "Ada Lovelace")
+    assert (answer.note and phrase(answer.note)) == note
     assert answer.question == open_question().version
 
 
@@ -353,7 +353,7 @@ def test_an_answer_from_stdin(
     assert mz("review", "answer", feature, "-").exit == 0
     (left,) = inbox()
     assert isinstance(left, AnswerPosted)
-    assert words(left.note) == note
+    assert phrase(left.note) == note
 
 
 def test_secrets_are_taken_out_of_what_people_type(
@@ -364,8 +364,8 @@ def test_secrets_are_taken_out_of_what_people_type(
     mz("review", "answer", feature, "log in with a-secret-of-the-tests")
     (left,) = inbox()
     assert isinstance(left, AnswerPosted)
-    assert "a-secret-of-the-tests" not in words(left.note)
-    assert words(left.note).startswith("log in with")
+    assert "a-secret-of-the-tests" not in phrase(left.note)
+    assert phrase(left.note).startswith("log in with")
 
 
 @pytest.fixture
@@ -389,7 +389,7 @@ def test_an_answer_is_written_in_an_editor(
         return
     (left,) = inbox()
     assert isinstance(left, AnswerPosted)
-    assert words(left.note) == "use SQLite"
+    assert phrase(left.note) == "use SQLite"
 
 
 def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[str], str]) -> None:

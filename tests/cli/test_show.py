@@ -125,10 +125,11 @@ def test_erased_words_are_left_out(stored_run: StoredRun, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("report", "told"), [("", ()), ('["a", "b"]', ("a", "b")), ("no json", ("no json",)), ('{"a": 1}', ('{"a": 1}',))]
+    ("report", "summary"),
+    [("", ()), ('["a", "b"]', ("a", "b")), ("no json", ("no json",)), ('{"a": 1}', ('{"a": 1}',))],
 )
-def test_reports(report: str, told: tuple[str, ...]) -> None:
-    assert report_messages(report) == told
+def test_reports(report: str, summary: tuple[str, ...]) -> None:
+    assert report_messages(report) == summary
 
 
 # artifacts ------------------------------------------------------------------------------------------------------------

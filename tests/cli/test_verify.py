@@ -25,7 +25,7 @@ def log(stored_run: StoredRun) -> StoredRun:
     return stored_run
 
 
-def found(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+def result(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     answer = run(capsys, "audit", "--verify", *args, "--json")
     report = msgspec.json.decode(answer.out)
     assert answer.exit == (0 if report["intact"] else 1)
@@ -34,7 +34,7 @@ def found(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 
 
 def test_a_whole_log(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    report = found(capsys)
+    report = result(capsys)
     assert (report["intact"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
     assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
     answer = run(capsys, "audit", "--verify")
@@ -43,7 +43,7 @@ def test_a_whole_log(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("statements", "place", "what"),
+    ("statements", "folder", "what"),
     [
         (["UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8"],
          f"{LOGIN}@2", "was changed"),
@@ -59,12 +59,12 @@ def test_a_whole_log(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None
     ],
 )  # fmt: skip
 def test_a_changed_log(
-    log: StoredRun, capsys: pytest.CaptureFixture[str], statements: list[str], place: str, what: str
+    log: StoredRun, capsys: pytest.CaptureFixture[str], statements: list[str], folder: str, what: str
 ) -> None:
     tamper(log.home, *statements)
-    findings = found(capsys)["findings"]
+    findings = result(capsys)["findings"]
     assert {finding["kind"] for finding in findings} == {"chain"}
-    assert (findings[0]["event_ref"], what in findings[0]["message"]) == (place, True)
+    assert (findings[0]["event_ref"], what in findings[0]["message"]) == (folder, True)
     assert "restore .mz/mz.db" in findings[0]["hint"]
     assert run(capsys, "audit", "--verify").exit == 1
 
@@ -74,7 +74,7 @@ def test_blobs_that_are_gone_or_changed(log: StoredRun, capsys: pytest.CaptureFi
     blob_path(log.home, gone).unlink()
     path = blob_path(log.home, changed)
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    findings = {finding["event_ref"]: finding for finding in found(capsys)["findings"]}
+    findings = {finding["event_ref"]: finding for finding in result(capsys)["findings"]}
     assert set(findings) == {f"{LOGIN}@3", f"{LOGIN}@8"}
     assert findings[f"{LOGIN}@8"]["message"] == f"blob {gone} is missing; 3 more events cite it"
     assert f"restore .mz/blobs/{gone[:2]}/{gone[2:]}" in findings[f"{LOGIN}@8"]["hint"]
@@ -93,7 +93,7 @@ def test_a_file_that_is_none(log: StoredRun, capsys: pytest.CaptureFixture[str])
     for at in range(len(data) // 2, len(data), 97):
         data[at] ^= 0x55
     file.write_bytes(bytes(data))
-    report = found(capsys)
+    report = result(capsys)
     assert (report["findings"][0]["kind"], report["findings"][0]["event_ref"]) == ("file", "log")
     file.write_bytes(bytes(data[: len(data) // 3]))
     assert run(capsys, "audit", "--verify").exit == 11
@@ -104,10 +104,10 @@ def test_one_run(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     newer.begin("login")
     newer.close()
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
-    report = found(capsys, NEWER)
+    report = result(capsys, NEWER)
     assert (report["run"], report["events"], report["elsewhere"], report["intact"]) == (NEWER, 2, 1, True)
     assert "1 more finding in other runs" in run(capsys, "audit", "--verify", NEWER).err
-    assert found(capsys, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
+    assert result(capsys, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
     assert run(capsys, "audit", "--verify", "nope").exit == 2
 
 
@@ -123,7 +123,7 @@ def test_a_stream_that_is_gone_concerns_every_run(log: StoredRun, capsys: pytest
     tamper(log.home, f"DELETE FROM event WHERE position > (SELECT min(position) FROM event WHERE position > 58) "
                      f"AND stream_id = (SELECT id FROM stream WHERE name = 'run/{RUN}')")  # fmt: skip
     for run_id in (RUN, NEWER):
-        assert "are missing" in " ".join(finding["message"] for finding in found(capsys, run_id)["findings"])
+        assert "are missing" in " ".join(finding["message"] for finding in result(capsys, run_id)["findings"])
 
 
 def test_long_checks_say_how_far_they_are(log: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,5 +138,5 @@ def test_long_checks_say_how_far_they_are(log: StoredRun, monkeypatch: pytest.Mo
 
 def test_nothing_is_changed_by_checking(home: Path, log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    found(capsys)
+    result(capsys)
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before

@@ -43,7 +43,7 @@ def test_the_view_follows_and_ends_with_the_table(held: StoredRun, home: Path) -
     assert "Ctrl-C: stop watching; the run continues" in terminal.text()
     held.wait("audit")
     terminal.until(lambda lines: any("? audit  waiting: blocker in prd" in line for line in lines))
-    held.rest()
+    held.stop()
     assert child.wait(20) == 0
     lines = terminal.until(lambda lines: any(line.startswith("feature") for line in lines))
     terminal.close()
@@ -68,7 +68,7 @@ def test_what_is_new_comes_until_the_run_rests(held: StoredRun, home: Path) -> N
     with open_log(home) as log:
         before, events = log.store.head(), follow_events(log, RUN)
         held.wait("audit")
-        held.rest()
+        held.stop()
         positions = [recorded.position for recorded in events]
         assert positions == list(range(before + 1, log.store.head() + 1))
 
@@ -99,7 +99,7 @@ def test_lines_in_a_pipe(held: StoredRun, home: Path) -> None:
         assert child.stderr is not None
         assert child.stderr.readline() == f"watching run {RUN}\n"
         held.wait("audit")
-        held.rest()
+        held.stop()
         out, err = child.communicate(timeout=30)
     assert child.returncode == 0
     *lines, last = err.splitlines()

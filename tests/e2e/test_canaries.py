@@ -31,14 +31,14 @@ BODY = "Please. Mind {GITHUB_TOKEN}, {ACME_LICENSE_KEY} and\n{SIGNING_KEY}\n{STR
 class Scene:
     """A project with canaries in all that a run takes in, and everything that `mz` printed."""
 
-    def __init__(self, place: Path, trace: dict[str, object]) -> None:
-        self.workshop = Workshop(place, trace)
-        self.root, self.temporary = self.workshop.root, place / "tmp"
+    def __init__(self, folder: Path, trace: dict[str, object]) -> None:
+        self.workshop = Workshop(folder, trace)
+        self.root, self.temporary = self.workshop.root, folder / "tmp"
         self.temporary.mkdir()
-        (place / "home").rmdir()
-        (place / "people" / "home" / USER).mkdir(parents=True)
-        (place / "home").symlink_to(place / "people" / "home" / USER)
-        leaking(place / "bin")
+        (folder / "home").rmdir()
+        (folder / "people" / "home" / USER).mkdir(parents=True)
+        (folder / "home").symlink_to(folder / "people" / "home" / USER)
+        leaking(folder / "bin")
         settings = SETTINGS.replace('"! grep -rh broken notes"', json.dumps(GATE))
         settings += (
             "pass_environment: [ACME_LICENSE_KEY]\nworkspace: {setup: [leak], copy: [.env]}\nautonomy: supervised\n"

@@ -178,9 +178,9 @@ def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endp
     (root / "mz.yaml").write_text("pipeline: notes\n")
 
 
-def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, str], place: Path) -> None:
+def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, str], location: Path) -> None:
     """EXPIRED and UNUSED."""
-    cassette = load(place)
+    cassette = load(location)
     first = next(element for element in cassette.calls if element.recording.identity.path == "built/write")
     old = first._replace(recording=replace(first.recording, recorded_at="2020-01-01T00:00:00Z"))
     surplus = replace(first.recording, identity=replace(first.recording.identity, attempt=9))
@@ -189,7 +189,7 @@ def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, 
     others = tuple(call for call in cassette.calls if call is not first)
     manifest = replace(cassette.manifest, max_age_days=90)
     recorded = (old, RecordedCall(replace(surplus, files=files), renamed), *others)
-    save(cassette._replace(manifest=manifest, calls=recorded), place, replace=True)
+    save(cassette._replace(manifest=manifest, calls=recorded), location, replace=True)
     result = {
         item["kind"] for item in json.loads(mz(root, outside, "drift", "--json").stdout)["cassettes"][0]["findings"]
     }
@@ -198,6 +198,6 @@ def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, 
     assert done.returncode == 0, done.stderr[-6000:]
     (summary,) = json.loads(done.stdout)["cassettes"]
     assert summary["called"] == ["built/write"]
-    left = {entry.recording.identity.path: entry.recording.recorded_at for entry in load(place).calls}
+    left = {entry.recording.identity.path: entry.recording.recorded_at for entry in load(location).calls}
     assert "built/write.a9" not in left
     assert left["built/write"] > "2026"

@@ -63,11 +63,11 @@ class Played(NamedTuple):
         return [event.resumes for event in self.events if isinstance(event, AgentRequested)]
 
 
-def play(place: Path, agent: str = "claude-code", forgets: bool = False) -> Played:
+def play(folder: Path, agent: str = "claude-code", forgets: bool = False) -> Played:
     """Alpha until a person is asked; with `forgets` the CLI's sessions are gone after its first call."""
-    workshop, model = Workshop(place, settings=f"sessions: continue\nagent: {agent}\n"), Model()
+    workshop, model = Workshop(folder, settings=f"sessions: continue\nagent: {agent}\n"), Model()
     workshop.ramble()
-    home = place / "home"
+    home = folder / "home"
     reads: list[ReplyParsed] = []
 
     def see(recorded: Recorded[Event]) -> None:

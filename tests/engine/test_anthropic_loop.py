@@ -35,8 +35,8 @@ SOON = {"retry-after-ms": "1"}
 class Desk:
     """A working directory, a place for sessions, and calls to a scripted model from there."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.work, self.state = place, place / "work", place / "state"
+    def __init__(self, location: Path) -> None:
+        self.place, self.work, self.state = location, location / "work", location / "state"
         subprocess.run(["git", "init", "-q", str(self.work)], check=True)
         self.requests: list[Request] = []
         self.lines: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ class Desk:
             CallResult(stdout=bytes(out), stderr=b"", exit=code, duration_ms=1)
         )
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def lines_of(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["type"] == kind]
 
 
@@ -85,7 +85,7 @@ def test_it_works_and_counts_each_request(desk: Desk) -> None:
     assert (parsed_reply.text, code_of(parsed_reply)) == ("Done: note.md is there.", "")
     assert (desk.work / "note.md").read_text() == "# Hi\n"
     assert len(parsed_reply.usage) == len(desk.requests) == 3
-    assert [line["name"] for line in desk.told("tool")] == ["write_file", "run_command"]
+    assert [line["name"] for line in desk.lines_of("tool")] == ["write_file", "run_command"]
     assert desk.lines[-1]["requests"] == 3
 
 
@@ -114,7 +114,7 @@ def test_a_tool_that_was_not_offered_does_nothing(desk: Desk) -> None:
     parsed_reply = desk.call(works, tools=("read",))
     assert code_of(parsed_reply) == ""
     assert not (desk.work / "note.md").exists()
-    assert all(line["failed"] for line in desk.told("tool_result"))
+    assert all(line["failed"] for line in desk.lines_of("tool_result"))
 
 
 def test_the_cache_keeps_what_stays(desk: Desk) -> None:
@@ -133,7 +133,7 @@ def test_the_cache_keeps_what_stays(desk: Desk) -> None:
 def test_what_a_command_is_given_holds_no_key(desk: Desk) -> None:
     script = in_turn(Reply("", (Use("run_command", {"command": "env"}),)), Reply("ok"))
     desk.call(script, environment={"ANTHROPIC_AUTH_TOKEN": "t", "MZ_KEY": "r/f/p/-/1/1/agent.builder"})
-    (result,) = desk.told("tool_result")
+    (result,) = desk.lines_of("tool_result")
     assert "ANTHROPIC" not in result["text"]
     assert "MZ_KEY=r/f/p" in result["text"]
 
@@ -204,7 +204,7 @@ def test_what_is_tried_again(failure: Refusal, count: int, desk: Desk) -> None:
     parsed_reply = desk.call(lambda _: failure)
     assert parsed_reply.problem is not None
     assert len(desk.requests) == count
-    assert len(desk.told("retry")) == count - 1
+    assert len(desk.lines_of("retry")) == count - 1
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_what_passes_is_passed(desk: Desk) -> None:
     answers = [script(None) for script in failures]  # type: ignore[arg-type]
     parsed_reply = desk.call(in_turn(*answers, Reply("ok")))
     assert parsed_reply.text == "ok"
-    assert [line["attempt"] for line in desk.told("retry")] == [1, 2]
+    assert [line["attempt"] for line in desk.lines_of("retry")] == [1, 2]
     assert desk.waits == [0.001, 0.001]
 
 
@@ -359,7 +359,7 @@ def test_where_nothing_can_be_kept_the_work_goes_on(desk: Desk) -> None:
     desk.state.write_text("a file")
     parsed_reply = desk.call(works)
     assert code_of(parsed_reply) == ""
-    (note,) = desk.told("note")
+    (note,) = desk.lines_of("note")
     assert "not kept" in note["text"]
 
 
@@ -377,7 +377,7 @@ def test_old_conversations_are_forgotten(desk: Desk) -> None:
 # counting, signs of life, arguments -----------------------------------------------------------------------------------
 def test_tokens_are_counted_without_an_answer(desk: Desk) -> None:
     assert desk.call(works, count_only=True).ending == "success"
-    (document,) = desk.told("count")
+    (document,) = desk.lines_of("count")
     assert document["input_tokens"] > 100
     assert desk.requests == []
     assert not desk.state.exists()

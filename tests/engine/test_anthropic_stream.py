@@ -39,7 +39,7 @@ def request(name: str, **usage: object) -> dict[str, object]:
     return {"type": "request", "id": name, "model": "m", "usage": usage}
 
 
-@pytest.mark.parametrize("name", ANTHROPIC.known)
+@pytest.mark.parametrize("name", ANTHROPIC.existing)
 def test_streams_of_the_real_program(name: str) -> None:
     expected, parsed_reply = EXPECTED[name], reading(ANTHROPIC.stored(name))
     problem = parsed_reply.problem

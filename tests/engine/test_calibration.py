@@ -112,7 +112,7 @@ def test_advice(ratio: float, output: str) -> None:
     assert classify_ratio(ratio) == output
 
 
-def known(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0) -> Coefficients:
+def expected(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0) -> Coefficients:
     return Coefficients(
         agent=agent, model=model, phase=phase, calls=5, input=times, output=1.5, cache_read=0.5, cache_write=0.25,
         input_tokens=800, output_tokens=90,
@@ -120,7 +120,7 @@ def known(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0
 
 
 def test_the_most_exact_cell_counts() -> None:
-    table = (known(), known(model="m", times=3.0), known(model="m", phase="code", times=4.0))
+    table = (expected(), expected(model="m", times=3.0), expected(model="m", phase="code", times=4.0))
     coefficients = [
         coefficients_for(table, *cell) for cell in (CELL, ("a", "m", "plan"), ("a", "x", "code"), ("b", "m", "x"))
     ]
@@ -129,10 +129,10 @@ def test_the_most_exact_cell_counts() -> None:
 
 def test_what_is_expected() -> None:
     assert expected_tokens((), "a", "m", "code", 1000, 2000) == ExpectedTokens(input=1000, output=2000)
-    assert expected_tokens((known(),), "a", "m", "code", 1000, 2000) == ExpectedTokens(
+    assert expected_tokens((expected(),), "a", "m", "code", 1000, 2000) == ExpectedTokens(
         input=2000, output=3000, cache_read=1000, cache_write=500
     )
-    assert typical_tokens(known()) == ExpectedTokens(input=800, output=90, cache_read=400, cache_write=200)
+    assert typical_tokens(expected()) == ExpectedTokens(input=800, output=90, cache_read=400, cache_write=200)
 
 
 @given(
@@ -149,7 +149,7 @@ def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    result = (known(), known(agent='odd "name"', model="m[1m]", phase="code"))
+    result = (expected(), expected(agent='odd "name"', model="m[1m]", phase="code"))
     assert read_calibration(tmp_path) == ()
     write_calibration(tmp_path, result)
     assert read_calibration(tmp_path) == result
@@ -158,7 +158,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
-    write_calibration(tmp_path, (known(),))
+    write_calibration(tmp_path, (expected(),))
     path = tmp_path / CALIBRATION_FILE
     path.write_text(path.read_text().replace("calls: 5", "calls: many"))
     with pytest.raises(MzError) as caught:
@@ -169,7 +169,7 @@ def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("old", ["input: 2.0", "output: 1.5", "cache_read: 0.5", "output_tokens: 90"])
 @pytest.mark.parametrize("new", ["-1", "1e400"])
 def test_no_calibration_makes_a_reservation_negative_or_endless(tmp_path: Path, old: str, new: str) -> None:
-    path = write_calibration(tmp_path, (known(),))
+    path = write_calibration(tmp_path, (expected(),))
     path.write_text(path.read_text().replace(f" {old}\n", f" {old.partition(':')[0]}: {new}\n"))
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
@@ -181,6 +181,6 @@ def test_no_calibration_makes_a_reservation_negative_or_endless(tmp_path: Path, 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / CALIBRATION_FILE).mkdir()
     with pytest.raises(MzError) as caught:
-        write_calibration(tmp_path, (known(),))
+        write_calibration(tmp_path, (expected(),))
     assert caught.value.code == "MZ1007"
     assert [path.name for path in tmp_path.iterdir()] == [CALIBRATION_FILE]

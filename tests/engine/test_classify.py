@@ -129,8 +129,8 @@ def test_a_reply_that_does_not(text: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_total(words: str, text: str) -> None:
-    assert classify(failed(words, text=text), PATTERNS) is not None
+def test_total(args: str, text: str) -> None:
+    assert classify(failed(args, text=text), PATTERNS) is not None
     classify(CallEnd(own_problem=None, ending="success", exit=0, text=text), PATTERNS)
 
 

@@ -27,7 +27,7 @@ ADAPTER = built_in_adapters()["claude-code"]
 JUNE_2026_US = 1_780_300_800_000_000
 
 
-@pytest.mark.parametrize("name", CLAUDE.known)
+@pytest.mark.parametrize("name", CLAUDE.existing)
 def test_every_way_to_end(name: str, tmp_path: Path) -> None:
     CLAUDE.check(name, tmp_path)
 
@@ -104,5 +104,5 @@ def _run(tmp_path: Path, outside: dict[str, str], call: CallSpec) -> CallResult:
 def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
     """Else `python -m tests.support.agent_cases claude-code` writes them anew."""
     installed_version = ADAPTER.check_auth(environment(tmp_path, "http://127.0.0.1:1")).version
-    stored = CLAUDE.place / "works.exit0.jsonl"
+    stored = CLAUDE.folder / "works.exit0.jsonl"
     assert json.loads(stored.read_bytes().splitlines()[0])["claude_code_version"] == installed_version

@@ -41,7 +41,7 @@ def said(name: str, text: str, **usage: object) -> dict[str, object]:
     return {"type": "assistant", "message": message, "parent_tool_use_id": None}
 
 
-@pytest.mark.parametrize("name", CLAUDE.known)
+@pytest.mark.parametrize("name", CLAUDE.existing)
 def test_streams_of_the_real_cli(name: str) -> None:
     expected, parsed_reply = CLAUDE.expected[name], reading(CLAUDE.stored(name))
     code, kind, wait = _problem(parsed_reply)
@@ -70,7 +70,7 @@ def test_a_finished_call() -> None:
     assert parsed_reply.reported_nanousd == by_hand
 
 
-@pytest.mark.parametrize("name", CLAUDE.known)
+@pytest.mark.parametrize("name", CLAUDE.existing)
 def test_every_prefix_is_read(name: str) -> None:
     result = CLAUDE.stored(name)
     parsed_reply = reading(result)
@@ -232,7 +232,7 @@ def test_the_text_of_subagents_is_not_the_agents() -> None:
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:
-    for path in CLAUDE.place.glob("*"):
+    for path in CLAUDE.folder.glob("*"):
         assert str(Path.home()).encode() not in path.read_bytes().replace(b"/home/somebody/home", b"")
 
 

@@ -99,7 +99,7 @@ def test_an_old_version_is_refused(tmp_path: Path) -> None:
     assert "0.169" in auth_check.message
 
 
-@pytest.mark.parametrize("place", ["home", "elsewhere"])
+@pytest.mark.parametrize("path", ["home", "elsewhere"])
 @pytest.mark.parametrize(
     ("file", "content", "code"),
     [
@@ -110,9 +110,9 @@ def test_an_old_version_is_refused(tmp_path: Path) -> None:
         ("config.toml", "model_provider = \n", "auth-missing"),
     ],
 )
-def test_a_login_in_a_file(tmp_path: Path, place: str, file: str, content: str, code: str) -> None:
-    folder = tmp_path / (".codex" if place == "home" else place)
+def test_a_login_in_a_file(tmp_path: Path, path: str, file: str, content: str, code: str) -> None:
+    folder = tmp_path / (".codex" if path == "home" else path)
     folder.mkdir()
     (folder / file).write_text(content)
-    more = {} if place == "home" else {"CODEX_HOME": str(folder)}
+    more = {} if path == "home" else {"CODEX_HOME": str(folder)}
     assert ADAPTER.check_auth(outside(tmp_path, "echo codex-cli 0.169.0", **more)).code == code

@@ -48,7 +48,7 @@ def code(parsed_reply: ParsedReply) -> str:
     return parsed_reply.problem.code if parsed_reply.problem else ""
 
 
-@pytest.mark.parametrize("name", CODEX.known)
+@pytest.mark.parametrize("name", CODEX.existing)
 def test_streams_of_the_real_cli(name: str) -> None:
     expected, parsed_reply = CODEX.expected[name], reading(CODEX.stored(name))
     problem = parsed_reply.problem
@@ -168,5 +168,5 @@ def test_what_we_did_ourselves_comes_first() -> None:
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:
-    for path in CODEX.place.glob("*"):
+    for path in CODEX.folder.glob("*"):
         assert str(Path.home()).encode() not in path.read_bytes().replace(b"/home/somebody", b"")

@@ -36,86 +36,86 @@ def gather(stored_run: StoredRun, dry_run: bool = False) -> CollectedGarbage:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> StoredRun:
+def summary(tmp_path: Path) -> StoredRun:
     recorded_run = StoredRun(tmp_path)
     recorded_run.begin("login")
     recorded_run.deliver("login")
     return recorded_run
 
 
-def test_what_nothing_cites_goes_once_it_is_old(told: StoredRun) -> None:
-    blobs = told.home / ".mz" / "blobs"
+def test_what_nothing_cites_goes_once_it_is_old(summary: StoredRun) -> None:
+    blobs = summary.home / ".mz" / "blobs"
     cited = {path for path in blobs.rglob("*") if path.is_file()}
     age(blobs)
-    old, young = told.blob("nobody cites this"), told.blob("nor this, yet")
-    age(told.blobs.path(old))
-    dry = gather(told, dry_run=True)
-    assert told.blobs.get(old) == b"nobody cites this"
-    done = gather(told)
+    old, young = summary.blob("nobody cites this"), summary.blob("nor this, yet")
+    age(summary.blobs.path(old))
+    dry = gather(summary, dry_run=True)
+    assert summary.blobs.get(old) == b"nobody cites this"
+    done = gather(summary)
     assert (dry.blobs.count, dry.blobs.size_bytes) == (done.blobs.count, done.blobs.size_bytes)
     assert done.blobs.count == 1
     assert (done.kept_blobs.count, done.recent_blobs.count) == (len(cited) + 1, 1)
-    assert {path for path in blobs.rglob("*") if path.is_file()} == cited | {told.blobs.path(young)}
-    told.close()
+    assert {path for path in blobs.rglob("*") if path.is_file()} == cited | {summary.blobs.path(young)}
+    summary.close()
 
 
-def test_a_blob_that_is_used_again_is_young_again(told: StoredRun) -> None:
-    digest = told.blob("used long ago")
-    age(told.blobs.path(digest))
-    assert told.blob("used long ago") == digest
-    assert gather(told).blobs.count == 0
-    age(told.blobs.path(digest))
-    assert gather(told).blobs.count == 1
-    assert told.blobs.delete(digest, time.time()) == 0, "it is gone"
-    told.close()
+def test_a_blob_that_is_used_again_is_young_again(summary: StoredRun) -> None:
+    digest = summary.blob("used long ago")
+    age(summary.blobs.path(digest))
+    assert summary.blob("used long ago") == digest
+    assert gather(summary).blobs.count == 0
+    age(summary.blobs.path(digest))
+    assert gather(summary).blobs.count == 1
+    assert summary.blobs.delete(digest, time.time()) == 0, "it is gone"
+    summary.close()
 
 
-def test_spools_of_recorded_calls_go_and_open_ones_stay(told: StoredRun) -> None:
-    folder = told.home / ".mz" / "spool"
-    waiting = told.ref("login", "code", attempt=9)
-    told.ask("login", waiting)
-    keys = {told.ref("login", "prd").key: True, waiting.key: False, f"{RUN}/gone/prd/-/1/1/agent.builder": True}
+def test_spools_of_recorded_calls_go_and_open_ones_stay(summary: StoredRun) -> None:
+    folder = summary.home / ".mz" / "spool"
+    waiting = summary.ref("login", "code", attempt=9)
+    summary.ask("login", waiting)
+    keys = {summary.ref("login", "prd").key: True, waiting.key: False, f"{RUN}/gone/prd/-/1/1/agent.builder": True}
     for key in keys:
         path = spool_directory(folder, key)
         path.mkdir(parents=True)
         (path / "stdout").write_text("words")
-    assert gather(told).spools.count == 0, "they are young"
+    assert gather(summary).spools.count == 0, "they are young"
     age(folder)
-    done = gather(told)
+    done = gather(summary)
     assert (done.spools.count, done.spools.size_bytes) == (2, 10)
     assert {key: not spool_directory(folder, key).exists() for key in keys} == keys
-    told.close()
+    summary.close()
 
 
-def test_files_that_were_never_finished_go(told: StoredRun) -> None:
-    home = told.home / ".mz"
+def test_files_that_were_never_finished_go(summary: StoredRun) -> None:
+    home = summary.home / ".mz"
     names = ("blobs/ab/.new-1", "mz.db.new-wal", f"worktree-notes/{RUN}/login/notes.partial", "spool/k/exit.json.tmp")
     for name in names:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("half")
-    assert gather(told).unfinished_files.count == 0, "they are young: somebody writes them now"
+    assert gather(summary).unfinished_files.count == 0, "they are young: somebody writes them now"
     for name in names:
         age(home / name)
-    done = gather(told)
+    done = gather(summary)
     assert (done.unfinished_files.count, done.unfinished_files.size_bytes) == (4, 16)
     assert not [name for name in names if (home / name).exists()]
     assert (home / "mz.db").is_file()
-    told.close()
+    summary.close()
 
 
-def test_nothing_goes_where_a_newer_mz_wrote(told: StoredRun) -> None:
-    digest = told.blob("what the newer one cites")
-    age(told.blobs.path(digest))
-    with sqlite3.connect(told.home / ".mz" / "mz.db") as file:
+def test_nothing_goes_where_a_newer_mz_wrote(summary: StoredRun) -> None:
+    digest = summary.blob("what the newer one cites")
+    age(summary.blobs.path(digest))
+    with sqlite3.connect(summary.home / ".mz" / "mz.db") as file:
         file.execute(
             f"INSERT INTO event (stream_id, version, position, type, {REST}) SELECT stream_id, version + 1, "
             f"position + 1, 'thing.of-tomorrow', {REST} FROM event ORDER BY position DESC LIMIT 1"
         )
     file.close()
     with pytest.raises(UnknownEvent):
-        gather(told)
-    assert told.blobs.get(digest) == b"what the newer one cites"
-    told.close()
+        gather(summary)
+    assert summary.blobs.get(digest) == b"what the newer one cites"
+    summary.close()
 
 
 WRITER = """
@@ -136,12 +136,12 @@ with SqliteStore(home / "mz.db") as store:
 
 
 @pytest.mark.slow
-def test_beside_a_writer_and_killed_again_and_again(told: StoredRun) -> None:
+def test_beside_a_writer_and_killed_again_and_again(summary: StoredRun) -> None:
     """A process puts blobs that lie there, old and uncited, and cites them; collectors run meanwhile and are killed."""
-    home, count = told.home / ".mz", 400
+    home, count = summary.home / ".mz", 400
     for number in range(count):
-        age(told.blobs.path(told.blob(f"person {number}")))
-    told.close()
+        age(summary.blobs.path(summary.blob(f"person {number}")))
+    summary.close()
     collector = f"from tests.engine.test_collect import forever; forever({str(home)!r})"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(home), str(count)])
     killed = 0

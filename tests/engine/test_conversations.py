@@ -57,7 +57,7 @@ from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import trial
 from tests.support.examples import examples
-from tests.support.given import BASE, DIGEST, OPENED, given, recorded, ref
+from tests.support.given import BASE, DIGEST, OPENED, recorded, ref, state_after
 from tests.support.tree import ROOT
 
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
@@ -67,7 +67,9 @@ USED = Usage(model="m", input=10, output=2, requests=1)
 
 
 # the fold -------------------------------------------------------------------------------------------------------------
-def asked(call: CallRef, *, resumes: bool = False, kept: bool = True, shown: tuple[str, ...] = ()) -> AgentRequested:
+def requested(
+    call: CallRef, *, resumes: bool = False, kept: bool = True, shown: tuple[str, ...] = ()
+) -> AgentRequested:
     return AgentRequested(
         ref=call,
         agent="x",
@@ -98,14 +100,14 @@ def ended(call: CallRef, code: str = "", terminal: str = "error", session: str |
 
 
 def conversation_after(*events: Event) -> AgentSession | None:
-    book = progress_of(given(*IN_PLAN, *events))
+    book = progress_of(state_after(*IN_PLAN, *events))
     assert book is not None
     return book.agent_session
 
 
 def test_only_a_kept_session_is_remembered() -> None:
-    assert conversation_after(asked(FIRST, kept=False), *ended(FIRST)) is None
-    agent_session = conversation_after(asked(FIRST, shown=("one",)), *ended(FIRST))
+    assert conversation_after(requested(FIRST, kept=False), *ended(FIRST)) is None
+    agent_session = conversation_after(requested(FIRST, shown=("one",)), *ended(FIRST))
     assert agent_session is not None
     assert (agent_session.id, sorted(agent_session.seen_marks), agent_session.usage_before, agent_session.usage) == (
         "s",
@@ -116,7 +118,7 @@ def test_only_a_kept_session_is_remembered() -> None:
 
 
 def test_the_agent_names_its_session() -> None:
-    agent_session = conversation_after(asked(FIRST), *ended(FIRST, session="its-own"))
+    agent_session = conversation_after(requested(FIRST), *ended(FIRST, session="its-own"))
     assert agent_session is not None
     assert agent_session.id == "its-own"
 
@@ -124,7 +126,7 @@ def test_the_agent_names_its_session() -> None:
 def test_a_later_call_adds_to_what_was_shown_and_used() -> None:
     refused = (ChangesChecked(ref=FIRST, tree=BASE), ArtifactValidated(ref=FIRST))
     agent_session = conversation_after(
-        asked(FIRST, shown=("one",)), *ended(FIRST), *refused, asked(SECOND, resumes=True, shown=("two",)),
+        requested(FIRST, shown=("one",)), *ended(FIRST), *refused, requested(SECOND, resumes=True, shown=("two",)),
         *ended(SECOND),
     )  # fmt: skip
     assert agent_session is not None
@@ -134,7 +136,7 @@ def test_a_later_call_adds_to_what_was_shown_and_used() -> None:
 
 
 def test_a_better_reading_of_the_same_call_counts_once() -> None:
-    agent_session = conversation_after(asked(FIRST), *ended(FIRST), ended(FIRST)[1])
+    agent_session = conversation_after(requested(FIRST), *ended(FIRST), ended(FIRST)[1])
     assert agent_session is not None
     assert agent_session.usage == (USED,)
 
@@ -145,7 +147,7 @@ def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_
     review = ref("plan", role="reviewer")
     verdict = replace(parsed, artifact="verdict", digest=Digest("f" * 64))
     agent_session = conversation_after(
-        asked(FIRST), *ended(FIRST), *checked, asked(review, kept=False), *ended(review),
+        requested(FIRST), *ended(FIRST), *checked, requested(review, kept=False), *ended(review),
         ChangesChecked(ref=review, tree=BASE), verdict,
     )  # fmt: skip
     assert agent_session is not None
@@ -209,7 +211,7 @@ BREAKS: dict[str, tuple[tuple[Event, ...], SessionDropReason]] = {
 @pytest.mark.parametrize("what", BREAKS)
 def test_what_breaks_a_session(what: str) -> None:
     events, reason = BREAKS[what]
-    agent_session = conversation_after(asked(FIRST), *events)
+    agent_session = conversation_after(requested(FIRST), *events)
     assert agent_session is not None
     assert agent_session.drop_reason is reason
 
@@ -217,7 +219,7 @@ def test_what_breaks_a_session(what: str) -> None:
 TOLD: tuple[Event, ...] = (
     *IN_PLAN,
     *(event for events, _ in BREAKS.values() for event in events),
-    *(asked(ref("plan", at), resumes=at > 1, shown=("a",)) for at in (1, 2, 3)),
+    *(requested(ref("plan", at), resumes=at > 1, shown=("a",)) for at in (1, 2, 3)),
     *ended(ref("plan", 2), "auth-failure"),
     *ended(ref("plan", 3), "rate-limit"),
     SessionDropped(key=FIRST.key, session="s", reason=SessionDropReason.FORK),
@@ -251,14 +253,14 @@ def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], fai
 
 
 def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:
-    agent_session = conversation_after(asked(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
+    agent_session = conversation_after(requested(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
     assert agent_session is not None
     assert agent_session.drop_reason is None
 
 
 def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> None:
     def failures(resumes: bool) -> int:
-        state = given(*IN_PLAN, asked(FIRST, resumes=resumes), *ended(FIRST, "session-missing"))
+        state = state_after(*IN_PLAN, requested(FIRST, resumes=resumes), *ended(FIRST, "session-missing"))
         return sum(state.unit_run.attempts["builder"].failures.values())  # type: ignore[union-attr]
 
     assert (failures(True), failures(False)) == (0, 1)

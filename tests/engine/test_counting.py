@@ -72,11 +72,11 @@ PRICES = GenaiPrices()
 
 @settings(max_examples=200, deadline=None)
 @given_any(MANY, MANY, st.one_of(st.none(), KNOWN))
-def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, known: Coefficients | None) -> None:
+def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, expected: Coefficients | None) -> None:
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
 
     def reserved(tokens: int) -> int:
-        guess = expected_tokens((known,) if known else (), "a", "m", "write", tokens, REPLY_TOKENS)
+        guess = expected_tokens((expected,) if expected else (), "a", "m", "write", tokens, REPLY_TOKENS)
         count = PRICES.estimate(
             "claude-sonnet-4-6", guess.input, guess.output, 1_790_000_000_000_000, guess.cache_read, guess.cache_write
         )
@@ -89,8 +89,8 @@ def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, k
 
 
 @given_any(st.binary(max_size=400))
-def test_any_bytes_are_a_count_or_none(said: bytes) -> None:
-    count = read_count(said)
+def test_any_bytes_are_a_count_or_none(message: bytes) -> None:
+    count = read_count(message)
     assert count is None or 0 < count <= COUNT_MAX
 
 
@@ -278,12 +278,12 @@ def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None
             session.start({}, ("alpha",))
             started = session.drive().started
             assert started is not None
-            events = [one.event for one in session.store.read(feature_stream(started.run, FeatureId("alpha")))]
+            events = [single.event for single in session.store.read(feature_stream(started.run, FeatureId("alpha")))]
             requests = [entry for entry in events if isinstance(entry, AgentRequested)]
-            prompts = [estimate_tokens(session.blobs.get(one.prompt).decode()) for one in requests]
+            prompts = [estimate_tokens(session.blobs.get(single.prompt).decode()) for single in requests]
     read = [element for element in events if isinstance(element, ReplyParsed)]
     assert (endpoint.complaints, dialect.counted) == ([], 2)
-    assert [(one.ref.phase, one.resumes) for one in requests] == [("write", False), ("sign", True)]
+    assert [(single.ref.phase, single.resumes) for single in requests] == [("write", False), ("sign", True)]
     assert [reply_parsed.ending for reply_parsed in read] == ["success", "success"]
     write, sign = requests
     assert write.counted_tokens == read[0].usage[0].input, (

@@ -39,11 +39,11 @@ from tests.support.given import (
     base_merged,
     checks_seen,
     gate,
-    given,
     opened,
     planned,
     recorded,
     shipping,
+    state_after,
     when_decided,
 )
 
@@ -56,7 +56,7 @@ PUSHED_US = (len(READY) + 1) * SECOND_US
 
 
 def then(*events: Event, pins: Pins = PINS) -> act.Action | None:
-    return when_decided(given(*events), pins)
+    return when_decided(state_after(*events), pins)
 
 
 def answered(verdict: Verdict) -> HumanAnswered:
@@ -111,7 +111,7 @@ def conflict() -> tuple[Event, ...]:
 def test_a_conflict_goes_back_once_with_the_tree_as_it_is() -> None:
     assert then(*conflict()[:-1]) == act.BlockPhase(cause="base", check="merge_base")
     assert then(*conflict()) == RolledBack(source="ship", to="build", keeps_tree=True)
-    state = given(*conflict(), RolledBack(source="ship", to="build", keeps_tree=True))
+    state = state_after(*conflict(), RolledBack(source="ship", to="build", keeps_tree=True))
     assert isinstance(state, BetweenPhases)
     assert (state.progress.tree, state.progress.conflicted_files, state.progress.completed_phases) == (
         OTHER,
@@ -121,7 +121,7 @@ def test_a_conflict_goes_back_once_with_the_tree_as_it_is() -> None:
 
 
 def test_a_second_conflict_is_for_a_person_who_can_only_say_once_more_or_no() -> None:
-    state = given(*conflict())
+    state = state_after(*conflict())
     book = progress_of(state)
     assert book is not None
     assert book.block_counts == {"base": 1}
@@ -133,7 +133,7 @@ def test_a_second_conflict_is_for_a_person_who_can_only_say_once_more_or_no() ->
 
 
 def test_no_rollback_takes_back_what_the_base_brought() -> None:
-    book = progress_of(given(*shipping(), base_merged(True)))
+    book = progress_of(state_after(*shipping(), base_merged(True)))
     assert book is not None
     assert set(book.start_trees.values()) == {OTHER}
 
@@ -229,7 +229,7 @@ def retried(to: str) -> FeatureRetried:
 
 def test_a_failed_feature_begins_again_with_the_phase_that_a_person_names() -> None:
     failed = (*shipping(), FeatureFailed(code="rejected"))
-    state = given(*failed, retried("plan"))
+    state = state_after(*failed, retried("plan"))
     assert isinstance(state, Restoring)
     assert (state.to, state.progress.tree, state.progress.completed_phases, state.progress.artifacts) == (
         "plan",
@@ -244,12 +244,12 @@ def test_a_failed_feature_begins_again_with_the_phase_that_a_person_names() -> N
 
 
 def test_a_cancelled_feature_goes_on_from_wherever_it_stood() -> None:
-    assert given(STARTED, FeatureCancelled(run_version=9), retried("")) == CreatingWorkspace(
+    assert state_after(STARTED, FeatureCancelled(run_version=9), retried("")) == CreatingWorkspace(
         started=STARTED, run_version=20
     )
-    setting = given(*OPENED, FeatureCancelled(run_version=9), retried(""))
+    setting = state_after(*OPENED, FeatureCancelled(run_version=9), retried(""))
     assert isinstance(setting, RunningSetup)
-    between = given(*planned(), FeatureCancelled(run_version=9), retried("plan"))
+    between = state_after(*planned(), FeatureCancelled(run_version=9), retried("plan"))
     assert isinstance(between, Restoring)
 
 
@@ -257,7 +257,7 @@ def test_a_question_or_a_hold_can_be_answered_by_beginning_again() -> None:
     waiting = (*shipping(), HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
     held = (*shipping(), FeatureHeld(hold=Hold.BUDGET))
     for events in (waiting, held):
-        state = given(*events, retried("ship"))
+        state = state_after(*events, retried("ship"))
         assert isinstance(state, Restoring)
         assert state.progress.completed_phases == ("plan",)
 

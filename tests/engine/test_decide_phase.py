@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given as hypothesis_given
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Work
@@ -45,7 +45,6 @@ from tests.support.given import (
     accepted,
     committed,
     gate,
-    given,
     merging,
     planned,
     recorded,
@@ -54,6 +53,7 @@ from tests.support.given import (
     replied,
     requested,
     shipping,
+    state_after,
     when_decided,
 )
 
@@ -85,7 +85,7 @@ def build_call(attempt: int = 1, role: str = "builder") -> tuple[Event, ...]:
 
 
 def then(*events: Event, pins: Pins = PINS) -> act.Action | None:
-    return when_decided(given(*events), pins)
+    return when_decided(state_after(*events), pins)
 
 
 # the straight way -----------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_an_answer_grants_a_new_allowance_with_the_note() -> None:
         HumanAnswered(run_version=5, verdict=Verdict.APPROVE, note=DIGEST, actor=DIGEST),
     )
     assert then(*answered) == act.CallAgent(role="builder", attempt=4)
-    state = given(*answered)
+    state = state_after(*answered)
     assert isinstance(state, InPhase)
     assert state.unit_run is not None
     assert state.unit_run.notes == (DIGEST,)
@@ -296,14 +296,16 @@ def test_a_block_leads_to_the_phase_of_its_cause() -> None:
     spec = (*IN_BUILD, ran(), *build_call(), blocked("spec"))
     assert then(*spec) == RolledBack(source="build", to="plan")
     back = (*spec, RolledBack(source="build", to="plan"))
-    state = given(*back)
+    state = state_after(*back)
     assert isinstance(state, Restoring)
     assert state.progress.completed_phases == ()
     assert state.progress.artifacts == {}
     assert then(*back) == act.RestoreTree(committed=False)
     restored = (*back, *(event for event in restore_commit()), TreeRestored(tree=BASE))
     assert then(*restored) == PhaseStarted(phase="plan", iteration=2, units=("",))
-    again = given(*restored, PhaseStarted(phase="plan", iteration=2), UnitStarted(phase="plan", unit="", iteration=2))
+    again = state_after(
+        *restored, PhaseStarted(phase="plan", iteration=2), UnitStarted(phase="plan", unit="", iteration=2)
+    )
     assert isinstance(again, InPhase)
     assert again.unit_run is not None
     assert again.unit_run.notes == (DIGEST,)
@@ -321,7 +323,7 @@ def test_a_unit_goes_back_with_those_that_depend_on_it_and_no_other() -> None:
     events = (*events, UnitStarted(phase="build", unit="u2", iteration=1), blocked(unit="u2"))
     assert then(*events) == RolledBack(source="build", to="build", units=("u2", "u3"))
     back = (*events, RolledBack(source="build", to="build", units=("u2", "u3")))
-    assert isinstance(given(*back), BetweenPhases)
+    assert isinstance(state_after(*back), BetweenPhases)
     assert then(*back) == PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3"))
     again = (
         *back,
@@ -415,16 +417,18 @@ STORIES = [
 EVENTS = [event for trace in STORIES for event in trace]
 
 
-@hypothesis_given(st.lists(st.sampled_from(EVENTS), max_size=40))
+@given(st.lists(st.sampled_from(EVENTS), max_size=40))
 def test_evolve_and_decide_are_total_over_any_order_of_events(events: list[Event]) -> None:
     """Illegal events change nothing, and every state has an answer."""
     state = fold(recorded(*events))
     decide_feature(state, PINS)
 
 
-@hypothesis_given(st.sampled_from(STORIES), st.data())
-def test_an_ended_feature_takes_no_event(story: tuple[Event, ...], data: st.DataObject) -> None:
-    ended = given(*story, FeatureCancelled(run_version=8)) if story is not STORIES[-1] else given(*story)
+@given(st.sampled_from(STORIES), st.data())
+def test_an_ended_feature_takes_no_event(history: tuple[Event, ...], data: st.DataObject) -> None:
+    ended = (
+        state_after(*history, FeatureCancelled(run_version=8)) if history is not STORIES[-1] else state_after(*history)
+    )
     event = data.draw(st.sampled_from(EVENTS))
     assert apply_strict(ended, recorded(event)[0]) is None
 
@@ -437,7 +441,7 @@ def unit_graphs(draw: st.DrawFn) -> tuple[Unit, ...]:
     return tuple(Unit(id=name, depends_on=tuple(draw(needs))) for name in names)
 
 
-@hypothesis_given(unit_graphs())
+@given(unit_graphs())
 def test_units_are_ordered_whatever_they_say_of_each_other(units: tuple[Unit, ...]) -> None:
     assert sorted(dependency_order(units)) == sorted(unit.id for unit in units)
 

@@ -49,8 +49,10 @@ def repo(tmp_path: Path) -> GitRepo:
     return repo
 
 
-def checked(place: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, DoctorCheck]:
-    doctor_report = run_checks(DoctorOptions(directory=place, environment=environment, online=online, now_seconds=NOW))
+def checked(position: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, DoctorCheck]:
+    doctor_report = run_checks(
+        DoctorOptions(directory=position, environment=environment, online=online, now_seconds=NOW)
+    )
     assert len({check.name for check in doctor_report.checks}) == len(doctor_report.checks)
     return {check.name: check for check in doctor_report.checks}
 

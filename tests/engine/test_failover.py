@@ -28,7 +28,7 @@ from mz_projections.run.fold import fold_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import trial
-from tests.support.given import DIGEST, OPENED, given, ref, replied, when_decided
+from tests.support.given import DIGEST, OPENED, ref, replied, state_after, when_decided
 
 TWO = trial.pins(Config(agent="one", failover=("two", "three")))
 ONE = trial.pins(Config(agent="one"))
@@ -45,7 +45,7 @@ LIMIT = problem(ProblemClass.TRANSIENT, "rate-limit", 3000)
 
 def after(*problems: Problem, pins: Pins = TWO, switched: tuple[Event, ...] = ()) -> act.Action | None:
     calls = [event for at, item in enumerate(problems, 1) for event in replied(ref("plan", at), item)]
-    return when_decided(given(*IN_PLAN, *switched, *calls), pins)
+    return when_decided(state_after(*IN_PLAN, *switched, *calls), pins)
 
 
 def switch(attempt: int, source: str, to: str, code: str = "x") -> AgentSwitched:
@@ -97,18 +97,18 @@ def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:
 def test_the_next_agent_has_retries_of_its_own_and_is_called_at_once() -> None:
     overloaded = problem(ProblemClass.TRANSIENT, "overloaded", 0)
     calls = [event for at in range(1, 5) for event in replied(ref("plan", at), overloaded)]
-    state = given(*IN_PLAN, *calls, switch(4, "one", "two"))
+    state = state_after(*IN_PLAN, *calls, switch(4, "one", "two"))
     assert when_decided(state, TWO) == act.CallAgent(role="builder", attempt=5)
-    again = given(*IN_PLAN, *calls, switch(4, "one", "two"), *replied(ref("plan", 5), overloaded))
+    again = state_after(*IN_PLAN, *calls, switch(4, "one", "two"), *replied(ref("plan", 5), overloaded))
     assert when_decided(again, TWO) == act.CallAgent(role="builder", attempt=6)
 
 
 def test_the_last_agents_problem_is_decided_as_ever() -> None:
     events = (*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
     events = (*events, *replied(ref("plan", 2), LOGIN))
-    assert when_decided(given(*events), TWO) == switch(2, "simulated", "three", "auth-failure")
+    assert when_decided(state_after(*events), TWO) == switch(2, "simulated", "three", "auth-failure")
     events = (*events, switch(2, "two", "three"), *replied(ref("plan", 3), LOGIN))
-    assert when_decided(given(*events), TWO) == FeatureHeld(hold=Hold.FATAL, code="auth-failure")
+    assert when_decided(state_after(*events), TWO) == FeatureHeld(hold=Hold.FATAL, code="auth-failure")
 
 
 def test_who_comes_after_whom() -> None:
@@ -119,7 +119,7 @@ def test_who_comes_after_whom() -> None:
 
 
 def agent_after(*events: Event, config: Config = TWO.config) -> str:
-    book = progress_of(given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"), *events))
+    book = progress_of(state_after(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"), *events))
     assert book is not None
     return agent_of(book, config)
 
@@ -138,14 +138,14 @@ def test_it_stays_until_a_person_has_seen_to_it() -> None:
 
 def test_a_fork_with_another_agent_has_that_one() -> None:
     assert agent_after(config=Config(agent="four")) == "four"
-    forked = forked_pins(TWO, given(*IN_PLAN), ForkChange(agent="four"), "r2")
+    forked = forked_pins(TWO, state_after(*IN_PLAN), ForkChange(agent="four"), "r2")
     assert (forked.config.agent, forked.config.failover) == ("four", ())
-    same = forked_pins(TWO, given(*IN_PLAN), ForkChange(model="m"), "r2")
+    same = forked_pins(TWO, state_after(*IN_PLAN), ForkChange(model="m"), "r2")
     assert same.config.failover == ("two", "three")
 
 
 def test_a_fork_has_what_was_asked_for_whoever_had_taken_over() -> None:
-    there = given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
+    there = state_after(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
     book = progress_of(there)
     assert book is not None
     back = forked_pins(TWO, there, ForkChange(agent="one"), "r2").config

@@ -28,7 +28,7 @@ LIMITED = Budget(run_nanousd=Usd(10**9))
 NOW = 1_790_000_000_000_000
 
 
-def lacks(config: Config) -> list[tuple[str, str, str]]:
+def missing(config: Config) -> list[tuple[str, str, str]]:
     return [
         (diagnostic.code, diagnostic.severity, diagnostic.message) for diagnostic in missing_tools(PIPELINE, config)
     ]
@@ -40,26 +40,26 @@ def unpriced(config: Config) -> list[str]:
 
 def test_every_phase_with_a_tool_that_the_agent_lacks_is_named() -> None:
     output = "the phases `code`, `test` ask for the tool `shell`, which the agent aider does not have"
-    assert lacks(Config(agent="aider")) == [("MZ3019", "warning", output)]
-    assert lacks(Config(agent="claude-code")) == []
+    assert missing(Config(agent="aider")) == [("MZ3019", "warning", output)]
+    assert missing(Config(agent="claude-code")) == []
 
 
 def test_an_agent_that_may_take_over_is_looked_at_too() -> None:
-    assert len(lacks(Config(agent="claude-code", failover=("aider",)))) == 1
+    assert len(missing(Config(agent="claude-code", failover=("aider",)))) == 1
 
 
 def test_an_agent_that_says_nothing_of_tools_may_have_all() -> None:
     silent = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)))
     writes = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)), allowed=ToolArguments(write=("--edit",)))
-    assert lacks(Config(agent="own", agents={"own": silent})) == []
-    assert [lack[-1] for lack in lacks(Config(agent="own", agents={"own": writes}))] == [
+    assert missing(Config(agent="own", agents={"own": silent})) == []
+    assert [lack[-1] for lack in missing(Config(agent="own", agents={"own": writes}))] == [
         "the phases `code`, `test` ask for the tool `shell`, which the agent own does not have"
     ]
 
 
 def test_an_agent_that_nobody_knows_is_told_of_elsewhere() -> None:
     nobody = Config(agent="abacus", budget=LIMITED)
-    assert (lacks(nobody), unpriced(nobody)) == ([], [])
+    assert (missing(nobody), unpriced(nobody)) == ([], [])
 
 
 def test_models_without_a_price_are_named_where_money_is_limited() -> None:

@@ -69,9 +69,9 @@ def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str]
     assert forked.version == at
     assert state.tracks["alpha"].last_stop is not None
     assert state.tracks["alpha"].last_stop.status is FeatureOutcome.WAITING  # The pipeline wants a person's word here.
-    assert [entry.is_forked_copy for entry in after] == [one.version <= at for one in after]
-    assert [element.causation for element in after[:at]] == [one.event_ref for one in before[:at]]
-    calls = [one.event for one in after if isinstance(one.event, AgentRequested) and not one.is_forked_copy]
+    assert [entry.is_forked_copy for entry in after] == [single.version <= at for single in after]
+    assert [element.causation for element in after[:at]] == [single.event_ref for single in before[:at]]
+    calls = [single.event for single in after if isinstance(single.event, AgentRequested) and not single.is_forked_copy]
     assert [(call.ref.phase, call.ref.iteration, call.model) for call in calls] == [("sign", 2, "claude-opus-4-6")]
     assert calls[0].ref.key.startswith(f"{name}/alpha/sign/")
 

@@ -48,7 +48,7 @@ def problem_of(parsed_reply: ParsedReply) -> tuple[str, ProblemClass | None, int
     return parsed_reply.problem.code, parsed_reply.problem.kind, parsed_reply.problem.retry_after_seconds
 
 
-@pytest.mark.parametrize("name", GEMINI.known)
+@pytest.mark.parametrize("name", GEMINI.existing)
 def test_streams_of_the_real_cli(name: str) -> None:
     expected, parsed_reply = GEMINI.expected[name], reading(GEMINI.stored(name))
     assert (parsed_reply.ending, *problem_of(parsed_reply)) == (
@@ -84,7 +84,7 @@ def test_an_answer_that_was_begun_twice_is_told_once() -> None:
     assert reading(GEMINI.stored("begun-again")).text == "I looked at all the files. There is nothing to do."
 
 
-@pytest.mark.parametrize("name", GEMINI.known)
+@pytest.mark.parametrize("name", GEMINI.existing)
 def test_every_prefix_is_read(name: str) -> None:
     result = GEMINI.stored(name)
     parsed_reply = reading(result)
@@ -272,5 +272,5 @@ def test_a_total_that_is_less_than_its_parts_says_nothing_of_thoughts(total: obj
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:
-    for path in GEMINI.place.glob("*"):
+    for path in GEMINI.folder.glob("*"):
         assert str(Path.home()).encode() not in path.read_bytes().replace(b"/home/somebody/home", b"")

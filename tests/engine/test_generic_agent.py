@@ -31,11 +31,11 @@ def house() -> AgentDescription:
     return msgspec.convert(yaml.safe_load(HOUSE)["agents"]["house"], AgentDescription)
 
 
-def adapter(told: AgentDescription | None = None) -> DescribedAgent:
-    return DescribedAgent("house", told or house(), load_patterns())
+def adapter(summary: AgentDescription | None = None) -> DescribedAgent:
+    return DescribedAgent("house", summary or house(), load_patterns())
 
 
-def invocation(told: AgentDescription | None = None, **more: object) -> Invocation:
+def invocation(summary: AgentDescription | None = None, **more: object) -> Invocation:
     made: list[Invocation] = []
 
     def spawn(_: CallSpec, invocation: Invocation) -> CallResult:
@@ -43,7 +43,7 @@ def invocation(told: AgentDescription | None = None, **more: object) -> Invocati
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
     call = spec("Do it.", more.pop("session", None), agent="house", model="house-2", **more)  # type: ignore[arg-type]
-    adapter(told).run_phase(call, {"HOUSE_KEY": "k", "OTHER": "o"}, spawn)
+    adapter(summary).run_phase(call, {"HOUSE_KEY": "k", "OTHER": "o"}, spawn)
     return made[0]
 
 
@@ -94,11 +94,11 @@ def test_described_agents_keep_the_contract_of_all_agents(name: str) -> None:
 
 
 # whether it can be called ---------------------------------------------------------------------------------------------
-def outside(place: Path, says: str, **more: str) -> dict[str, str]:
-    program = place / "house-agent"
+def outside(folder: Path, says: str, **more: str) -> dict[str, str]:
+    program = folder / "house-agent"
     program.write_text(f"#!/bin/sh\n{says}\n")
     program.chmod(0o755)
-    return {"PATH": f"{place}:/usr/bin:/bin", "HOME": str(place), **more}
+    return {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder), **more}
 
 
 def test_a_program_with_a_version_and_a_key_can_be_called(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
 
 
 # what is wrong with a description -------------------------------------------------------------------------------------
-def refused(place: Path, text: str) -> str:
-    (place / "mz.yaml").write_text(text)
+def refused(folder: Path, text: str) -> str:
+    (folder / "mz.yaml").write_text(text)
     with pytest.raises(MzError) as caught:
-        load_config(place, {}, {})
+        load_config(folder, {}, {})
     return str(caught.value)
 
 

@@ -25,13 +25,13 @@ def described(**parts: object) -> AgentDescription:
     return msgspec.convert({"command": ["house"], **parts}, AgentDescription)
 
 
-def read(told: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> ParsedReply:
+def read(reported: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
-    return reading(told, CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="asked"))
+    return reading(reported, CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="asked"))
 
 
-def reading(told: AgentDescription, result: CallResult) -> ParsedReply:
-    return DescribedAgent("house", told, load_patterns()).parse_output(result)
+def reading(reported: AgentDescription, result: CallResult) -> ParsedReply:
+    return DescribedAgent("house", reported, load_patterns()).parse_output(result)
 
 
 def code(parsed_reply: ParsedReply) -> str:
@@ -130,10 +130,10 @@ def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_
 USED = {"where": {"type": "use"}, "input": "n.in", "output": "n.out"}
 
 
-def used(told: object, *events: object, earlier: tuple[Usage, ...] = ()) -> tuple[Usage, ...]:
+def used(reported: object, *events: object, earlier: tuple[Usage, ...] = ()) -> tuple[Usage, ...]:
     stdout = b"\n".join(json.dumps(event).encode() for event in events)
     result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1, model="asked", session_usage_before=earlier)
-    return reading(described(output={**LINES, "usage": told}, ends=WELL), result).usage
+    return reading(described(output={**LINES, "usage": reported}, ends=WELL), result).usage
 
 
 def use(into: int, out: int, **more: object) -> dict[str, object]:

@@ -26,7 +26,7 @@ def desk(tmp_path: pathlib.Path) -> Desk:
     return Desk(tmp_path)
 
 
-def place(feature: str) -> FeatureWorktree:
+def folder(feature: str) -> FeatureWorktree:
     return FeatureWorktree(run="r1", feature=feature, branch=f"feat/{feature}")
 
 
@@ -194,7 +194,7 @@ def test_names_that_stand_in_the_way(desk: Desk) -> None:
     assert code(refused) == "branch-exists"
     assert desk.repo.git("for-each-ref", "refs/mz") == ""
     with pytest.raises(RepositoryUnusable) as refused:
-        desk.port.open(place("rescue"), (desk.base,))
+        desk.port.open(folder("rescue"), (desk.base,))
     assert code(refused) == "bad-name"
 
 
@@ -206,7 +206,7 @@ def test_a_start_that_is_not_there(desk: Desk) -> None:
 
 def test_features_stand_side_by_side(desk: Desk) -> None:
     for feature in ("a", "b", "c"):
-        desk.port.open(place(feature), (desk.base,))
+        desk.port.open(folder(feature), (desk.base,))
     other = FeatureWorktree(run="r2", feature="a", branch="other/a")
     desk.port.open(other, (desk.base,))
     listed = desk.repo.git("worktree", "list").splitlines()
@@ -271,8 +271,8 @@ def test_several_starts_are_merged_the_same_way_each_time(desk: Desk) -> None:
 
 def test_what_leads_to_another_needs_no_merge(desk: Desk) -> None:
     a = side(desk, "a", {"a.txt": "a"})
-    assert desk.port.open(place("f1"), (desk.base, a)) == WorkspaceCreated(head=a, tree=a)
-    assert desk.port.open(place("f2"), (a, desk.base, a)) == WorkspaceCreated(head=a, tree=a)
+    assert desk.port.open(folder("f1"), (desk.base, a)) == WorkspaceCreated(head=a, tree=a)
+    assert desk.port.open(folder("f2"), (a, desk.base, a)) == WorkspaceCreated(head=a, tree=a)
 
 
 def test_starts_that_do_not_merge(desk: Desk) -> None:

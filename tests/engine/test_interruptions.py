@@ -40,7 +40,7 @@ from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 
 from tests.engine.test_scheduler import ONE, simple, statuses, world_of
 from tests.support import trial
-from tests.support.given import DIGEST, accepted, gate, given, planned, ref, when_decided
+from tests.support.given import DIGEST, accepted, gate, planned, ref, state_after, when_decided
 
 B = FeatureId("b")
 NOTE = Digest("e" * 64)
@@ -284,7 +284,7 @@ def test_another_try_after_a_review_is_the_builders() -> None:
         HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.UNROUTED),
         HumanAnswered(run_version=9, verdict=Verdict.RETRY, note=NOTE, actor=DIGEST),
     )
-    assert when_decided(given(*events), trial.pins()) == act.CallAgent(role="builder", attempt=2)
+    assert when_decided(state_after(*events), trial.pins()) == act.CallAgent(role="builder", attempt=2)
 
 
 def test_notes_go_where_they_belong_once() -> None:
@@ -297,7 +297,7 @@ def test_notes_go_where_they_belong_once() -> None:
         blocked,
         RolledBack(source="build", to="plan"),
     )
-    state = given(*rejected)
+    state = state_after(*rejected)
     assert isinstance(state, Restoring)
     assert state.progress.notes == {"plan": (NOTE,)}
     units = ("u1", "u2", "u3")
@@ -310,7 +310,7 @@ def test_notes_go_where_they_belong_once() -> None:
         blocked,
         RolledBack(source="build", to="plan"),
     )
-    state = given(*twice)
+    state = state_after(*twice)
     assert isinstance(state, Restoring)
     assert not any(key.startswith("build") for key in state.progress.notes), "notes for superseded units go with them"
 

@@ -39,9 +39,9 @@ def at(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def rows(place: Path, text: str = TEXT) -> tuple[PriceRow, ...]:
-    (place / "mz.yaml").write_text(text)
-    return load_config(place, {}, {}).config.prices
+def rows(folder: Path, text: str = TEXT) -> tuple[PriceRow, ...]:
+    (folder / "mz.yaml").write_text(text)
+    return load_config(folder, {}, {}).config.prices
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_events_name_what_was_gone_by(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "place", "output"),
+    ("line", "code", "folder", "output"),
     [
         ("  input: cheap", "MZ2010", "mz.yaml:3:10", "'cheap' is not an amount"),
         ("  input: -1", "MZ2010", "mz.yaml:3:10", "'-1' is not an amount"),
@@ -127,11 +127,11 @@ def test_events_name_what_was_gone_by(tmp_path: Path) -> None:
         ("  input: 1\n  above: {tokens: 0, input: 1, output: 1}", "MZ2006", "mz.yaml:4:19", "`prices[0].above.tokens`"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, code: str, place: str, output: str) -> None:
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, code: str, folder: str, output: str) -> None:
     with pytest.raises(MzError) as caught:
         rows(tmp_path, f"prices:\n- model: m\n{line}\n  output: 1\n")
     assert caught.value.code == code
-    assert str(caught.value.location).startswith(place)
+    assert str(caught.value.location).startswith(folder)
     assert output in caught.value.message or code == "MZ2006"
 
 

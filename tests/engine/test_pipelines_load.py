@@ -25,7 +25,7 @@ phases:
 """
 
 
-def known(*commands: str) -> KnownNames:
+def expected(*commands: str) -> KnownNames:
     return KnownNames(
         rule_sets=frozenset(load_rules()),
         rules=frozenset(FEATURE_RULES),
@@ -41,12 +41,12 @@ def write(root: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", built_in_pipelines())
 def test_built_in_pipelines_are_clean(tmp_path: Path, name: str) -> None:
-    _, warnings = load_pipeline(name, tmp_path, known("test", "lint", "build"))
+    _, warnings = load_pipeline(name, tmp_path, expected("test", "lint", "build"))
     assert warnings == ()
 
 
 def test_a_built_in_pipeline_leaves_out_what_the_project_cannot_run(tmp_path: Path) -> None:
-    _, warnings = load_pipeline("monozukuri", tmp_path, known("test"))
+    _, warnings = load_pipeline("monozukuri", tmp_path, expected("test"))
     assert {(diagnostic.code, diagnostic.severity) for diagnostic in warnings} == {("MZ3009", "warning")}
 
 
@@ -83,7 +83,7 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "summary"),
     [
         ("idle: 5x", "error[MZ2009] p.yaml:6:11 `phases[0].timeout.idle`: '5x' is not a duration"),
         ("total: 0", "error[MZ2009] p.yaml:6:12 `phases[0].timeout.total`: 0 is not between a second and a week"),
@@ -94,12 +94,12 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
         ("totl: 5m", "error[MZ2005] p.yaml:6:5 unknown key `totl` in `phases[0].timeout`"),
     ],
 )
-def test_timeouts_are_checked(text: str, told: str) -> None:
+def test_timeouts_are_checked(text: str, summary: str) -> None:
     with pytest.raises(MzError) as caught:
         PipelineSource(
             name="p.yaml", text=f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  timeout:\n    {text}\n"
         ).parse()
-    assert str(caught.value).splitlines()[0] == told
+    assert str(caught.value).splitlines()[0] == summary
 
 
 @pytest.mark.parametrize("text", ["", "phases: 5", "phases: [5, {timeout: 5}, {timeout: {total: [1]}}]", "- a"])
@@ -130,7 +130,7 @@ def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
     write(tmp_path, "pipelines/small.yaml", SMALL.replace("push, ", ""))
     assert load_pipeline("small", tmp_path)[1] == ()
     with pytest.raises(MzError, match="MZ3015"):
-        load_pipeline("small", tmp_path, known())
+        load_pipeline("small", tmp_path, expected())
 
 
 def test_pins_of_a_pipeline_are_a_pipeline_file_again(tmp_path: Path) -> None:

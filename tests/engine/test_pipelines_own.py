@@ -80,7 +80,7 @@ def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "output"),
+    ("text", "folder", "output"),
     [
         ("line\n{% if %}", "2", "expected"),
         ("{{ title | upperr }}", "1", "no filter named 'upperr'"),
@@ -89,10 +89,10 @@ def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> N
         ("{% for each in notes %}{{ each }}{{ loop.index }}{% endfor %}{{ range(3) | list }}", "", ""),
     ],
 )
-def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, place: str, output: str) -> None:
+def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, folder: str, output: str) -> None:
     give(tmp_path, {"templates/own.md.j2": text})
     result = load_pipeline_files(tmp_path).diagnostics
-    assert [str(item.location) for item in result] == ([f"pipelines/templates/own.md.j2:{place}"] if place else [])
+    assert [str(item.location) for item in result] == ([f"pipelines/templates/own.md.j2:{folder}"] if folder else [])
     assert all(output in diagnostic.message and diagnostic.code == "MZ3017" for diagnostic in result), result
     if result:
         with pytest.raises(MzError, match="MZ3017"):
@@ -127,7 +127,7 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "output"),
+    ("old", "new", "folder", "output"),
     [
         ("name: risks", "name: risk", "1:7", "`name` must be the file's name"),
         ("shared: file", "shared: fiel", "5:11", "there is no shared rule `fiel`"),
@@ -141,7 +141,9 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
         ("name: risks", "name: [", "", ""),
     ],
 )
-def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new: str, place: str, output: str) -> None:
+def test_a_rule_set_is_checked_before_it_is_needed(
+    tmp_path: Path, old: str, new: str, folder: str, output: str
+) -> None:
     assert old in RULES
     text = RULES.replace(old, new, 1)
     if "unique" in new:
@@ -151,4 +153,4 @@ def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new
     assert "risks" not in material.rules
     first = material.diagnostics[0]
     assert output in first.message
-    assert not place or (first.code, str(first.location)) == ("MZ3018", f"pipelines/rules/risks.yaml:{place}")
+    assert not folder or (first.code, str(first.location)) == ("MZ3018", f"pipelines/rules/risks.yaml:{folder}")

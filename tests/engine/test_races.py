@@ -319,16 +319,16 @@ def test_markers_that_an_agent_left_are_seen_after_another_merge_too(monkeypatch
     trial.begin(bench.world, bench.pins, bench.items)
 
     def three_way(
-        self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes
+        self: SimulatedWorkspace, folder: FeatureWorktree, head: Commit, other: Commit, message: bytes
     ) -> MergeResult:
-        last = next((tree.merged for tree in self.world.commits(place.branch) if tree.merged), None)
+        last = next((tree.merged for tree in self.world.commits(folder.branch) if tree.merged), None)
         if last is None or self.contains(head, other):
-            return merge(self, place, head, other, message)
+            return merge(self, folder, head, other, message)
         ours, theirs, base = (dict(self.world.objects[commit].files) for commit in (head, other, last))
         files = {**ours, **{path: data for path, data in theirs.items() if base.get(path) != data}}
         made = self.world.write(Tree(files, head, message, other))
-        self.world.refs[f"refs/heads/{place.branch}"] = made
-        self.world.worktrees[place.feature] = dict(files)
+        self.world.refs[f"refs/heads/{folder.branch}"] = made
+        self.world.worktrees[folder.feature] = dict(files)
         return MergeResult(commit=made, tree=made, changed=True)
 
     def script(spec: CallSpec, files: Files) -> ScriptedReply:
@@ -355,15 +355,15 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
     bench.base_moves(**{"b1.txt": "theirs"})
 
     def silent(
-        self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes
+        self: SimulatedWorkspace, folder: FeatureWorktree, head: Commit, other: Commit, message: bytes
     ) -> MergeResult:
-        merge_result = merge(self, place, head, other, message)
+        merge_result = merge(self, folder, head, other, message)
         if not merge_result.conflicts:
             return merge_result
         files = {**self.world.objects[merge_result.commit].files, "b1.txt": self.world.objects[head].files["b1.txt"]}
         made = self.world.write(Tree(files, head, message, other))
-        self.world.refs[f"refs/heads/{place.branch}"] = made
-        self.world.worktrees[place.feature] = dict(files)
+        self.world.refs[f"refs/heads/{folder.branch}"] = made
+        self.world.worktrees[folder.feature] = dict(files)
         return MergeResult(commit=made, tree=made, changed=True, conflicts=(Path("b1.txt"),))
 
     monkeypatch.setattr(SimulatedWorkspace, "merge", silent)

@@ -84,15 +84,15 @@ def test_a_call_that_we_ended_and_that_says_zero_was_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "why", "told"),
+    ("model", "why", "summary"),
     [("claude-opus-4-6", "killed", "a subscription"), ("a-model-of-ones-own", "unknown", "no price for")],
 )
-def test_an_error_that_says_zero_may_be_of_an_agent_that_counts_no_money(model: str, why: str, told: str) -> None:
+def test_an_error_that_says_zero_may_be_of_an_agent_that_counts_no_money(model: str, why: str, summary: str) -> None:
     """Such as a turn limit: the agent did speak."""
     used = (Usage(model=model, input=10_000, output=5, requests=1),)
     case = Case("turns", model, used, "0.00", "unknown", terminal="error")
     assert explain_mismatch(call(case), used, PRICES)[0] == why
-    assert told in explain_mismatch(call(case), used, PRICES)[1]
+    assert summary in explain_mismatch(call(case), used, PRICES)[1]
 
 
 def test_a_model_without_a_price_is_said_also_of_a_call_that_we_ended() -> None:

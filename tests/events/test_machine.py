@@ -92,13 +92,13 @@ class LogMachine(RuleBasedStateMachine):
         expected = self.model.entries[after:][:limit]
         assert [plain(recorded) for recorded in self.store.read_all(after, limit)] == expected
 
-    @rule(event=st.sampled_from(samples()), after=st.integers(0, 5), upto=st.integers(0, 12))
-    def read_types(self, event: Event, after: int, upto: int) -> None:
-        expected = [entry for entry in self.model.entries[after:upto] if type(entry[3]) is type(event)]
-        assert [plain(recorded) for recorded in self.store.read_types([type_of(event)], after, upto)] == expected
+    @rule(event=st.sampled_from(samples()), after=st.integers(0, 5), offset_end=st.integers(0, 12))
+    def read_types(self, event: Event, after: int, offset_end: int) -> None:
+        expected = [entry for entry in self.model.entries[after:offset_end] if type(entry[3]) is type(event)]
+        assert [plain(recorded) for recorded in self.store.read_types([type_of(event)], after, offset_end)] == expected
 
     @invariant()
-    def whole(self) -> None:
+    def full(self) -> None:
         entries = self.model.entries
         assert self.store.head() == len(entries)
         assert dict(self.store.streams()) == {entry[0]: self.model.version(entry[0]) for entry in entries}

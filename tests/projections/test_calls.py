@@ -97,7 +97,7 @@ def test_calls_of_the_next_iteration_stand() -> None:
 def test_it_counts_as_the_state_does(back: RolledBack) -> None:
     """The engine numbers iterations by its own count; the fold of calls marks those that it supersedes."""
     events = (*given.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
-    progress = progress_of(given.given(*events))
+    progress = progress_of(given.state_after(*events))
     assert progress is not None
     row = calls_of(*events)
     assert row.current_phases == tuple(progress.start_trees)

@@ -34,7 +34,7 @@ def ref(attempt: int) -> CallRef:
     return CallRef(key=key(attempt), phase="plan", unit="", iteration=1, attempt=attempt, role="builder")
 
 
-def asked(attempt: int, sent: int | None = None, count: int | None = None) -> AgentRequested:
+def requested(attempt: int, sent: int | None = None, count: int | None = None) -> AgentRequested:
     return AgentRequested(
         ref=ref(attempt), agent="x", model="m", prompt=DIGEST, template="t", full_prompt=sent is None, session="s",
         resumes=sent is not None, tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, keeps_session=True,
@@ -60,8 +60,8 @@ def folded(*events: Event, stream: str = "run/r1/a") -> tuple[SessionCalls, ...]
 def test_calls_of_a_feature_are_counted() -> None:
     ended = SessionDropped(key=key(4), session="s", reason=SessionDropReason.FAILED)
     (item,) = folded(
-        asked(1), read(1, USAGE), settled(1, 5), asked(2, 30, 100), read(2, USAGE), settled(2, 7), asked(3, 10, 50),
-        ended, asked(4),
+        requested(1), read(1, USAGE), settled(1, 5), requested(2, 30, 100), read(2, USAGE), settled(2, 7),
+        requested(3, 10, 50), ended, requested(4),
     )  # fmt: skip
     assert (item.name, len(item.calls), len(item.continued), item.sessions_kept) == ("a", 4, 2, 2)
     assert item.dropped == {"failed": 1}
@@ -74,19 +74,19 @@ def test_calls_of_a_feature_are_counted() -> None:
 
 
 def test_a_newer_reading_takes_the_place_of_the_older_one() -> None:
-    (item,) = folded(asked(1), read(1), read(1, USAGE))
+    (item,) = folded(requested(1), read(1), read(1, USAGE))
     assert (item.calls[0].input, item.calls_without_usage) == (100, 0)
 
 
 def test_what_stands_in_the_stream_of_the_run_too_counts_once() -> None:
-    mine = recorded(asked(1), settled(1, 5))
+    mine = recorded(requested(1), settled(1, 5))
     runs = recorded(settled(1, 5), stream="run/r1")
     (item,) = session_calls((*mine, *runs))
     assert item.calls[0].charged_nanousd == 5
 
 
 def test_copies_of_another_run_are_paid_there() -> None:
-    copies = [replaced(item) for item in recorded(asked(1), settled(1, 5))]
+    copies = [replaced(item) for item in recorded(requested(1), settled(1, 5))]
     assert session_calls(copies) == ()
 
 
@@ -97,8 +97,8 @@ def replaced(item: Recorded[Event]) -> Recorded[Event]:
 
 
 def test_features_add_up() -> None:
-    (item,) = folded(asked(1), asked(2, 5, 9), read(2, USAGE))
-    (other,) = folded(SessionDropped(key=key(1), session="s", reason=SessionDropReason.FAILED), asked(1))
+    (item,) = folded(requested(1), requested(2, 5, 9), read(2, USAGE))
+    (other,) = folded(SessionDropped(key=key(1), session="s", reason=SessionDropReason.FAILED), requested(1))
     both = sum_sessions("all", (item, other))
     assert (both.name, len(both.calls), len(both.continued), both.sessions_kept) == ("all", 3, 1, 2)
     assert (both.sent_tokens, both.calls_without_usage, both.dropped) == (5, 2, {"failed": 1})
@@ -108,8 +108,8 @@ def test_savings_are_shares_of_what_was_before() -> None:
     assert Saving(figure="x", before=200, after=150).percent == 25
     assert Saving(figure="x", before=100, after=130).percent == -30
     assert Saving(figure="x", before=0, after=5).percent is None
-    (mine,) = folded(asked(1), read(1, Usage(model="m", input=80, output=0, cache_read=40)), settled(1, 9))
-    (baseline,) = folded(asked(1), read(1, Usage(model="m", input=100, output=0, cache_read=20)), settled(1, 10))
+    (mine,) = folded(requested(1), read(1, Usage(model="m", input=80, output=0, cache_read=40)), settled(1, 9))
+    (baseline,) = folded(requested(1), read(1, Usage(model="m", input=100, output=0, cache_read=20)), settled(1, 10))
     values = {saving.figure: saving.percent for saving in measured_savings(mine, baseline)}
     assert values == {
         "input": 20.0, "new input": 50.0, "cache reads": -100.0, "output": None, "money": 10.0, "calls": 0.0,

@@ -107,36 +107,36 @@ def test_what_was_refused_costs_nothing() -> None:
     nothing = replace(READ, usage=(), reported_nanousd=None, ending="error")
     free, unread = replace(SETTLED, nanousd=0), replace(PRICED, computed_nanousd=None)
 
-    def found(
+    def actual(
         agent_requested: AgentRequested, read: ReplyParsed, priced: CallPriced, settled: CallSettled
     ) -> int | None:
         (call,) = paid_calls(recorded([agent_requested, replied, read, priced, settled]))
         assert totals([call]).unpriced == (call.computed_nanousd is None)
         return call.computed_nanousd
 
-    assert found(ASKED, nothing, unread, free) == 0
-    assert found(ASKED, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
-    assert found(ASKED, READ, unread, free) is None, "tokens without a price"
-    assert found(ASKED, replace(nothing, ending="success"), unread, free) is None, "answered, and told no tokens"
-    assert found(replace(ASKED, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
+    assert actual(ASKED, nothing, unread, free) == 0
+    assert actual(ASKED, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
+    assert actual(ASKED, READ, unread, free) is None, "tokens without a price"
+    assert actual(ASKED, replace(nothing, ending="success"), unread, free) is None, "answered, and told no tokens"
+    assert actual(replace(ASKED, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
 
 
 def test_a_difference_needs_both_sides() -> None:
     """Reported less computed; and what was paid less what was estimated."""
 
-    def found(*events: Event) -> tuple[int | None, int | None]:
+    def actual(*events: Event) -> tuple[int | None, int | None]:
         sums = totals(paid_calls(recorded(events)))
         return sums.difference_nanousd, sums.underestimate_nanousd
 
     free = replace(ASKED, estimated_nanousd=None)
-    assert found(ASKED, PRICED) == (None, -10)
-    assert found(ASKED, READ) == (None, -15), "reported, where nobody computed"
-    assert found(ASKED, READ, PRICED) == (-5, -10)
-    assert found(free, READ, PRICED) == (-5, None)
-    assert found(ASKED) == (None, None)
+    assert actual(ASKED, PRICED) == (None, -10)
+    assert actual(ASKED, READ) == (None, -15), "reported, where nobody computed"
+    assert actual(ASKED, READ, PRICED) == (-5, -10)
+    assert actual(free, READ, PRICED) == (-5, None)
+    assert actual(ASKED) == (None, None)
     free_of_charge = replace(READ, usage=(), reported_nanousd=0, ending="success")
-    assert found(ASKED, free_of_charge) == (None, None), "a subscription, whose tokens nobody counted"
-    assert found(ASKED, replace(free_of_charge, ending="error")) == (None, -70)
+    assert actual(ASKED, free_of_charge) == (None, None), "a subscription, whose tokens nobody counted"
+    assert actual(ASKED, replace(free_of_charge, ending="error")) == (None, -70)
 
 
 def test_a_call_keeps_what_explains_its_price() -> None:

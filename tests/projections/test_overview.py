@@ -102,7 +102,7 @@ def ref(phase: str = "code", attempt: int = 1, role: str = "builder", unit: str 
                    attempt=attempt, role=role)  # fmt: skip
 
 
-def asked(call: CallRef, estimate: int | None = 5) -> AgentRequested:
+def requested(call: CallRef, estimate: int | None = 5) -> AgentRequested:
     return AgentRequested(ref=call, agent="a", model="m", prompt=DIGEST, template="t", full_prompt=True, session=None,
                           resumes=False, tree=TREE, refs=DIGEST, estimated_tokens=1,
                           estimated_nanousd=estimate)  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_template_that_halted_it_is_told_only_meanwhile(after: Event) -> None:
 
 def test_attempts_are_calls_of_the_phases_own_agent() -> None:
     calls = [ref(), ref(attempt=2), ref(role="reviewer"), ref(unit="u1"), ref(phase="pr")]
-    view = of_login(PhaseStarted(phase="code", iteration=1), *(asked(call) for call in calls))
+    view = of_login(PhaseStarted(phase="code", iteration=1), *(requested(call) for call in calls))
     assert view.attempts == {"code": 3, "pr": 1}
 
 
@@ -273,7 +273,7 @@ def test_unknown_amounts_are_none() -> None:
     assert sum_known([]) is None
     assert sum_known([None, None]) is None
     assert sum_known([None, 0]) == 0
-    lost = of_login(asked(ref(), estimate=None), AgentLost(ref=ref(), stdout=DIGEST))
+    lost = of_login(requested(ref(), estimate=None), AgentLost(ref=ref(), stdout=DIGEST))
     assert (lost.input_tokens, lost.output_tokens, lost.estimated_nanousd) == (None, None, None)
     assert (lost.reported_nanousd, lost.computed_nanousd) == (None, None)
     assert lost.calls[0].status == "lost"
@@ -282,7 +282,7 @@ def test_unknown_amounts_are_none() -> None:
 def test_the_last_reading_of_a_reply_counts() -> None:
     usage, two = Usage(model="m", input=10, output=1), Usage(model="m", input=20, output=2)
     call = ref()
-    view = of_login(asked(call), read(call, usage, reported=7), read(call, usage, two, reported=8),
+    view = of_login(requested(call), read(call, usage, reported=7), read(call, usage, two, reported=8),
                     CallPriced(key=call.key, computed_nanousd=9))  # fmt: skip
     assert (view.input_tokens, view.output_tokens) == (30, 3)
     assert (view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd) == (5, 8, 9)
@@ -295,14 +295,14 @@ def test_offences_of_capture_and_check_are_told_once() -> None:
         ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=TREE, forbidden_changes=(nested,)
     )
     checked = ChangesChecked(ref=call, tree=TREE, forbidden_changes=(nested, ForbiddenChange(kind="outside", path="x")))
-    assert of_login(asked(call), reply, checked).calls[0].forbidden_changes == ("nested-git lib", "outside x")
+    assert of_login(requested(call), reply, checked).calls[0].forbidden_changes == ("nested-git lib", "outside x")
 
 
 def test_a_gate_judges_the_last_reply_of_its_cell() -> None:
     first, second, other = ref(), ref(attempt=2), ref(unit="u1")
     no = GateChecked(phase="code", unit="", gate="test", passed=False)
     yes = GateChecked(phase="code", unit="", gate="test", passed=True)
-    view = of_login(asked(first), no, asked(second), asked(other), asked(ref(role="reviewer")), no, yes)
+    view = of_login(requested(first), no, requested(second), requested(other), requested(ref(role="reviewer")), no, yes)
     assert [[refusal.gate for refusal in call.rejections] for call in view.calls] == [["test"], ["test"], [], []]
 
 
@@ -343,17 +343,17 @@ def test_what_the_budget_counts() -> None:
 def test_unpriced_calls_are_those_that_a_price_was_asked_for() -> None:
     first, second = ref(), ref(attempt=2)
     view = of_login(
-        asked(first), read(first), CallPriced(key=first.key, computed_nanousd=None),
-        asked(second), AgentLost(ref=second, stdout=DIGEST), asked(ref(attempt=3)),
+        requested(first), read(first), CallPriced(key=first.key, computed_nanousd=None),
+        requested(second), AgentLost(ref=second, stdout=DIGEST), requested(ref(attempt=3)),
     )  # fmt: skip
     assert view.unpriced == 2
 
 
 def test_trees_before_and_after_a_call() -> None:
     call = ref()
-    view = of_login(asked(call), ChangesChecked(ref=call, tree=Commit("ee" * 20)))
+    view = of_login(requested(call), ChangesChecked(ref=call, tree=Commit("ee" * 20)))
     assert (view.calls[0].tree_before, view.calls[0].tree_after) == (TREE, "ee" * 20)
-    assert of_login(asked(call)).calls[0].tree_after is None
+    assert of_login(requested(call)).calls[0].tree_after is None
 
 
 def test_commands_and_artifacts_belong_to_an_attempt() -> None:
@@ -364,7 +364,7 @@ def test_commands_and_artifacts_belong_to_an_attempt() -> None:
 
     view = of_login(
         PhaseStarted(phase="code", iteration=1), ran("test", 1, 0, "prepare"),
-        asked(first), parsed("1"), ran("test", 1, 1), asked(second), parsed("2"), ran("test", 2, 0),
+        requested(first), parsed("1"), ran("test", 1, 1), requested(second), parsed("2"), ran("test", 2, 0),
     )  # fmt: skip
     assert [(command.iteration, command.attempt) for command in view.commands] == [(1, 0), (1, 1), (1, 2)]
     assert [[artifact.digest[0] for artifact in call.artifacts] for call in view.calls] == [["1"], ["2"]]
@@ -384,11 +384,11 @@ def test_a_feature_that_is_done_once_more() -> None:
 
 
 def test_checks_of_a_pull_request() -> None:
-    def seen(known: bool) -> ChecksPolled:
-        return ChecksPolled(key="k", commit=TREE, commit_known=known, passed=2, failed=1, pending=3)
+    def observed(expected: bool) -> ChecksPolled:
+        return ChecksPolled(key="k", commit=TREE, commit_known=expected, passed=2, failed=1, pending=3)
 
-    assert of_login(seen(known=True)).checks == (2, 1, 3)
-    assert of_login(seen(known=True), seen(known=False)).checks is None
+    assert of_login(observed(expected=True)).checks == (2, 1, 3)
+    assert of_login(observed(expected=True), observed(expected=False)).checks is None
 
 
 def test_a_run_is_at_rest_when_nothing_more_comes_by_itself() -> None:

@@ -202,7 +202,7 @@ def test_a_core_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # the properties by themselves -----------------------------------------------------------------------------------------
-def asked(attempt: int = 1) -> dict[str, object]:
+def requested(attempt: int = 1) -> dict[str, object]:
     ref = {"key": f"k{attempt}", "phase": "code", "unit": "", "iteration": 1, "attempt": attempt, "role": "builder"}
     return {"type": "agent.requested", "ref": ref}
 
@@ -219,14 +219,14 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
 @pytest.mark.parametrize(
     ("trace", "success", "args"),
     [
-        ([asked(), read(), COMMIT, DONE], True, ()),
-        ([asked(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),
-        ([asked(), read(), asked(2), read(2), COMMIT, DONE], False, ()),
-        ([asked(), read()], False, ("it ended in a state without a name (after reply.parsed)",)),
+        ([requested(), read(), COMMIT, DONE], True, ()),
+        ([requested(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),
+        ([requested(), read(), requested(2), read(2), COMMIT, DONE], False, ()),
+        ([requested(), read()], False, ("it ended in a state without a name (after reply.parsed)",)),
         ([], False, ("it ended in a state without a name (after nothing)",)),
-        ([asked(), asked(2), read(2), DONE], False, ("the output of call k1 was never parsed",)),
+        ([requested(), requested(2), read(2), DONE], False, ("the output of call k1 was never parsed",)),
         (
-            [asked(), read(), {"type": "feature.failed", "code": "x"}],
+            [requested(), read(), {"type": "feature.failed", "code": "x"}],
             True,
             ("a success ended in another state: failed (x) instead of delivered",),
         ),

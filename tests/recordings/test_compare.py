@@ -59,7 +59,7 @@ STARTED, DONE = PhaseStarted(phase="prd", iteration=1), PhaseCompleted(phase="pr
 NOTHING = Digest("0" * 64)
 
 
-def asked(prompt: str, model: str = "m") -> AgentRequested:
+def requested(prompt: str, model: str = "m") -> AgentRequested:
     ref = CallRef(key="r/f/prd/-/1/1/agent.builder", phase="prd", unit="", iteration=1, attempt=1, role="builder")
     return AgentRequested(
         ref=ref, agent="claude-code", model=model, prompt=Digest(digest(prompt.encode())), template="prd.md.j2",
@@ -70,7 +70,7 @@ def asked(prompt: str, model: str = "m") -> AgentRequested:
 
 def happened(**more: object) -> ReplayOutcome:
     pins = Pins(pipeline=Pipeline(pipeline="p", version=1, phases=()), rules={}, templates={}, config=Config())
-    plain = ReplayOutcome({IDENTITY: CallMismatch()}, (), {IDENTITY: asked("x")}, {}, {}, pins)
+    plain = ReplayOutcome({IDENTITY: CallMismatch()}, (), {IDENTITY: requested("x")}, {}, {}, pins)
     return plain._replace(**more)  # type: ignore[arg-type]
 
 
@@ -86,9 +86,9 @@ def test_a_story_has_no_money_no_names_and_no_waiting_for_others() -> None:
     held = FeatureHeld(hold=Hold.BUDGET)
     waits = CallOverBudget(feature=FeatureId("f"), key="k", role="builder", nanousd=1)
     answered = HumanAnswered(run_version=1, verdict=Verdict.APPROVE, actor=Digest("a" * 64))
-    events = feature_trace([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, asked("x"), DONE])
+    events = feature_trace([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, requested("x"), DONE])
     other = msgspec.structs.replace(answered, actor=Digest("b" * 64))
-    cheaper = msgspec.structs.replace(asked("x"), estimated_nanousd=None)
+    cheaper = msgspec.structs.replace(requested("x"), estimated_nanousd=None)
     assert events == feature_trace([STARTED, FeatureHeld(hold=Hold.TIMER), other, cheaper, DONE])
     assert digest(encode_trace(events)) == log_digest(events)
 
@@ -115,8 +115,8 @@ def test_a_field_that_events_did_not_have_yet_is_no_other_story() -> None:
 
 def test_a_prompt_that_changed_is_no_other_story() -> None:
     data, two = (
-        encode_trace(feature_trace([STARTED, asked("x"), DONE])),
-        encode_trace(feature_trace([STARTED, asked("yy"), DONE])),
+        encode_trace(feature_trace([STARTED, requested("x"), DONE])),
+        encode_trace(feature_trace([STARTED, requested("yy"), DONE])),
     )
     assert first_difference(data, two) is not None
     assert first_difference(with_produced_requests(data, two), two) is None
@@ -131,10 +131,10 @@ def test_the_first_event_that_differs_names_the_class() -> None:
 
     def read(**more: object) -> ReplyParsed:
         fields = {"parser": "a/1", "ending": "success", "session": None, "text": NOTHING, **more}
-        return ReplyParsed(ref=asked("x").ref, **fields)  # type: ignore[arg-type]
+        return ReplyParsed(ref=requested("x").ref, **fields)  # type: ignore[arg-type]
 
     parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
-    changed = ChangesChecked(ref=asked("x").ref, tree=Commit(TREE))
+    changed = ChangesChecked(ref=requested("x").ref, tree=Commit(TREE))
     waits = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.APPROVAL)
     usage = (Usage(model="m", input=1, output=1),)
     replace = msgspec.structs.replace
@@ -300,7 +300,7 @@ def test_a_verdict_is_never_accepted_with_something_else() -> None:
 
 def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
     reads = [
-        ReplyParsed(ref=asked("x").ref, parser="a/1", ending="success", session=None, text=NOTHING, bad_lines=bad)
+        ReplyParsed(ref=requested("x").ref, parser="a/1", ending="success", session=None, text=NOTHING, bad_lines=bad)
         for bad in (0, 1)
     ]
     item = tape()._replace(traces={"f": encode_trace([reads[0]])})

@@ -121,12 +121,12 @@ def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_pat
     assert len(requested.questions) == 4
 
 
-@pytest.mark.parametrize("told", ['"x"', "-1", "0", "1" + "0" * 40, "true", "1.5", "[]"])
-def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_path: Path, told: str) -> None:
+@pytest.mark.parametrize("summary", ['"x"', "-1", "0", "1" + "0" * 40, "true", "1.5", "[]"])
+def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_path: Path, summary: str) -> None:
     """Sealed or not: an estimate and a reservation follow from it."""
 
     def changed(trace: bytes) -> bytes:
-        return re.sub(rb'"counted_tokens": ?\d+', f'"counted_tokens":{told}'.encode(), trace)
+        return re.sub(rb'"counted_tokens": ?\d+', f'"counted_tokens":{summary}'.encode(), trace)
 
     stories = {feature: changed(content) for feature, content in cassette.traces.items()}
     assert stories != cassette.traces

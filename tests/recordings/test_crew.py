@@ -19,15 +19,15 @@ IDENTITY = Identity(pipeline="monozukuri", feature="f", phase="prd")
 TOOLS = ("read", "write")
 
 
-def noted(place: Path, outcome: str, **document: object) -> CallMismatch:
+def noted(folder: Path, outcome: str, **document: object) -> CallMismatch:
     """What a crew notes of one call that is answered from a recording with this outcome."""
-    worktree = repository(place / "repository")
+    worktree = repository(folder / "repository")
     failure = Failure(kind="phase", code="timeout") if outcome == "failed" else None
     item = recording(git(worktree, "rev-parse", "HEAD^{tree}"), outcome=outcome, exit=None, failure=failure)
-    root = place / "repository"
+    root = folder / "repository"
     processes = AgentProcesses(root, {}, Secrets({}))
-    outside = {"PATH": "/usr/bin:/bin", "HOME": str(place)}
-    crew = ReplayAgents(cassette(item), root, processes, place / "journal", outside)
+    outside = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    crew = ReplayAgents(cassette(item), root, processes, folder / "journal", outside)
     call = spec(str(document.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": TOOLS, **document})
     if outcome == "lost":
         with pytest.raises(Interrupted):

@@ -36,14 +36,14 @@ FEATURES = {"month-filter", "month-compare", "group-thousands"}
 PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
 
 
-def set_stage(place: Path, outside: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+def set_stage(folder: Path, outside: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     """The sample project, and an environment with nothing of the caller's in which `claude` is played."""
-    create_sample(place / "tally", outside)
-    install(place / "bin", BUNDLED, ("claude",), INHERITED_VARIABLES.pattern)
-    (place / "home").mkdir()
+    create_sample(folder / "tally", outside)
+    install(folder / "bin", BUNDLED, ("claude",), INHERITED_VARIABLES.pattern)
+    (folder / "home").mkdir()
     kept = {name: value for name, value in outside.items() if INHERITED_VARIABLES.fullmatch(name)}
-    own = {"ANTHROPIC_API_KEY": "unused", "HOME": str(place / "home"), "PATH": f"{place / 'bin'}:{outside['PATH']}"}
-    return place / "tally", {**kept, **own}
+    own = {"ANTHROPIC_API_KEY": "unused", "HOME": str(folder / "home"), "PATH": f"{folder / 'bin'}:{outside['PATH']}"}
+    return folder / "tally", {**kept, **own}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_world_is_the_sample_project(cassette: Cassette, tmp_path: Path) -> 
 class Played(NamedTuple):
     """The demonstration, played once with the bundled recordings."""
 
-    seen: list[Recorded[Event]]
+    observed: list[Recorded[Event]]
     state: RunState
     root: Path
     troubles: list[str]
@@ -146,7 +146,7 @@ def test_they_deliver_every_feature(played: Played) -> None:
 
 @pytest.mark.slow
 def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
-    events = [recorded.event for recorded in played.seen]
+    events = [recorded.event for recorded in played.observed]
     refused = {
         violation.rule for event in events if isinstance(event, ArtifactValidated) for violation in event.violations
     }
@@ -156,7 +156,7 @@ def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
 
 @pytest.mark.slow
 def test_reported_and_computed_money_agree(played: Played) -> None:
-    events = [recorded.event for recorded in played.seen]
+    events = [recorded.event for recorded in played.observed]
     reported = {event.ref.key: event.reported_nanousd for event in events if isinstance(event, ReplyParsed)}
     computed = {event.key: event.computed_nanousd for event in events if isinstance(event, CallPriced)}
     assert reported == computed

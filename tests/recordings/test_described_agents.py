@@ -33,11 +33,11 @@ sys.exit(main({script!r}))
 """
 
 
-def house(place: Path) -> Workshop:
+def house(folder: Path) -> Workshop:
     """The workshop, with `house-agent` as its agent, and no other."""
-    made = Workshop(place, settings=HOUSE)
-    (place / "bin" / "claude").unlink()
-    program = place / "bin" / "house-agent"
+    made = Workshop(folder, settings=HOUSE)
+    (folder / "bin" / "claude").unlink()
+    program = folder / "bin" / "house-agent"
     program.write_text(PROGRAM.format(python=sys.executable, cases=str(CASES), script=str(made.script)))
     program.chmod(0o755)
     del made.environment["ANTHROPIC_API_KEY"]

@@ -28,7 +28,9 @@ from tests.support.changed import (
 from tests.support.rerecord import BUNDLED
 
 WHOLE = load(BUNDLED)
-ONE = WHOLE._replace(calls=tuple(one for one in WHOLE.calls if one.recording.identity.feature == "month-filter"))
+ONE = WHOLE._replace(
+    calls=tuple(single for single in WHOLE.calls if single.recording.identity.feature == "month-filter")
+)
 CODE, PRD, TASKS = "month-filter/code", "month-filter/prd", "month-filter/tasks"
 Change = Callable[[Cassette], Cassette]
 
@@ -57,25 +59,25 @@ def no_story(cassette: Cassette) -> Cassette:
 
 
 SINGLE = changes(
-    ("PROMPT", "medium", CODE, lambda one: with_file(one, CODE, "prompt", longer)),
+    ("PROMPT", "medium", CODE, lambda single: with_file(single, CODE, "prompt", longer)),
     (
         "CONFIG",
         "medium",
         CODE,
-        lambda one: with_fields(one, CODE, argv=(*call(one, CODE).recording.argv, "--max-turns=3")),
+        lambda single: with_fields(single, CODE, argv=(*call(single, CODE).recording.argv, "--max-turns=3")),
     ),
-    ("CONFIG", "medium", CODE, lambda one: with_fields(one, CODE, environment=("MORE",))),
-    ("CONFIG", "low", CODE, lambda one: with_fields(one, CODE, version="2.1.329")),
+    ("CONFIG", "medium", CODE, lambda single: with_fields(single, CODE, environment=("MORE",))),
+    ("CONFIG", "low", CODE, lambda single: with_fields(single, CODE, version="2.1.329")),
     (
         "CONFIG",
         "medium",
         "",
-        lambda one: with_world(one, config={**one.manifest.fixture.config, "autonomy": "full_auto"}),
+        lambda single: with_world(single, config={**single.manifest.fixture.config, "autonomy": "full_auto"}),
     ),
-    ("CONFIG", "medium", "", lambda one: with_world(one, items=one.manifest.fixture.items[1:])),
-    ("FILES", "high", "", lambda one: with_world(one, base_tree="1" * 40)),
+    ("CONFIG", "medium", "", lambda single: with_world(single, items=single.manifest.fixture.items[1:])),
+    ("FILES", "high", "", lambda single: with_world(single, base_tree="1" * 40)),
     ("FILES", "high", CODE, lambda element: with_fields(element, CODE, tree_before="1" * 40)),
-    ("FILES", "high", CODE, lambda one: with_fields(one, CODE, tree_after="1" * 40)),
+    ("FILES", "high", CODE, lambda single: with_fields(single, CODE, tree_after="1" * 40)),
     ("FILES", "low", CODE, lambda entry: with_file(entry, CODE, "patch", lambda text: text.replace("+", "+ ", 9))),
     (
         "ARTIFACT",
@@ -83,51 +85,66 @@ SINGLE = changes(
         PRD,
         lambda item: with_file(item, PRD, "artifact", lambda text: text.replace("## Problem", "Problem")),
     ),
-    ("ARTIFACT", "low", PRD, lambda one: with_file(one, PRD, "artifact", lambda text: f"{text}\n## Risks\nNone.\n")),
-    ("ARTIFACT", "low", PRD, lambda one: with_file(one, PRD, "artifact", longer)),
+    (
+        "ARTIFACT",
+        "low",
+        PRD,
+        lambda single: with_file(single, PRD, "artifact", lambda text: f"{text}\n## Risks\nNone.\n"),
+    ),
+    ("ARTIFACT", "low", PRD, lambda single: with_file(single, PRD, "artifact", longer)),
     (
         "ARTIFACT",
         "high",
         TASKS,
-        lambda one: with_file(one, TASKS, "artifact", lambda text: text.replace('"title"', '"name"')),
+        lambda single: with_file(single, TASKS, "artifact", lambda text: text.replace('"title"', '"name"')),
     ),
-    ("ARTIFACT", "high", TASKS, lambda one: with_file(one, TASKS, "artifact", lambda text: text[:-20])),
-    ("COST", "medium", CODE, lambda one: with_line(one, CODE, "result", lambda line: {**line, "total_cost_usd": 9.5})),
+    ("ARTIFACT", "high", TASKS, lambda single: with_file(single, TASKS, "artifact", lambda text: text[:-20])),
+    (
+        "COST",
+        "medium",
+        CODE,
+        lambda single: with_line(single, CODE, "result", lambda line: {**line, "total_cost_usd": 9.5}),
+    ),
     (
         "COST",
         "low",
         CODE,
-        lambda one: with_line(
-            one, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.1}
+        lambda single: with_line(
+            single, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.1}
         ),
     ),
     (
         "STREAM",
         "high",
         "",
-        lambda one: with_line(
-            one, CODE, "result", lambda line: {name: value for name, value in line.items() if name != "is_error"}
+        lambda single: with_line(
+            single, CODE, "result", lambda line: {name: value for name, value in line.items() if name != "is_error"}
         ),
     ),
-    ("STREAM", "high", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "result": ["x"]})),
-    ("STREAM", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{{"type":"poem"}}\n{text}')),
-    ("STREAM", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user"')),
+    ("STREAM", "high", "", lambda single: with_line(single, CODE, "result", lambda line: {**line, "result": ["x"]})),
     (
         "STREAM",
         "medium",
         "",
-        lambda one: with_file(one, CODE, "stdout", lambda text: f"{text}{_last_line(text, 'user')}\n"),
+        lambda single: with_file(single, CODE, "stdout", lambda text: f'{{"type":"poem"}}\n{text}'),
     ),
-    ("STREAM", "low", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "mood": "good"})),
-    ("TRACE", "high", CODE, lambda one: with_fields(one, CODE, exit=1)),
-    ("TRACE", "high", CODE, lambda one: with_fields(one, CODE, failure=Failure(kind="phase", code="timeout"))),
-    ("UNUSED", "low", CODE, lambda one: without_call(one, CODE)),
+    ("STREAM", "medium", "", lambda single: with_file(single, CODE, "stdout", lambda text: f'{text}{{"type":"user"')),
+    (
+        "STREAM",
+        "medium",
+        "",
+        lambda single: with_file(single, CODE, "stdout", lambda text: f"{text}{_last_line(text, 'user')}\n"),
+    ),
+    ("STREAM", "low", "", lambda single: with_line(single, CODE, "result", lambda line: {**line, "mood": "good"})),
+    ("TRACE", "high", CODE, lambda single: with_fields(single, CODE, exit=1)),
+    ("TRACE", "high", CODE, lambda single: with_fields(single, CODE, failure=Failure(kind="phase", code="timeout"))),
+    ("UNUSED", "low", CODE, lambda single: without_call(single, CODE)),
     (
         "DECISION",
         "high",
         "month-filter/prd",
-        lambda one: with_event(
-            one,
+        lambda single: with_event(
+            single,
             "month-filter",
             "artifact.validated",
             lambda line: {**line, "violations": [{"rule": "prd.why", "path": "x"}]},
@@ -137,36 +154,38 @@ SINGLE = changes(
         "DECISION",
         "high",
         "month-filter",
-        lambda one: with_event(
-            one, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]}
+        lambda single: with_event(
+            single, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]}
         ),
     ),
     (
         "DECISION",
         "high",
         "month-filter",
-        lambda one: with_event(one, "month-filter", "gate.checked", lambda line: None),
+        lambda single: with_event(single, "month-filter", "gate.checked", lambda line: None),
     ),
     (
         "ARTIFACT",
         "medium",
         "month-filter",
-        lambda one: with_event(one, "month-filter", "artifact.parsed", lambda line: {**line, "files": ["other.py"]}, 1),
+        lambda single: with_event(
+            single, "month-filter", "artifact.parsed", lambda line: {**line, "files": ["other.py"]}, 1
+        ),
     ),
     (
         "ARTIFACT",
         "medium",
         "month-filter",
-        lambda one: with_event(
-            one, "month-filter", "artifact.parsed", lambda line: {**line, "fields": {"model": "other"}}
+        lambda single: with_event(
+            single, "month-filter", "artifact.parsed", lambda line: {**line, "fields": {"model": "other"}}
         ),
     ),
     (
         "DECISION",
         "high",
         "month-filter/prd",
-        lambda one: with_event(
-            one,
+        lambda single: with_event(
+            single,
             "month-filter",
             "changes.checked",
             lambda line: {**line, "forbidden_changes": [{"kind": "outside", "path": "x"}]},
@@ -176,9 +195,14 @@ SINGLE = changes(
         "STREAM",
         "medium",
         "month-filter/prd",
-        lambda one: with_event(one, "month-filter", "reply.parsed", lambda line: {**line, "ending": "error"}),
+        lambda single: with_event(single, "month-filter", "reply.parsed", lambda line: {**line, "ending": "error"}),
     ),
-    ("TRACE", "high", "month-filter", lambda one: with_event(one, "month-filter", "unit.completed", lambda line: None)),
+    (
+        "TRACE",
+        "high",
+        "month-filter",
+        lambda single: with_event(single, "month-filter", "unit.completed", lambda line: None),
+    ),
 )
 
 
@@ -186,10 +210,10 @@ def test_a_recording_is_as_itself() -> None:
     assert compare_cassettes(ONE, ONE, {}) == ()
 
 
-@pytest.mark.parametrize(("kind", "risk", "place", "change"), SINGLE)
-def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str, change: Change) -> None:
+@pytest.mark.parametrize(("kind", "risk", "folder", "change"), SINGLE)
+def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, folder: str, change: Change) -> None:
     (finding,) = compare_cassettes(ONE, change(ONE), {})
-    assert summary(finding) == (kind, risk, place)
+    assert summary(finding) == (kind, risk, folder)
     assert finding.fix.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE), {}) == ()
     other_side = compare_cassettes(change(ONE), ONE, {})

@@ -65,7 +65,7 @@ def test_a_log_that_was_copied_counts_once() -> None:
     assert usage_totals(transcript(log + log)) == usage_totals(transcript(log))
 
 
-@pytest.mark.parametrize("name", GEMINI.known)
+@pytest.mark.parametrize("name", GEMINI.existing)
 def test_the_adapter_reads_the_same(name: str) -> None:
     call = GEMINI.stored(name)
     if not call.stdout:

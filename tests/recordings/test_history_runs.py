@@ -60,11 +60,11 @@ def left(history: RunReplay) -> dict[str, int]:
     return {what: number for stream in history.streams for what, number in stream.not_recomputed.items()}
 
 
-def state_of(place: Path) -> dict[str, str]:
+def state_of(folder: Path) -> dict[str, str]:
     """Every file below, but for what SQLite keeps beside a database that is read."""
     return {
         str(file): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(place.rglob("*"))
+        for file in sorted(folder.rglob("*"))
         if file.is_file() and not file.name.endswith(("-shm", "-wal"))
     }
 

@@ -23,7 +23,7 @@ TEXTS = {
 }
 
 
-def place(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | None]:
+def folder(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | None]:
     fields = {"message": "x", "feature": "alpha", "call": "write.a2", "cause": "write.md.j2", **more}
     (finding,) = add_locations([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
     return finding.file, finding.line
@@ -46,13 +46,13 @@ def place(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | N
 def test_a_prompt_is_about_the_line_that_its_words_come_from(
     detail: tuple[str, ...], expected: tuple[str, int | None]
 ) -> None:
-    assert place("PROMPT", *detail) == expected
+    assert folder("PROMPT", *detail) == expected
 
 
 def test_a_prompt_of_a_template_that_comes_with_mz_is_about_the_recorded_prompt() -> None:
     detail = ("@@ -12,3 +12,3 @@", " same", " same", "-old words", "+new words")
-    assert place("PROMPT", *detail, cause="prd.md.j2") == ("recordings/notes/alpha/write.a2.prompt.md", 14)
-    assert place("PROMPT", cause="prd.md.j2") == ("recordings/notes/alpha/write.a2.prompt.md", None)
+    assert folder("PROMPT", *detail, cause="prd.md.j2") == ("recordings/notes/alpha/write.a2.prompt.md", 14)
+    assert folder("PROMPT", cause="prd.md.j2") == ("recordings/notes/alpha/write.a2.prompt.md", None)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_prompt_of_a_template_that_comes_with_mz_is_about_the_recorded_prompt(
     ],
 )
 def test_other_findings(kind: FindingKind, fields: dict[str, object], expected: tuple[str, int | None]) -> None:
-    assert place(kind, *fields.pop("detail", ()), **fields) == expected  # type: ignore[misc]
+    assert folder(kind, *fields.pop("detail", ()), **fields) == expected  # type: ignore[misc]
 
 
 def test_files_of_a_cassette_elsewhere_are_not_named() -> None:

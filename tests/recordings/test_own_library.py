@@ -28,7 +28,7 @@ TRIAL = "trial-claude-code"
 
 @cache
 def cassette(name: str) -> Cassette:
-    return load(SCENES[name].place)
+    return load(SCENES[name].path)
 
 
 def documents(*names: str) -> Iterator[dict[str, Any]]:
@@ -40,7 +40,7 @@ def documents(*names: str) -> Iterator[dict[str, Any]]:
 
 def test_every_cassette_of_the_library_is_made_by_a_scene() -> None:
     bundled = [folder for folder in list_cassettes(BUNDLED.parent) if folder.parent == BUNDLED.parent]
-    assert {*bundled, *list_cassettes(LIBRARY)} == {scene.place for scene in SCENES.values()}
+    assert {*bundled, *list_cassettes(LIBRARY)} == {scene.path for scene in SCENES.values()}
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -59,7 +59,7 @@ def pinned() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_they_are_small(name: str) -> None:
-    files = (path for path in SCENES[name].place.rglob("*") if path.is_file())
+    files = (path for path in SCENES[name].path.rglob("*") if path.is_file())
     assert sum(path.stat().st_size for path in files) < BYTES_MAX
 
 

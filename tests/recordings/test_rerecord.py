@@ -21,7 +21,7 @@ from mz_recordings.rerecord.plan import CallSelection, ReplayedCassette, affecte
 from mz_recordings.rerecord.result import finding_kinds, kept_features, rejection_reason, stop_of_trace
 from mz_recordings.rerecord.workspace import RerecordWorkspace
 
-from tests.support.again import KEY, Again, asked
+from tests.support.again import KEY, Again, requests
 from tests.support.gitrepo import GitRepo
 from tests.support.rerecord import BUNDLED
 from tests.support.workshop import STORY, TODAY, Copy
@@ -44,7 +44,7 @@ def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> N
     again.says({**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha, at last\n"}}})
     old = again.copy.cassette()
     prepared, outcome = again.record(CallSelection())
-    assert asked(prepared) == {
+    assert requests(prepared) == {
         "alpha/sign": "PROMPT", "alpha/write.i2": "(alpha/sign)", "alpha/sign.i2": "PROMPT",
         "beta/write": "(alpha)", "beta/write.a2": "(alpha)", "beta/sign": "PROMPT",
     }  # fmt: skip
@@ -76,7 +76,7 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
     mappings["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
     again.says(mappings)
     prepared, outcome = again.record(CallSelection(features=("beta",)))
-    assert asked(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
+    assert requests(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
     assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
     assert outcome.kept_features == ("beta",)
     findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette), {})
@@ -93,7 +93,7 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
 @pytest.mark.slow
 def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: Again) -> None:
     """The login runs out in the middle; then a budget is enough for what is left."""
-    again.alone()
+    again.single()
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     old = again.copy.cassette()
     again.says({**STORY, "alpha.sign.2.1": {"fail": "API Error: 401 authentication_error"}})
@@ -112,11 +112,11 @@ def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: 
 @pytest.mark.slow
 def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
     """Another model: every call is asked otherwise."""
-    again.alone()
+    again.single()
     settings = again.copy.root / "mz.yaml"
     settings.write_text(settings.read_text() + "models: {mid: claude-haiku-4-5}\n")
     prepared, outcome = again.record(CallSelection(), budget_nanousd=1000)
-    assert set(asked(prepared).values()) == {"CONFIG"}
+    assert set(requests(prepared).values()) == {"CONFIG"}
     assert (outcome.run_end, outcome.live_calls, outcome.paid_replies) == (("budget", 0), (), 0)
     settings.write_text(settings.read_text().replace("claude-haiku-4-5", "house-model-9"))
     _, outcome = again.record(CallSelection(), budget_nanousd=0)
@@ -135,7 +135,7 @@ def test_what_a_budget_holds_up() -> None:
 @pytest.mark.slow
 def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) -> None:
     """The repository in which it is recorded has no `.env`; the project has, and git ignores it there."""
-    again.alone()
+    again.single()
     secret = "correcthorsebatterystaple77"
     GitRepo(again.copy.root).write({".env": f"DEPLOY_TOKEN={secret}\n", ".gitignore": ".env\n"})
     again.copy.edit(SIGN, "Sign the", f"Log in with {secret} and sign the")
@@ -181,7 +181,7 @@ def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Ag
 
 @pytest.mark.slow
 def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
-    again.alone()
+    again.single()
     cassette = again.copy.cassette()
     last = next(call for call in cassette.calls if call.recording.identity.path == "alpha/sign.i2")
     identity = replace(last.recording.identity, attempt=2)
@@ -196,7 +196,7 @@ def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
 
 
 # what is asked: pure --------------------------------------------------------------------------------------------------
-def seen(
+def observed(
     cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = ""
 ) -> ReplayedCassette:
     played = {call.recording.identity: None for call in cassette.calls}
@@ -224,13 +224,13 @@ BETA = Finding(kind="PROMPT", message="", feature="beta", call="sign")
 @pytest.mark.slow
 def test_what_is_wished_for(recorded: Path) -> None:
     cassette = Copy(recorded).cassette()
-    nothing, drifted = seen(cassette), seen(cassette, BETA)
+    nothing, drifted = observed(cassette), observed(cassette, BETA)
     assert planned(cassette, CallSelection(), nothing) == {}
     assert planned(cassette, CallSelection(), drifted) == {"beta/sign": "PROMPT"}
     assert planned(cassette, CallSelection(expired=True, new=True), drifted) == {}
     assert planned(cassette, CallSelection(changed=True, features=("alpha",)), drifted) == {}
     assert len(planned(cassette, CallSelection(everything=True), nothing)) == 8
-    assert set(planned(cassette, CallSelection(), seen(cassette, agent="other")).values()) == {"AGENT"}
+    assert set(planned(cassette, CallSelection(), observed(cassette, agent="other")).values()) == {"AGENT"}
     assert planned(cassette, CallSelection(phases=("sign",), features=("beta",)), nothing) == {"beta/sign": "ASKED"}
     aged = cassette._replace(manifest=replace(cassette.manifest, max_age_days=1))
     assert set(planned(aged, CallSelection(expired=True), later_than(nothing)).values()) == {"EXPIRED"}

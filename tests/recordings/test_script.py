@@ -77,7 +77,7 @@ def test_there_is_a_script_for_every_feature() -> None:
     assert features() == ("group-thousands", "month-compare", "month-filter")
 
 
-def asked(prompt: str, cwd: str = "/x/month-filter", *, tools: tuple[str, ...] = ("Read", "Write")) -> Request:
+def requested(prompt: str, cwd: str = "/x/month-filter", *, tools: tuple[str, ...] = ("Read", "Write")) -> Request:
     body = {
         "system": f"Primary working directory: {cwd}",
         "tools": [{"name": name} for name in tools],
@@ -94,25 +94,25 @@ PRD = "Show one month only. It should count the entries of that month and nothin
 
 
 def test_it_answers_the_request_that_it_got() -> None:
-    answer = demo(asked(prompt_for("month-filter", "prd", PRD), "/some/where/month-filter"))
+    answer = demo(requested(prompt_for("month-filter", "prd", PRD), "/some/where/month-filter"))
     assert "/some/where/month-filter/tally/__main__.py" in str(answer)
 
 
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (asked("Hello"), "names no feature"),
-        (asked(prompt_for("other", "prd")), "no script for the feature 'other'"),
-        (asked(prompt_for("month-filter", "deploy")), "no script for the phase 'deploy'"),
-        (asked(prompt_for("month-filter", "prd")), "lacks 'Show one month only'"),
-        (asked(prompt_for("month-filter", "prd", PRD), "/x/other"), "not this feature's worktree"),
-        (asked(prompt_for("month-filter", "prd", PRD), tools=("Bash",)), "the tool Read was not offered"),
-        (asked(prompt_for("month-filter", "prd", PRD + "\n## Rework\n")), "no attempt 2 was expected"),
+        (requested("Hello"), "names no feature"),
+        (requested(prompt_for("other", "prd")), "no script for the feature 'other'"),
+        (requested(prompt_for("month-filter", "deploy")), "no script for the phase 'deploy'"),
+        (requested(prompt_for("month-filter", "prd")), "lacks 'Show one month only'"),
+        (requested(prompt_for("month-filter", "prd", PRD), "/x/other"), "not this feature's worktree"),
+        (requested(prompt_for("month-filter", "prd", PRD), tools=("Bash",)), "the tool Read was not offered"),
+        (requested(prompt_for("month-filter", "prd", PRD + "\n## Rework\n")), "no attempt 2 was expected"),
         (
-            asked(prompt_for("month-compare", "techspec", "\n## Rework\n\nno section on the technical approach")),
+            requested(prompt_for("month-compare", "techspec", "\n## Rework\n\nno section on the technical approach")),
             "the prompt lacks 'tasks/month-compare/techspec.md: no section on the technical approach",
         ),
-        (asked(prompt_for("group-thousands", "code", "\n## Rework\n")), "lacks \"'1,234.56' is not an amount\""),
+        (requested(prompt_for("group-thousands", "code", "\n## Rework\n")), "lacks \"'1,234.56' is not an amount\""),
     ],
 )
 def test_it_refuses_what_it_does_not_know(request_: Request, why: str) -> None:

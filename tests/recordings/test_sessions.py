@@ -24,8 +24,8 @@ SESSIONS = "sessions: continue\n"
 class Ran:
     """A workshop whose backlog was delivered in sessions."""
 
-    def __init__(self, place: Path, trace: dict[str, dict[str, object]]) -> None:
-        self.workshop = Workshop(place, trace, settings=SESSIONS)
+    def __init__(self, location: Path, trace: dict[str, dict[str, object]]) -> None:
+        self.workshop = Workshop(location, trace, settings=SESSIONS)
         self.workshop.ramble()
         self.run = self.workshop.run()
         self.home = self.workshop.root / ".mz"
@@ -34,7 +34,7 @@ class Ran:
         with SqliteStore(self.home / "mz.db") as log:
             return [recorded.event for recorded in log.read(feature_stream(run or self.run, FeatureId(feature)))]
 
-    def asked(self, feature: str, run: str = "") -> list[AgentRequested]:
+    def requested(self, feature: str, run: str = "") -> list[AgentRequested]:
         return [event for event in self.events(feature, run) if isinstance(event, AgentRequested)]
 
     def ends(self, feature: str, run: str = "") -> list[SessionDropReason]:
@@ -64,16 +64,16 @@ def how(requests: list[AgentRequested]) -> list[tuple[str, int, bool]]:
 
 
 def test_a_rework_and_the_next_phase_go_on_and_a_rollback_and_a_failure_begin_anew(ran: Ran) -> None:
-    assert how(ran.asked("alpha")) == [
+    assert how(ran.requested("alpha")) == [
         ("write", 1, False), ("write", 2, True), ("sign", 1, True), ("write", 1, False), ("sign", 1, True),
     ]  # fmt: skip
     assert ran.ends("alpha") == [SessionDropReason.ROLLBACK]
-    assert how(ran.asked("beta")) == [("write", 1, False), ("write", 2, False), ("sign", 1, True)]
+    assert how(ran.requested("beta")) == [("write", 1, False), ("write", 2, False), ("sign", 1, True)]
     assert ran.ends("beta") == [SessionDropReason.FAILED]
 
 
 def test_the_rework_is_alone_and_a_template_that_knows_of_no_session_is_whole(ran: Ran) -> None:
-    first, rework, sign = ran.asked("alpha")[:3]
+    first, rework, sign = ran.requested("alpha")[:3]
     assert "Keep it short." in ran.text(first)
     assert "Keep it short." not in ran.text(rework)
     assert "at least 10 are needed" in ran.text(rework)
@@ -85,7 +85,7 @@ def test_each_prompt_is_in_the_conversation_once(ran: Ran) -> None:
     kept = sorted(ran.workshop.place.glob("home/.claude/*alpha/*"))
     texts = [path.read_text().split("\0")[:-1] for path in kept]
     assert sorted(map(len, texts)) == [2, 3]
-    strings = [ran.text(agent_requested) for agent_requested in ran.asked("alpha")]
+    strings = [ran.text(agent_requested) for agent_requested in ran.requested("alpha")]
     assert sorted(text for item in texts for text in item) == sorted(strings)
 
 
@@ -119,11 +119,11 @@ GONE: dict[str, dict[str, object]] = {
 
 def test_a_session_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
     ran = Ran(tmp_path, GONE)
-    assert how(ran.asked("alpha"))[:3] == [("write", 1, False), ("write", 2, True), ("write", 3, False)]
+    assert how(ran.requested("alpha"))[:3] == [("write", 1, False), ("write", 2, True), ("write", 3, False)]
     assert ran.ends("alpha")[0] is SessionDropReason.MISSING
     problems = [event.problem.code for event in ran.events("alpha") if isinstance(event, ReplyParsed) and event.problem]
     assert problems == ["session-missing"]
-    again = ran.asked("alpha")[2]
+    again = ran.requested("alpha")[2]
     assert again.full_prompt
     assert "at least 10 are needed" in ran.text(again)
     assert "Keep it short." in ran.text(again)
@@ -143,7 +143,9 @@ def test_a_fork_has_a_session_of_its_own(ran: Ran) -> None:
         run = session.coordinator.run
         session.drive()
     mine = [
-        agent_requested for agent_requested in ran.asked("alpha", run) if agent_requested.ref.key.startswith(f"{run}/")
+        agent_requested
+        for agent_requested in ran.requested("alpha", run)
+        if agent_requested.ref.key.startswith(f"{run}/")
     ]
     assert ran.ends("alpha", run)[0] is SessionDropReason.FORK
     assert (mine[0].resumes, mine[0].full_prompt) == (False, True)
@@ -157,7 +159,7 @@ def test_a_call_that_is_recorded_again_begins_a_session_since_the_agent_never_ha
     copy, folder = clone(ran.workshop.root, tmp_path / "copy"), tmp_path / "agent"
     folder.mkdir()
     again = Again(copy, folder)
-    again.alone()
+    again.single()
     copy.edit("pipelines/templates/sign.md.j2", "Sign the", "Please sign the")
     _, outcome = again.record(CallSelection())
     assert outcome.live_calls == ("alpha/sign", "alpha/sign.i2")

@@ -26,13 +26,13 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def words(result: CallResult) -> str:
+def args(result: CallResult) -> str:
     return result.stderr.decode()
 
 
 def test_a_recorded_call(stage: Stage) -> None:
     result = stage.call()
-    assert words(result) == ""
+    assert args(result) == ""
     assert result.exit == 0
     assert (stage.worktree / "note.md").read_text() == NOTE
     parsed_reply = stage.door().adapter("claude-code").parse_output(result)
@@ -82,30 +82,30 @@ def test_it_starts_fast(stage: Stage) -> None:
 def test_another_prompt_is_drift_with_a_difference(stage: Stage) -> None:
     result = stage.call(prompt=PROMPT.replace("good", "plain"))
     assert result.exit == DRIFT
-    assert "-In good English." in words(result)
-    assert "+In plain English." in words(result)
+    assert "-In good English." in args(result)
+    assert "+In plain English." in args(result)
     assert not (stage.worktree / "note.md").exists()
 
 
 def test_a_long_difference_is_cut(stage: Stage) -> None:
     result = stage.call(prompt="other\n" * 1000)
-    assert "more lines" in words(result)
-    assert len(words(result).splitlines()) < 50
+    assert "more lines" in args(result)
+    assert len(args(result).splitlines()) < 50
 
 
 @pytest.mark.parametrize("more", [{"model": "claude-opus-4-8"}, {"tools": ("read",)}, {"resumes": True}])
 def test_other_arguments_are_drift(stage: Stage, more: dict[str, object]) -> None:
     result = stage.call(**more)
     assert result.exit == DRIFT
-    assert "called with other arguments" in words(result)
+    assert "called with other arguments" in args(result)
 
 
 def test_a_variable_that_no_agent_may_see_is_drift(stage: Stage) -> None:
     stage.outside["GITHUB_TOKEN"] = "tell-nobody"
     result = stage.call("GITHUB_TOKEN")
     assert result.exit == DRIFT
-    assert "GITHUB_TOKEN" in words(result)
-    assert "tell-nobody" not in words(result)
+    assert "GITHUB_TOKEN" in args(result)
+    assert "tell-nobody" not in args(result)
 
 
 @pytest.mark.parametrize("change", ["a file", "a mode", "a link", "a deletion"])
@@ -122,7 +122,7 @@ def test_another_tree_is_drift(stage: Stage, change: str) -> None:
             (stage.worktree / "README.md").unlink()
     result = stage.call()
     assert result.exit == DRIFT
-    assert stage.tree in words(result)
+    assert stage.tree in args(result)
 
 
 def test_ignored_files_do_not_count(stage: Stage) -> None:
@@ -133,22 +133,22 @@ def test_ignored_files_do_not_count(stage: Stage) -> None:
 def test_there_is_no_such_recording(stage: Stage) -> None:
     result = stage.call(key="r/f/prd/-/1/2/agent.builder")
     assert result.exit == MISSING
-    assert "no recording f/prd.a2" in words(result)
-    assert "nearest: f/prd (attempt 1)" in words(result)
+    assert "no recording f/prd.a2" in args(result)
+    assert "nearest: f/prd (attempt 1)" in args(result)
 
 
 @pytest.mark.parametrize("key", ["", "r/f/prd", "r/../../etc/-/1/1/agent.builder/x"])
 def test_a_key_that_names_no_call(stage: Stage, key: str) -> None:
     result = stage.call(key=key)
     assert result.exit == MISSING
-    assert "not the key of an agent call" in words(result)
+    assert "not the key of an agent call" in args(result)
 
 
 def test_a_changed_file_is_refused(stage: Stage) -> None:
     (stage.library / "f" / "prd.stream-json").write_text("{}")
     result = stage.call()
     assert result.exit == DRIFT
-    assert "was changed since it was recorded" in words(result)
+    assert "was changed since it was recorded" in args(result)
 
 
 def test_a_newer_format_is_refused(stage: Stage) -> None:
@@ -183,7 +183,7 @@ def test_a_git_beside_it_is_not_git(stage: Stage) -> None:
     other.write_text("#!/bin/sh\nexit 9\n")
     other.chmod(0o755)
     result = stage.call()
-    assert (result.exit, words(result)) == (0, "")
+    assert (result.exit, args(result)) == (0, "")
 
 
 def test_only_agents_have_stand_ins() -> None:
@@ -200,7 +200,7 @@ def test_a_breakdown_is_not_the_agents(stage: Stage) -> None:
     path.write_text(path.read_text().replace('"exit"', '"way_out"'))
     result = stage.call()
     assert result.exit == DRIFT
-    assert words(result) == "stand-in: internal error: KeyError: 'exit'\n"
+    assert args(result) == "stand-in: internal error: KeyError: 'exit'\n"
 
 
 # what became something else ------------------------------------------------------------------------------------------

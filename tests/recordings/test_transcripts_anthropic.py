@@ -23,7 +23,7 @@ STREAMS = [*RECORDED, *sorted((ROOT / "engine/mz_engine/agents/anthropic_api/fix
 START = {"type": "start", "version": "2", "model": "m", "session": "s"}
 
 
-def seen(reader: StreamReader, *events: object) -> list[TranscriptRecord]:
+def observed(reader: StreamReader, *events: object) -> list[TranscriptRecord]:
     return [record for event in events for record in reader.read(json.dumps(event).encode())]
 
 
@@ -76,28 +76,28 @@ def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_p
 
 def test_answers_without_an_id_count_one_by_one_and_a_copy_of_them_once() -> None:
     events = (START, request(""), request(""), request("", output_tokens=2))
-    model_requests = requests(seen(StreamReader(ReaderState()), *events))
+    model_requests = requests(observed(StreamReader(ReaderState()), *events))
     assert len({model_request.id for model_request in model_requests}) == 3
     first = StreamReader(ReaderState())
-    begun = requests(seen(first, *events[:2]))
+    begun = requests(observed(first, *events[:2]))
     carried = msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState)
-    assert [*begun, *requests(seen(StreamReader(carried), *events[2:]))] == model_requests
+    assert [*begun, *requests(observed(StreamReader(carried), *events[2:]))] == model_requests
 
 
 def test_ids_that_a_gateway_uses_again_are_of_another_session() -> None:
     """A gateway that counts from 1 whenever it begins."""
-    records = seen(
+    records = observed(
         StreamReader(ReaderState()), START, request("1"), request("1"), {**START, "session": "t"}, request("1")
     )
     assert len({model_request.id for model_request in requests(records)}) == 2
 
 
 def test_an_answer_without_a_model_is_of_the_one_that_was_asked_for() -> None:
-    (model_request,) = requests(seen(StreamReader(ReaderState()), START, {**request("r"), "model": None}))
+    (model_request,) = requests(observed(StreamReader(ReaderState()), START, {**request("r"), "model": None}))
     assert model_request.usage == replace(model_request.usage, model="m", input=1)
 
 
 def test_what_an_api_leaves_out_is_said() -> None:
-    records = seen(StreamReader(ReaderState()), START, request("r", cache_creation_input_tokens=5))
+    records = observed(StreamReader(ReaderState()), START, request("r", cache_creation_input_tokens=5))
     assert [record.code for record in records if isinstance(record, Note)] == ["cache-lifetime"]
     assert requests(records)[0].usage.cache_write_5m == 5

@@ -10,7 +10,7 @@ from mz_engine.agents.qwen import stream as qwen
 from mz_engine.agents.reading.records import ModelRequest, ReaderState, StreamEnd, TranscriptRecord
 
 
-def words(*lines: str, history: bool = False) -> list[TranscriptRecord]:
+def args(*lines: str, history: bool = False) -> list[TranscriptRecord]:
     reader = logs.HistoryReader(ReaderState()) if history else logs.OutputReader(ReaderState())
     return [record for line in lines for record in reader.read(line.encode())]
 
@@ -21,22 +21,22 @@ def requests(records: list[TranscriptRecord]) -> list[ModelRequest]:
 
 def test_aiders_rounded_counts() -> None:
     (model_request,) = requests(
-        words("Tokens: 12k sent, 1.5k cache write, 9.8k cache hit, 340 received. Cost: $0.05 message, $1 session.")
+        args("Tokens: 12k sent, 1.5k cache write, 9.8k cache hit, 340 received. Cost: $0.05 message, $1 session.")
     )
     usage = model_request.usage
     assert (usage.input, usage.cache_write_5m, usage.cache_read, usage.output) == (12_000, 1_500, 9_800, 340)
-    assert requests(words("Tokens: many sent, 3 received."))[:1] == []
+    assert requests(args("Tokens: many sent, 3 received."))[:1] == []
 
 
 def test_the_same_words_in_another_file_are_another_request() -> None:
     tokens = "Tokens: 1.2k sent, 34 received."
-    (model_request,), (other,) = requests(words("Hello.", tokens)), requests(words("Goodbye.", tokens))
+    (model_request,), (other,) = requests(args("Hello.", tokens)), requests(args("Goodbye.", tokens))
     assert model_request.id != other.id
-    assert requests(words("Hello.", tokens)) == [model_request]
+    assert requests(args("Hello.", tokens)) == [model_request]
 
 
 def test_what_a_person_said_in_a_history_is_not_the_answer() -> None:
-    records = words(
+    records = args(
         "# aider chat started at 2026-06-01 12:00:00", "#### Tell me.", "> Tokens: 1 sent, 2 received.  ", "It is so.",
         "> Tokens: 3 sent, 4 received.  ", history=True,
     )  # fmt: skip

@@ -37,7 +37,7 @@ def works(agent: str) -> CallResult:
     return next(ending.result for ending in stored_endings(agent) if ending.name == "works")
 
 
-def taken(agent: str) -> RecordedCall:
+def recorded(agent: str) -> RecordedCall:
     """A recorded call that went well."""
     call_result, usual = works(agent), recording("0" * 40, agent=agent)
     streams: tuple[tuple[Kind, bytes], ...] = (("stdout", call_result.stdout), ("stderr", call_result.stderr))
@@ -77,7 +77,7 @@ def test_what_was_recorded_may_be_anything(agent: str) -> None:
 
 
 def test_a_fault_before_a_call_of_another_agent_keeps_both_streams() -> None:
-    changed, _ = inject(cassette(taken("aider")), "f/prd", "rate-limit")
+    changed, _ = inject(cassette(recorded("aider")), "f/prd", "rate-limit")
     first, second = changed.calls
     assert b"litellm.RateLimitError" in first.content("stdout")
     assert b'"message_send"' in second.content("stderr")
@@ -85,7 +85,7 @@ def test_a_fault_before_a_call_of_another_agent_keeps_both_streams() -> None:
 
 
 def test_a_fault_that_an_agent_has_no_words_for_is_refused() -> None:
-    made = cassette(taken("codex"))
+    made = cassette(recorded("codex"))
     with pytest.raises(
         InvalidFaultError, match=r"the form of turn-limit is not known for codex; .*: rate-limit, overloaded"
     ):

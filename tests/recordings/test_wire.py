@@ -220,11 +220,11 @@ def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
         ("a", version): StreamShape(agent="a", version=version, events={}) for version in ("2.1.9", "2.1.10", "3.0.0")
     }
 
-    def found(version: str) -> str | None:
+    def actual(version: str) -> str | None:
         wire = nearest_baseline(StreamShape(agent="a", version=version, events={}), stream_shapes)
         return wire.version if wire else None
 
-    assert [found(version) for version in ("2.1.10", "2.1.99", "1.0.0", "")] == ["2.1.10", "2.1.10", "2.1.9", "3.0.0"]
+    assert [actual(version) for version in ("2.1.10", "2.1.99", "1.0.0", "")] == ["2.1.10", "2.1.10", "2.1.9", "3.0.0"]
     assert nearest_baseline(StreamShape(agent="b", version="1", events={}), stream_shapes) is None
 
 

@@ -24,18 +24,18 @@ KEY = "fake-key-of-the-tests"
 class Again:
     """The project `copy`, and in `place` an agent that does what `script` says today."""
 
-    def __init__(self, copy: Copy, place: Path) -> None:
-        self.copy, self.place = copy, place
+    def __init__(self, copy: Copy, folder: Path) -> None:
+        self.copy, self.place = copy, folder
         for name in ("bin", "home"):
-            (place / name).mkdir()
-        self.script, self.log, self.program = place / "script.json", place / "calls", place / "bin" / "claude"
+            (folder / name).mkdir()
+        self.script, self.log, self.program = folder / "script.json", folder / "calls", folder / "bin" / "claude"
         self.log.touch()
         self.program.write_text(AGENT.format(python=sys.executable, script=str(self.script)))
         self.program.chmod(0o755)
         self.says(STORY)
         self.environment = {
-            "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
-            "HOME": str(place / "home"),
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(folder / "home"),
             "ANTHROPIC_API_KEY": KEY,
             "LANG": "C.UTF-8",
             "CI": "",
@@ -49,7 +49,7 @@ class Again:
         }
         self.script.write_text(json.dumps(counted))
 
-    def alone(self) -> None:
+    def single(self) -> None:
         """Alpha without beta, which builds on it: half the time."""
         full = self.copy.cassette()
         world = full.manifest.fixture
@@ -100,7 +100,7 @@ class Again:
         return load(self.copy.place)
 
 
-def asked(prepared: RerecordPlan) -> dict[str, str]:
+def requests(prepared: RerecordPlan) -> dict[str, str]:
     """By call: why it is asked, or what it follows."""
     return {
         repeated_call.identity.path: ",".join(repeated_call.reasons) or f"({repeated_call.follows})"

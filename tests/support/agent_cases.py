@@ -55,10 +55,10 @@ class Cases:
     """What the command line finds around it, given its HOME and the endpoint's address."""
     spec: Callable[..., CallSpec]
     """A call, given prompt and session."""
-    known: Mapping[str, Case]
+    existing: Mapping[str, Case]
 
     @property
-    def place(self) -> Path:
+    def folder(self) -> Path:
         """Where what the command line wrote is kept."""
         return ROOT / "engine" / AGENTS[self.agent].package.replace(".", "/") / "fixtures"
 
@@ -84,7 +84,7 @@ class Cases:
 
     def drive(self, name: str, directory: Path) -> tuple[CallResult, Endpoint]:
         """The real command line against the case's script, in a fresh HOME and repository under `directory`."""
-        case, home, work = self.known[name], directory / "home", directory / "work"
+        case, home, work = self.existing[name], directory / "home", directory / "work"
         home.mkdir()
         work.mkdir()
         subprocess.run(["git", "init", "-q", str(work)], check=True)
@@ -108,14 +108,14 @@ class Cases:
 
     def renew(self, names: list[str]) -> None:
         """Drives the cases again, all where none is named, and keeps what comes out."""
-        self.place.mkdir(exist_ok=True)
-        for name in names or self.known:
-            for old in self.place.glob(f"{name}.exit*"):
+        self.folder.mkdir(exist_ok=True)
+        for name in names or self.existing:
+            for old in self.folder.glob(f"{name}.exit*"):
                 old.unlink()
             with tempfile.TemporaryDirectory() as directory:
                 result, endpoint = self.drive(name, Path(directory))
                 assert not endpoint.complaints, endpoint.complaints
-                path = self.place / f"{name}.exit{result.exit}.jsonl"
+                path = self.folder / f"{name}.exit{result.exit}.jsonl"
                 path.write_bytes(self._general(result.stdout, result, directory))
                 if result.stderr:
                     path.with_suffix(".stderr").write_bytes(self._general(result.stderr, result, directory))

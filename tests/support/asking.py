@@ -163,8 +163,8 @@ def keep(world: World, home: Path) -> None:
 class Shelf:
     """Logs of runs with a question, each written once and copied from then on."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, folder: Path) -> None:
+        self._place = folder
 
     def keep(self, name: str, home: Path) -> str:
         """The log of that run in `home`; returns the feature that asks."""

@@ -22,12 +22,12 @@ def big_library(library: Path, cassette: Path, number: int) -> tuple[Path, ...]:
                  for at in range(number))  # fmt: skip
 
 
-def _copy(place: Path, cassette: Path, names: list[str], manifest: str, sums: dict[str, str]) -> Path:
-    for folder in {place / name for name in names}:
+def _copy(path: Path, cassette: Path, names: list[str], manifest: str, sums: dict[str, str]) -> Path:
+    for folder in {path / name for name in names}:
         folder.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in (MANIFEST, SUMS):
-            os.link(cassette / name, place / name)
-    (place / MANIFEST).write_text(manifest)
-    (place / SUMS).write_bytes(write_sums({**sums, MANIFEST: digest(manifest.encode())}))
-    return place
+            os.link(cassette / name, path / name)
+    (path / MANIFEST).write_text(manifest)
+    (path / SUMS).write_bytes(write_sums({**sums, MANIFEST: digest(manifest.encode())}))
+    return path

@@ -77,9 +77,9 @@ for stream in (1, 2):
 """
 
 
-def leaking(place: Path) -> Path:
+def leaking(folder: Path) -> Path:
     """The program, in a directory for PATH."""
-    program = place / "leak"
+    program = folder / "leak"
     program.write_text(LEAK.format(python=sys.executable, known=json.dumps(SECRETS), unknown=UNKNOWN))
     program.chmod(0o755)
     return program
@@ -113,9 +113,9 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
             yield b64decode(word[: len(word) // 4 * 4])
 
 
-def files(place: Path) -> Iterator[tuple[str, bytes]]:
+def files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Every file below the place, those of a blob store unpacked."""
-    for path in sorted(place.rglob("*")):
+    for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():
             data = path.read_bytes()
             yield str(path), data

@@ -22,17 +22,17 @@ time.sleep(1)
 """
 
 
-def main(place: Path) -> None:
+def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mz-") as outside:
-        bench = Bench(Path(outside), root=place / "tally")
+        bench = Bench(Path(outside), root=folder / "tally")
         bench.act("group-thousands", "prd", FILL)
         process = bench.start("run", "--feature", "group-thousands")
-        wait_for(place / "ready")
-        fill(place / "filler")
+        wait_for(folder / "ready")
+        fill(folder / "filler")
         out, err = process.communicate(timeout=120)
         full = {"code": process.returncode, "err": err, "out": out}
         readable = bench.mz("status", "--json", code=None)
-        (place / "filler").unlink()
+        (folder / "filler").unlink()
         resumed = bench.mz("run", code=None, seconds=200)
         print(
             json.dumps(

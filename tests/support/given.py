@@ -62,7 +62,7 @@ def recorded(*events: Event, stream: str = "run/r1/a") -> tuple[Recorded[Event],
     )
 
 
-def given(*events: Event) -> State:
+def state_after(*events: Event) -> State:
     """The state of a feature; every event must be legal where it comes."""
     state = fold(())
     for item in recorded(*events):

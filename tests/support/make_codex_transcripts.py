@@ -73,9 +73,9 @@ SCENES = {
 }
 
 
-def drive(scene: Scene, cli: Path, place: Path, model: str) -> Iterator[tuple[str, bytes]]:
+def drive(scene: Scene, cli: Path, folder: Path, model: str) -> Iterator[tuple[str, bytes]]:
     """Suffix of the scene's name, and content: the last call's stream, and all session files, the oldest first."""
-    home, work = place / "home", place / "work"
+    home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
     subprocess.run(["git", "init", "-q", str(work)], check=True)
@@ -93,20 +93,20 @@ def drive(scene: Scene, cli: Path, place: Path, model: str) -> Iterator[tuple[st
             raise SystemExit(f"the script was surprised: {endpoint.complaints}")
     logs = sorted((home / ".codex/sessions").rglob("*.jsonl"), key=_began)
     first = re.search(rb'"id":"([0-9a-f-]+)"', logs[0].read_bytes())
-    yield "stream", _clean(out, place, first.group(1) if first else b"-")
+    yield "stream", _clean(out, folder, first.group(1) if first else b"-")
     for number, log in enumerate(logs):
         suffix = "rollout" if number == 0 else f"rollout-{number + 1}"
-        yield suffix, _clean(log.read_bytes(), place, first.group(1) if first else b"-")
+        yield suffix, _clean(log.read_bytes(), folder, first.group(1) if first else b"-")
 
 
 def _began(log: Path) -> str:
     return str(json.loads(log.read_bytes().split(b"\n")[0])["timestamp"])
 
 
-def _clean(data: bytes, place: Path, first: bytes) -> bytes:
+def _clean(data: bytes, folder: Path, first: bytes) -> bytes:
     """Without what tells of this machine; what the program shows to its model alone is cut where it is long."""
     data = b"".join(_shortened(line) for line in data.splitlines(keepends=True))
-    data = data.replace(str(place).encode(), b"/home/somebody").replace(first, SESSION.encode())
+    data = data.replace(str(folder).encode(), b"/home/somebody").replace(first, SESSION.encode())
     return re.sub(rb"127\.0\.0\.1:\d+", b"127.0.0.1:8000", data)
 
 

@@ -68,22 +68,22 @@ sys.exit({code} if first else 0)
 """
 
 
-def make(fault: Fault, place: Path) -> Cassette:
+def make(fault: Fault, folder: Path) -> Cassette:
     """Runs and records the fault in `place`, which is empty."""
-    root, home, bin_ = place / "project", place / "home", place / "bin"
+    root, home, bin_ = folder / "project", folder / "home", folder / "bin"
     shutil.copytree(bundled_library() / "faults" / "project", root)
     repository = GitRepo(root)
     repository.commit()
     home.mkdir()
     bin_.mkdir()
-    (place / "fault").write_text(fault.stdout)
-    (place / "good").write_text(FAULTS["malformed-artifact"].stdout)  # Nothing in it is wrong.
-    (place / "good.md").write_text(GOOD)
+    (folder / "fault").write_text(fault.stdout)
+    (folder / "good").write_text(FAULTS["malformed-artifact"].stdout)  # Nothing in it is wrong.
+    (folder / "good.md").write_text(GOOD)
     if fault.name == "malformed-artifact":
-        (place / "bad.md").write_text(BAD)
+        (folder / "bad.md").write_text(BAD)
     program = bin_ / "claude"
     text = AGENT.format(
-        python=sys.executable, place=str(place), feature=FEATURE, hangs=bool(fault.hangs_until or fault.is_lost),
+        python=sys.executable, folder=str(folder), feature=FEATURE, hangs=bool(fault.hangs_until or fault.is_lost),
         at_work=fault.hangs_until == "timeout",
         code=fault.exit or 0,
     )  # fmt: skip
@@ -93,7 +93,7 @@ def make(fault: Fault, place: Path) -> Cassette:
         "PATH": f"{bin_}:{os.environ['PATH']}", "HOME": str(home), "ANTHROPIC_API_KEY": "none", "LANG": "C.UTF-8",
     }  # fmt: skip
     if fault.is_lost:
-        _die(root, environment, place / "hangs")
+        _die(root, environment, folder / "hangs")
     run = _run(root, environment)
     with RunProcess(root, environment, unseen) as session:
         sources = record_sources(root, environment, session.store, session.blobs)

@@ -97,16 +97,16 @@ def files(cli: str, version: str, directory: Path) -> Iterator[tuple[str, bytes]
             yield f"session-{version}{log.suffix}", general(log.read_bytes(), path)
 
 
-def delegated(cli: str, version: str, place: Path) -> Iterator[tuple[str, bytes]]:
+def delegated(cli: str, version: str, folder: Path) -> Iterator[tuple[str, bytes]]:
     """A stream in which a sub-agent was called, and the logs of both."""
-    place.mkdir()
+    folder.mkdir()
     yield (
         f"delegating-stream-{version}.jsonl",
-        general(call(cli, version, "stream-json", place, ("Find the note.",), delegates), place),
+        general(call(cli, version, "stream-json", folder, ("Find the note.",), delegates), folder),
     )
-    chats = place / "home/.gemini/tmp"
+    chats = folder / "home/.gemini/tmp"
     for name, (log,) in (("delegating", chats.glob("*/chats/*.jsonl")), ("sub-agent", chats.glob("*/chats/*/*.jsonl"))):
-        yield f"{name}-session-{version}.jsonl", general(log.read_bytes(), place)
+        yield f"{name}-session-{version}.jsonl", general(log.read_bytes(), folder)
 
 
 def general(data: bytes, directory: Path) -> bytes:

@@ -131,9 +131,9 @@ SCENES: dict[str, Scene] = {
 }
 
 
-def drive(scene: Scene, cli: Path, place: Path, model: str) -> dict[str, bytes]:
+def drive(scene: Scene, cli: Path, folder: Path, model: str) -> dict[str, bytes]:
     """Name (a suffix of the scene's) -> content."""
-    home, work = place / "home", place / "work"
+    home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
     subprocess.run(["git", "init", "-q", str(work)], check=True)
@@ -152,7 +152,7 @@ def drive(scene: Scene, cli: Path, place: Path, model: str) -> dict[str, bytes]:
             raise SystemExit(f"the script was surprised: {endpoint.complaints}")
     logs = sorted((home / ".claude/projects").rglob("*.jsonl"), key=lambda log: log.stat().st_mtime_ns)
     first = session_of(outs[0])
-    return {name: clean(data, place, first) for name, data in kept(scene, b"".join(outs), logs)}
+    return {name: clean(data, folder, first) for name, data in kept(scene, b"".join(outs), logs)}
 
 
 def session_of(out: bytes) -> str:
@@ -180,11 +180,11 @@ def kept(scene: Scene, out: bytes, logs: Sequence[Path]) -> Iterable[tuple[str, 
         yield "agent", agents[-1].read_bytes()
 
 
-def clean(data: bytes, place: Path, session: str) -> bytes:
+def clean(data: bytes, folder: Path, session: str) -> bytes:
     """Without what tells of this machine; what the program shows to its model alone is cut where it is long."""
     data = b"".join(shortened(line) for line in data.splitlines(keepends=True))
-    slug = re.sub(r"[^A-Za-z0-9]", "-", str(place))
-    data = data.replace(str(place).encode(), b"/home/somebody").replace(slug.encode(), b"-home-somebody")
+    slug = re.sub(r"[^A-Za-z0-9]", "-", str(folder))
+    data = data.replace(str(folder).encode(), b"/home/somebody").replace(slug.encode(), b"-home-somebody")
     data = data.replace(session.encode(), SESSION.encode())
     return re.sub(rb"127\.0\.0\.1:\d+", b"127.0.0.1:8000", data)
 

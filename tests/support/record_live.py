@@ -37,7 +37,7 @@ class Screen(pyte.Screen):
         super().select_graphic_rendition(*(GREY if attr == FAINT else attr for attr in attrs))
 
 
-def main(place: Path) -> None:
+def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
         received = record(Path(home))
     shots = list(shown(received))
@@ -46,7 +46,7 @@ def main(place: Path) -> None:
         for (at, rows), (later, _) in zip(shots, [*shots[1:], (shots[-1][0] + SECONDS_LAST, ())], strict=True)
     ]
     frames[-1] = frames[-1]._replace(seconds=SECONDS_LAST)
-    place.write_text(film(frames, telling(frames), TITLE, DESCRIPTION), encoding="utf-8")
+    folder.write_text(film(frames, telling(frames), TITLE, DESCRIPTION), encoding="utf-8")
 
 
 def telling(frames: Sequence[Frame]) -> int:

@@ -13,14 +13,14 @@ from tests.support.script_trial import CASES
 from tests.support.tree import ROOT
 
 
-def make_project(place: Path) -> None:
+def make_project(folder: Path) -> None:
     """A repository at `place`, which must not exist, with everything in one commit that is the same every time."""
-    shutil.copytree(CASES / "project", place)
-    shutil.copytree(ROOT / "pipelines", place / "pipelines")
+    shutil.copytree(CASES / "project", folder)
+    shutil.copytree(ROOT / "pipelines", folder / "pipelines")
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | COMMIT_ENVIRONMENT
     for args in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),
         ("commit", "--quiet", "-mA cookbook"),
     ):
-        subprocess.run(["git", *args], cwd=place, env=own, check=True)
+        subprocess.run(["git", *args], cwd=folder, env=own, check=True)

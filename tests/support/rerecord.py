@@ -77,7 +77,7 @@ class Said(NamedTuple):
 class Scene(NamedTuple):
     """One cassette, and how it comes about."""
 
-    place: Path
+    path: Path
     script: Callable[[], Script]
     make: Callable[[Path], None]
     ends: Mapping[str, FeatureOutcome]
@@ -89,8 +89,8 @@ class Scene(NamedTuple):
     """By feature, in order; the run is resumed after each."""
 
 
-def _sample(place: Path) -> None:
-    create_sample(place, os.environ)
+def _sample(path: Path) -> None:
+    create_sample(path, os.environ)
 
 
 def _demo(agent: str, folder: Path = BUNDLED.parent) -> Scene:
@@ -100,7 +100,7 @@ def _demo(agent: str, folder: Path = BUNDLED.parent) -> Scene:
 
 
 SCENES = {
-    scene.place.name: scene
+    scene.path.name: scene
     for scene in (
         _demo("claude-code"),
         _demo("codex"),
@@ -172,7 +172,7 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
         _check(state, scene, endpoint)
         sources = record_sources(root, outside, session.store, session.blobs)
         assert state.started is not None
-        run, name = state.started.run, scene.place.name
+        run, name = state.started.run, scene.path.name
         return record_run(sources, run, name=name, provenance="scripted-model", template=scene.template).cassette
 
 
@@ -230,8 +230,8 @@ def main(names: list[str]) -> None:
     for scene in scenes:
         with tempfile.TemporaryDirectory(prefix="mz-") as directory:
             made = record_scene(scene, Path(directory))
-        save(made, scene.place, replace=True)
-        sys.stderr.write(f"{len(made.calls)} calls recorded in {scene.place}\n")
+        save(made, scene.path, replace=True)
+        sys.stderr.write(f"{len(made.calls)} calls recorded in {scene.path}\n")
 
 
 if __name__ == "__main__":

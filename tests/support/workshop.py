@@ -147,8 +147,10 @@ SAID: dict[str, list[tuple[Verdict, str | None]]] = {
 class Workshop:
     """The project in `place/project`, its agent in `place/bin`, a home in `place/home`."""
 
-    def __init__(self, place: Path, trace: Mapping[str, object] = STORY, limit: str = "1m", settings: str = "") -> None:
-        self.place, self.root = place, place / "project"
+    def __init__(
+        self, folder: Path, trace: Mapping[str, object] = STORY, limit: str = "1m", settings: str = ""
+    ) -> None:
+        self.place, self.root = folder, folder / "project"
         self.repository = GitRepo(self.root)
         self.repository.write(
             {
@@ -161,16 +163,16 @@ class Workshop:
             }
         )
         self.repository.commit()
-        (place / "home").mkdir()
-        (place / "bin").mkdir()
-        self.script = place / "script.json"
+        (folder / "home").mkdir()
+        (folder / "bin").mkdir()
+        self.script = folder / "script.json"
         self.script.write_text(json.dumps(trace))
-        program = place / "bin" / "claude"
+        program = folder / "bin" / "claude"
         program.write_text(AGENT.format(python=sys.executable, script=str(self.script)))
         program.chmod(0o755)
         self.environment = {
-            "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
-            "HOME": str(place / "home"),
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(folder / "home"),
             "ANTHROPIC_API_KEY": "fake-key-of-the-tests",
             "LANG": "C.UTF-8",
         }
@@ -252,9 +254,9 @@ class Copy:
         return load(self.place)
 
 
-def recorded_in(place: Path) -> Path:
+def recorded_in(folder: Path) -> Path:
     """The project in `place`, which is empty, run and recorded; returns its root."""
-    workshop = Workshop(place)
+    workshop = Workshop(folder)
     made = workshop.record(workshop.run())
     assert made.unrecordable == ()
     workshop.keep(made.cassette)

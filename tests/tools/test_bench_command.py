@@ -46,8 +46,8 @@ def test_figures_go_to_a_file_and_to_the_screen(
 ) -> None:
     observed: list[tuple[bool, bool]] = []
 
-    def measure(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
-        observed.append((place.is_dir(), quick))
+    def measure(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+        observed.append((folder.is_dir(), quick))
         return FIGURES[:1]
 
     monkeypatch.setitem(__main__.MEASURES, "store", measure)
