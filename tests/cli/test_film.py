@@ -50,7 +50,7 @@ def test_the_recording_is_whole_and_light() -> None:
     data = (ROOT / "docs" / "live.svg").read_bytes()
     assert len(data) < BYTES_MAX
     shown = " ".join(element.text or "" for element in ElementTree.fromstring(data).iter(f"{SVG}text"))
-    for args in ("$ mz demo", "month-filter", "attempt 1", "Ctrl-C", "finished", "mz show"):
+    for args in ("$ mz demo", "month-filter", "attempt 1", "Ctrl-C", "delivered", "mz show"):
         assert args in shown, args
     places = set(re.findall(r"(?<![\w.>])/(\w+)/", shown))
     assert places <= {"tmp"}, "it names no place on the machine where it was made"

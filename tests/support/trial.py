@@ -126,7 +126,7 @@ def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None
 
 
 def answer(world: World, feature: str, verdict_: Verdict = Verdict.APPROVE, note: str | None = None) -> None:
-    """What `mz resume --ack` leaves in the inbox."""
+    """What `mz resume -m` leaves in the inbox."""
     put = world.blobs.put
     left = AnswerPosted(
         feature=FeatureId(feature),
