@@ -213,8 +213,7 @@ def test_what_cannot_be_retried(mz: Mz, feature: str, args: tuple[str, ...], exi
 
 
 @pytest.mark.parametrize(
-    ("feature", "output"),
-    [("login", "login is already delivered"), ("later", "later has not started")],
+    ("feature", "output"), [("login", "login is already delivered"), ("later", "later has not started")]
 )
 def test_what_does_not_rest_is_not_retried(mz: Mz, stored_run: StoredRun, feature: str, output: str) -> None:
     answer = mz("retry", feature)

@@ -19,8 +19,7 @@ from tests.support.gitrepo import GitRepo
 
 
 @pytest.mark.parametrize(
-    "args",
-    [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "1", "--prompt", "--output")],
+    "args", [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "1", "--prompt", "--output")]
 )
 def test_as_text(
     stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, args: tuple[str, ...]

@@ -129,8 +129,7 @@ def test_many_features_take_evenly_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "piece"),
-    [("## [FEAT]", " "), ("## [FEAT] a: ", "[p:"), ("## [FEAT] a: A\n", "\x1b]"), ("", "#")],
+    ("head", "piece"), [("## [FEAT]", " "), ("## [FEAT] a: ", "[p:"), ("## [FEAT] a: A\n", "\x1b]"), ("", "#")]
 )
 def test_odd_lines_take_evenly_long(head: str, piece: str) -> None:
     def work(length: int) -> Callable[[], object]:

@@ -18,10 +18,7 @@ from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
 
 invocation = ClaudeCode(load_patterns()).invocation
 
-pytestmark = [
-    pytest.mark.cli,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
 ADAPTER = built_in_adapters()["claude-code"]
 JUNE_2026_US = 1_780_300_800_000_000

@@ -7,12 +7,7 @@ import json
 
 import pytest
 from mz_engine.errors.codes import CODES
-from mz_engine.errors.diagnostics import (
-    Diagnostic,
-    MzError,
-    SourceLocation,
-    format_error_json,
-)
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation, format_error_json
 from mz_engine.errors.exits import Exit, most_severe
 
 

@@ -219,7 +219,4 @@ def test_settings_of_models_are_those_of_the_first_agent() -> None:
         (agent_requested.agent, agent_requested.model)
         for agent_requested in requests(world)
         if agent_requested.ref.phase != "ship"
-    } == {
-        ("simulated", "large"),
-        ("other", "simulated"),
-    }
+    } == {("simulated", "large"), ("other", "simulated")}

@@ -28,10 +28,7 @@ from mz_projections.views.run import run_view
 
 from tests.support.workshop import STORY, Workshop, clone
 
-OTHER = {
-    **STORY,
-    "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}},
-}
+OTHER = {**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,7 @@ from tests.support.gemini_cli import environment, spec
 from tests.support.make_gemini_transcripts import INSTALLED
 from tests.support.processes import PLACE, fresh_key, left, repository
 
-pytestmark = [
-    pytest.mark.cli,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
 ADAPTER = built_in_adapters()["gemini"]
 JUNE_2026_US = 1_780_300_800_000_000
@@ -78,10 +75,7 @@ def test_it_works_in_its_directory_goes_on_and_counts_exactly(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("tools", "offered"),
-    [
-        ((), set()),
-        (("read", "write"), {"glob", "grep_search", "list_directory", "read_file", "replace", "write_file"}),
-    ],
+    [((), set()), (("read", "write"), {"glob", "grep_search", "list_directory", "read_file", "replace", "write_file"})],
 )
 def test_it_has_the_tools_that_were_asked_for(tmp_path: Path, tools: tuple[str, ...], offered: set[str]) -> None:
     def reaches(request: Request) -> Answer:

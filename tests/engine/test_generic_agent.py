@@ -223,10 +223,7 @@ def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
 def test_what_comes_with_mz_has_no_faults() -> None:
     assert {
         name: list(description_errors(agent_description)) for name, agent_description in bundled_descriptions().items()
-    } == {
-        "aider": [],
-        "kiro": [],
-    }
+    } == {"aider": [], "kiro": []}
 
 
 def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:

@@ -261,8 +261,7 @@ def test_a_phase_without_an_agent_asks_a_person_where_its_gate_fails() -> None:
     pins = replace(
         pins,
         pipeline=replace(
-            pins.pipeline,
-            phases=tuple(replace(p, gates=()) if p.phase == "build" else p for p in pins.pipeline.phases),
+            pins.pipeline, phases=tuple(replace(p, gates=()) if p.phase == "build" else p for p in pins.pipeline.phases)
         ),
     )
     world.commands = weather

@@ -106,11 +106,7 @@ def test_map_keys_are_sorted_so_that_equal_events_have_equal_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "payload"),
-    [
-        (1, b'{"type":"test.sized","kb":2}'),
-        (2, b'{"type":"test.sized","bytes":2048}'),
-    ],
+    ("schema", "payload"), [(1, b'{"type":"test.sized","kb":2}'), (2, b'{"type":"test.sized","bytes":2048}')]
 )
 def test_an_older_schema_is_lifted_step_by_step(schema: int, payload: bytes) -> None:
     assert SIZED.decode("test.sized", schema, payload, "s@1") == Sized(size_bytes=2048, unit="none")

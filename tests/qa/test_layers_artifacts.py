@@ -123,10 +123,7 @@ WRONG = {
     ),
     "number": (rules_of(JSON, field("n", "number", min=9, max=3), form="json"), CONTRADICTION),
     "requirement": (rules_of({**SECTION, "requirement": "a {item} of work"}), "has an unfilled placeholder"),
-    "files": (
-        rules_of(SECTION, {"kind": "files", "section": "own.section0", "min": 9, "max": 2}),
-        CONTRADICTION,
-    ),
+    "files": (rules_of(SECTION, {"kind": "files", "section": "own.section0", "min": 9, "max": 2}), CONTRADICTION),
 }
 
 
@@ -169,10 +166,7 @@ def test_every_mutation_changes_something() -> None:
                 assert (mutation.text, mutation.other_artifacts or artifact.other_artifacts) != (
                     artifact.text,
                     artifact.other_artifacts,
-                ), (
-                    rule.id,
-                    mutation.description,
-                )
+                ), (rule.id, mutation.description)
 
 
 def test_limits_by_name_are_those_of_the_project() -> None:

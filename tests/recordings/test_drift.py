@@ -16,15 +16,7 @@ from mz_recordings.drift.current import check_cassette
 from mz_recordings.drift.outputs import changed_files, structure
 from mz_recordings.findings.model import Finding, Risk, risk_of
 
-from tests.support.changed import (
-    call,
-    with_event,
-    with_fields,
-    with_file,
-    with_line,
-    with_world,
-    without_call,
-)
+from tests.support.changed import call, with_event, with_fields, with_file, with_line, with_world, without_call
 from tests.support.rerecord import BUNDLED
 
 WHOLE = load(BUNDLED)

@@ -46,9 +46,7 @@ def test_the_past_has_every_way_in_which_a_session_goes_on_and_ends(past: Past) 
     }
 
 
-def test_a_session_that_today_would_end_is_found(
-    past: Past,
-) -> None:
+def test_a_session_that_today_would_end_is_found(past: Past) -> None:
     """The record says that a session ended, and today's code goes on in it."""
     events = past.stream("a")
     at = index_of(events, SessionDropped)

@@ -224,8 +224,7 @@ def test_the_world_and_the_evidence(past: Past) -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "where"),
-    [("good English", "the prompt of f/prd"), ("A document", "the artifact prd of f/prd")],
+    ("secret", "where"), [("good English", "the prompt of f/prd"), ("A document", "the artifact prd of f/prd")]
 )
 def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, where: str) -> None:
     past.reply()

@@ -196,10 +196,7 @@ def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> No
     played = copy.settle()
     missing = [finding for finding in played.findings if finding.kind == "MISSING"]
     assert (missing[0].feature, missing[0].call) == ("alpha", "sign.a2")
-    assert missing[0].detail == (
-        "  caused by: note.bytes letters/alpha.md",
-        "  nearest: alpha/sign (attempt 1)",
-    )
+    assert missing[0].detail == ("  caused by: note.bytes letters/alpha.md", "  nearest: alpha/sign (attempt 1)")
 
 
 def test_the_same_calls_and_another_verdict_are_a_drift_of_policy(copy: Copy) -> None:
@@ -284,10 +281,7 @@ def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
     assert mended.changes == ("removed 1 unused recordings: beta/sign.a2",)
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [({"provenance": "copied"}, "COPIED"), ({"max_age_days": 1}, "EXPIRED")],
-)
+@pytest.mark.parametrize(("change", "kind"), [({"provenance": "copied"}, "COPIED"), ({"max_age_days": 1}, "EXPIRED")])
 def test_answers_that_are_worth_nothing(copy: Copy, change: dict[str, object], kind: str) -> None:
     rewrite(copy, lambda cassette: cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, **change)))
     assert kinds(copy.settle(today=TODAY + timedelta(days=2))) == [kind]

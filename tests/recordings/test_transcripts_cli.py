@@ -11,10 +11,7 @@ from tests.recordings.test_transcripts import shown, summarised
 from tests.support.claude_cli import CLIS
 from tests.support.make_transcripts import MODELS, SCENES, drive
 
-pytestmark = [
-    pytest.mark.cli,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", ["works", "sub-agent"])

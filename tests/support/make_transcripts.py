@@ -111,9 +111,7 @@ SCENES: dict[str, Scene] = {
     "json": Scene(works, (Call("Please write a note.", output="json"),)),
     "sub-agent": Scene(delegates, (Call("Delegate the search."),), ("stream", "session", "agents")),
     "resumed": Scene(
-        remembers,
-        (Call("Remember seven."), Call("Which number?", ("--resume", NEWEST))),
-        ("stream", "session"),
+        remembers, (Call("Remember seven."), Call("Which number?", ("--resume", NEWEST))), ("stream", "session")
     ),
     "forked": Scene(
         remembers,

@@ -18,9 +18,5 @@ def make_project(folder: Path) -> None:
     shutil.copytree(CASES / "project", folder)
     shutil.copytree(ROOT / "pipelines", folder / "pipelines")
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | COMMIT_ENVIRONMENT
-    for args in (
-        ("init", "--quiet", "--initial-branch=main"),
-        ("add", "--all"),
-        ("commit", "--quiet", "-mA cookbook"),
-    ):
+    for args in (("init", "--quiet", "--initial-branch=main"), ("add", "--all"), ("commit", "--quiet", "-mA cookbook")):
         subprocess.run(["git", *args], cwd=folder, env=own, check=True)

@@ -129,10 +129,7 @@ def answer(world: World, feature: str, verdict_: Verdict = Verdict.APPROVE, note
     """What `mz resume -m` leaves in the inbox."""
     put = world.blobs.put
     left = AnswerPosted(
-        feature=FeatureId(feature),
-        verdict=verdict_,
-        note=put(note.encode()) if note else None,
-        actor=put(b"tester"),
+        feature=FeatureId(feature), verdict=verdict_, note=put(note.encode()) if note else None, actor=put(b"tester")
     )
     world.store.append([Append(inbox_stream(RUN), None, (left,))], world.now_us)
 

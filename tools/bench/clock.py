@@ -38,12 +38,7 @@ def cpu_seconds(argv: Sequence[str | Path], cwd: Path, environment: Mapping[str,
     """
     with open(log, "wb") as log_file:
         process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
+            argv, cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT
         )
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -42,9 +42,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "calibrate": ("cost.calibrate", "Improve estimates from past calls."),
         "schema": ("project.schema", "Print a JSON Schema, for editors and for programs."),
     },
-    "Tidy": {
-        "clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files."),
-    },
+    "Tidy": {"clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files.")},
     "Learn": {
         "help": ("help.help_", "Explain a topic, a command, an error code or an exit code."),
         "completion": ("help.completion", "Print a shell completion script."),

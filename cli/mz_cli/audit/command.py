@@ -57,12 +57,7 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 @format_options("Print one object: mz.audit/1, mz.audit-imported/1, or mz.verify/1.")
 @click.pass_context
 def audit(
-    context: click.Context,
-    selector: str | None,
-    imported: str | None,
-    full: bool,
-    verify: bool,
-    as_json: bool,
+    context: click.Context, selector: str | None, imported: str | None, full: bool, verify: bool, as_json: bool
 ) -> int:
     """Report what a run did, with evidence.
 

@@ -6,15 +6,7 @@ from collections.abc import Iterable
 
 from mz_events.catalog.validation import ArtifactValidated, CommandRan
 from mz_events.envelope import Recorded
-from mz_projections.audit.model import (
-    ArtifactMade,
-    CommitMade,
-    FeatureAudit,
-    Gap,
-    GateDecision,
-    RunAudit,
-    broken_rules,
-)
+from mz_projections.audit.model import ArtifactMade, CommitMade, FeatureAudit, Gap, GateDecision, RunAudit, broken_rules
 from mz_projections.views.messages import Decision
 from mz_projections.views.timeline import Line
 

@@ -74,10 +74,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_context(log: ProjectLog, run: str) -> RunContext:
     return RunContext(
-        home=log.home,
-        load_text=log.load_text,
-        process_running=is_process_running(log.home),
-        messages=log.messages(run),
+        home=log.home, load_text=log.load_text, process_running=is_process_running(log.home), messages=log.messages(run)
     )
 
 

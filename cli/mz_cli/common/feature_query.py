@@ -152,9 +152,7 @@ def part_of(view: FeatureView, phase: str | None, attempt: int | None) -> Featur
     if attempt is not None:
         return replace(part, artifacts=tuple(artifact for call in calls for artifact in call.artifacts), commits=())
     return replace(
-        part,
-        artifacts=tuple(filter(in_phase, view.artifacts)),
-        commits=tuple(filter(in_phase, view.commits)),
+        part, artifacts=tuple(filter(in_phase, view.artifacts)), commits=tuple(filter(in_phase, view.commits))
     )
 
 

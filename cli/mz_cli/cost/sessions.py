@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from mz_projections.cost.session_savings import (
-    Saving,
-    SessionCalls,
-    estimated_saving,
-    measured_savings,
-    sum_sessions,
-)
+from mz_projections.cost.session_savings import Saving, SessionCalls, estimated_saving, measured_savings, sum_sessions
 
 from mz_cli.cost.json import SessionFigure, SessionsReport, SessionSums
 from mz_cli.terminal.json import shape_of

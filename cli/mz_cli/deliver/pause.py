@@ -13,11 +13,7 @@ from mz_cli.app.help import command
 from mz_cli.people.inbox import PostedMessage, active_run, post_message, print_delivery, store_user_name
 
 
-@command(
-    "pause",
-    examples=(("mz pause", "pause the running run"),),
-    next_command="`mz resume` continues.",
-)
+@command("pause", examples=(("mz pause", "pause the running run"),), next_command="`mz resume` continues.")
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pause/1.")
 def pause(run: str | None, as_json: bool) -> None:

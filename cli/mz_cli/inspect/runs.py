@@ -45,10 +45,7 @@ class RunList(Shape, frozen=True, kw_only=True):
     "runs",
     examples=(
         ("mz runs", "every run of this repository, the newest first"),
-        (
-            "mz runs --json | jq -r '.runs[] | select(.status == \"idle\") | .run'",
-            "the idle runs",
-        ),
+        ("mz runs --json | jq -r '.runs[] | select(.status == \"idle\") | .run'", "the idle runs"),
     ),
     next_command="`mz status RUN` shows one; `mz diff RUN RUN` compares two.",
 )

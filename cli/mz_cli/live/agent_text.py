@@ -17,17 +17,7 @@ from mz_engine.agents.process import spool_directory
 
 from mz_cli.terminal.text import single_line
 
-TOOL_KEYS = [
-    "command",
-    "file_path",
-    "path",
-    "notebook_path",
-    "pattern",
-    "query",
-    "url",
-    "description",
-    "prompt",
-]
+TOOL_KEYS = ["command", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt"]
 """Arguments of a tool that describe its use, the best first."""
 WORKTREE = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
 """Path of a worktree, removed from the output."""

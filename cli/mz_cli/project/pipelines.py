@@ -35,13 +35,7 @@ from mz_events.names import InvalidName, parse_name
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
 from mz_cli.common.json import ErrorLocation, ErrorPart
-from mz_cli.project.json import (
-    LintResult,
-    NewPipeline,
-    PipelineList,
-    PipelineListed,
-    PipelineShown,
-)
+from mz_cli.project.json import LintResult, NewPipeline, PipelineList, PipelineListed, PipelineShown
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, prints_tsv

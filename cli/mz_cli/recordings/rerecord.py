@@ -12,13 +12,7 @@ from mz_recordings.rerecord.plan import CallSelection
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options
 from mz_cli.recordings.json import RerecordedCassette, RerecordResult
-from mz_cli.recordings.rerecord_query import (
-    ALL,
-    RerecordOptions,
-    accept_waiting,
-    rerecord_cassettes,
-    rerecord_exit,
-)
+from mz_cli.recordings.rerecord_query import ALL, RerecordOptions, accept_waiting, rerecord_cassettes, rerecord_exit
 from mz_cli.recordings.rerecord_text import result_lines
 from mz_cli.replay.command import require_cassettes
 from mz_cli.terminal.console import print_line, print_note

@@ -65,10 +65,7 @@ def imported_audit(log: ImportedLog, verification: Verification, stream: str | N
         for session in log.views.sessions() if stream in (None, session.stream)
     )  # fmt: skip
     return ImportedAudit(
-        log=str(log.home),
-        intact=verification.is_intact,
-        findings=verification.findings,
-        sessions=tuple(sessions),
+        log=str(log.home), intact=verification.is_intact, findings=verification.findings, sessions=tuple(sessions)
     )
 
 

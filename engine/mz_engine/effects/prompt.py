@@ -37,15 +37,7 @@ from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
 from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN, Agents, Learnings, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
-from mz_engine.prompts.data import (
-    CommandData,
-    ContextFile,
-    OutputData,
-    PromptData,
-    ReworkData,
-    SeenContent,
-    UnitData,
-)
+from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
 from mz_engine.prompts.render import TemplateError, contains_text, render
 
 SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}

@@ -109,11 +109,7 @@ class ObjectStore:
         return Commit(result.text)
 
     def _import_commands(
-        self,
-        ref: str,
-        content: TreeListing,
-        readers: Mapping[bytes, Callable[[], bytes]],
-        parents: Sequence[str],
+        self, ref: str, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: Sequence[str]
     ) -> Iterator[bytes]:
         """Yield the input of `git fast-import`: the files, then one commit as its difference from the first parent."""
         previous = self.listing(parents[0])

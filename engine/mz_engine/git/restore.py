@@ -15,15 +15,7 @@ from collections.abc import Mapping
 
 from mz_events.names import Path
 
-from mz_engine.git.content import (
-    EXECUTABLE,
-    FILE,
-    LINK,
-    SUBMODULE,
-    TreeListing,
-    WorktreeScan,
-    parent_directories,
-)
+from mz_engine.git.content import EXECUTABLE, FILE, LINK, SUBMODULE, TreeListing, WorktreeScan, parent_directories
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.scan import make_accessible
 from mz_engine.paths import MZ_FOLDER

@@ -283,11 +283,7 @@ def lint_pipeline(
     )
     return tuple(
         Diagnostic(
-            code=finding.code,
-            message=finding.message,
-            hint=finding.hint,
-            location=location,
-            severity=finding.severity,
+            code=finding.code, message=finding.message, hint=finding.hint, location=location, severity=finding.severity
         )
         for location, finding in located
     )

@@ -119,6 +119,6 @@ AGENT_PRICES: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
             "cache_write_5m": Decimal("3.75"),
             "cache_write_1h": Decimal("6"),
         },
-    ),
+    )
 }
 """By the table's name of the model: US dollars per million tokens."""

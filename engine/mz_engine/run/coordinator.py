@@ -32,14 +32,7 @@ from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run
 from mz_events.store import Append, Store
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Held, InPhase, State, UnitRun
-from mz_projections.run.fold import (
-    RETRIABLE_OUTCOMES,
-    FeatureTrack,
-    RunState,
-    evolve_run,
-    fold_run,
-    is_held_for,
-)
+from mz_projections.run.fold import RETRIABLE_OUTCOMES, FeatureTrack, RunState, evolve_run, fold_run, is_held_for
 
 from mz_engine.decide.actions import ClaimFiles
 from mz_engine.decide.run import (

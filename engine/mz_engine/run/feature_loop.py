@@ -89,14 +89,7 @@ class FeatureLoop:
     """Drives one feature from the current state of its stream until it stops."""
 
     def __init__(
-        self,
-        run: str,
-        feature: FeatureId,
-        pins: Pins,
-        store: Store,
-        ports: Ports,
-        run_side: RunSide,
-        observe: Observer,
+        self, run: str, feature: FeatureId, pins: Pins, store: Store, ports: Ports, run_side: RunSide, observe: Observer
     ) -> None:
         self.run, self.feature, self.pins = run, feature, pins
         self.store, self.ports, self.run_side, self.observe = store, ports, run_side, observe

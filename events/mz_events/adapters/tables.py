@@ -8,11 +8,7 @@ from sqlalchemy import Column, ForeignKey, Integer, LargeBinary, MetaData, Table
 
 METADATA = MetaData()
 
-LOG = Table(
-    "log",
-    METADATA,
-    Column("id", Text, nullable=False),
-)
+LOG = Table("log", METADATA, Column("id", Text, nullable=False))
 """One row: the id of this log."""
 
 STREAM = Table(

@@ -31,14 +31,7 @@ from mz_events.catalog.validation import (
 from mz_events.envelope import Recorded
 from mz_events.names import BUILDER
 
-from mz_projections.audit.model import (
-    DONE_STATUSES,
-    ArtifactMade,
-    CommitMade,
-    Gap,
-    GapKind,
-    GateDecision,
-)
+from mz_projections.audit.model import DONE_STATUSES, ArtifactMade, CommitMade, Gap, GapKind, GateDecision
 from mz_projections.views.model import CallView, FeatureView
 from mz_projections.views.timeline import unit_name
 

@@ -22,14 +22,7 @@ from mz_events.catalog.call import (
     SessionDropped,
     SessionDropReason,
 )
-from mz_events.catalog.delivery import (
-    BaseMerged,
-    ChecksPolled,
-    ChecksRerun,
-    CommitRequested,
-    Committed,
-    Pushed,
-)
+from mz_events.catalog.delivery import BaseMerged, ChecksPolled, ChecksRerun, CommitRequested, Committed, Pushed
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,

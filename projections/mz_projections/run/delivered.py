@@ -63,9 +63,5 @@ def latest_deliveries(deliveries: Iterable[Delivery]) -> dict[str, Delivery]:
 
 
 DELIVERED = ReadModel(
-    name="delivered",
-    row=Delivery,
-    key=("run", "feature"),
-    types=(ItemAdded, FeatureDelivered),
-    evolve=evolve,
+    name="delivered", row=Delivery, key=("run", "feature"), types=(ItemAdded, FeatureDelivered), evolve=evolve
 )

@@ -7,14 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import (
-    AgentFailed,
-    AgentLost,
-    AgentReplied,
-    AgentRequested,
-    ForbiddenChange,
-    ReplyParsed,
-)
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ForbiddenChange, ReplyParsed
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed, PullRequestOpened
 from mz_events.catalog.feature import (
     FeatureCancelled,

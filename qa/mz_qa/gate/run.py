@@ -89,10 +89,7 @@ def run_gate(
         on_result(result)
         results.append(result)
     return GateResult(
-        started=started,
-        finished=datetime.now(UTC),
-        duration_ms=_elapsed_ms(started_s),
-        layers=tuple(results),
+        started=started, finished=datetime.now(UTC), duration_ms=_elapsed_ms(started_s), layers=tuple(results)
     )
 
 

@@ -16,14 +16,7 @@ from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import all_adapters
 from mz_engine.model.pins import Pins
-from mz_engine.ports import (
-    CallResult,
-    CallSpec,
-    CommandResult,
-    FeatureWorktree,
-    Interrupted,
-    Price,
-)
+from mz_engine.ports import CallResult, CallSpec, CommandResult, FeatureWorktree, Interrupted, Price
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, Usage
 from mz_events.envelope import Recorded

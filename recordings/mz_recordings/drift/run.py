@@ -34,13 +34,7 @@ from mz_recordings.drift.noise import (
     read_noise,
     rejection_of,
 )
-from mz_recordings.drift.stream_baselines import (
-    FOLDER,
-    Baselines,
-    built_in_folder,
-    check_streams,
-    load_baselines,
-)
+from mz_recordings.drift.stream_baselines import FOLDER, Baselines, built_in_folder, check_streams, load_baselines
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.compare import count_accepted, static_findings
 from mz_recordings.replay.parallel import replay_all

@@ -168,8 +168,5 @@ RECORD_FORMATS: tuple[Format, ...] = (
     Format(matches=_matches_cost, reader=CostReader),
     Format(matches=_matches_event, reader=EventReader),
     Format(matches=_matches_issue, reader=IssueReader),
-    Format(
-        reader=StatsReader,
-        matches_text=_matches_stats,
-    ),
+    Format(reader=StatsReader, matches_text=_matches_stats),
 )

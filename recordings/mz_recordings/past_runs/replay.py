@@ -50,10 +50,7 @@ class PinsUnreadable(Exception):
 
 
 def replay_run(
-    log: Store,
-    run: str,
-    inputs: ReplayInputs,
-    changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
+    log: Store, run: str, inputs: ReplayInputs, changes: tuple[IntendedChange, ...] = INTENDED_CHANGES
 ) -> RunReplay:
     """Replay every stream of the run. Raises RunUnknown, PinsUnreadable, and what the log raises."""
     started = run_started(log, run)

@@ -29,12 +29,7 @@ from mz_engine.ports import (
 )
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.delivery import BaseMerged, Committed, DeliveryFailed, Pushed, PushRequested
-from mz_events.catalog.feature import (
-    FeatureDelivered,
-    HumanRequested,
-    WorkspaceConflicted,
-    WorkspaceReady,
-)
+from mz_events.catalog.feature import FeatureDelivered, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.validation import ArtifactParsed, Change, CommandRan
 from mz_events.names import Commit, Digest, Path
 

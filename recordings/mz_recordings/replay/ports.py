@@ -66,12 +66,7 @@ class ReplayFolders:
             else environment_secrets(self.command_environment)
         )
         """Values to remove from all output, including the secrets of the user's `project`."""
-        self.agent_environment = {
-            **inherited,
-            **proxy_variables,
-            "PATH": path,
-            "HOME": str(self.home),
-        }
+        self.agent_environment = {**inherited, **proxy_variables, "PATH": path, "HOME": str(self.home)}
         """Environment of stand-ins, which come first on its PATH: with a home of their own."""
 
 

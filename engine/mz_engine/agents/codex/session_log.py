@@ -51,10 +51,7 @@ class RolloutReader(ThreadReader):
 
     def state(self) -> ReaderState:
         names = {"thread": self._thread, "origin": self._origin, "turn": self._turn, "tier": self._tier}
-        return replace(
-            super().state(),
-            names=tuple((name, value) for name, value in names.items() if value),
-        )
+        return replace(super().state(), names=tuple((name, value) for name, value in names.items() if value))
 
     def read_object(self, line: Json, /) -> Iterator[TranscriptRecord]:
         payload, at_us = mapping(line.get("payload")), time_us(line.get("timestamp"))

@@ -15,13 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mz_engine.agents.codex.lines import (
-    UNREPORTED_FIELDS,
-    ThreadReader,
-    TokenCounts,
-    token_counts,
-    usage_notes,
-)
+from mz_engine.agents.codex.lines import UNREPORTED_FIELDS, ThreadReader, TokenCounts, token_counts, usage_notes
 from mz_engine.agents.codex.session_log import ROLLOUT
 from mz_engine.agents.package import (
     ODD_VALUES,

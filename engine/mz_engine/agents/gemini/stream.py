@@ -16,13 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.gemini.session_log import (
-    DOCUMENT,
-    SESSION,
-    SUBAGENT_TOOL,
-    UNREPORTED_FIELDS,
-    request_usage,
-)
+from mz_engine.agents.gemini.session_log import DOCUMENT, SESSION, SUBAGENT_TOOL, UNREPORTED_FIELDS, request_usage
 from mz_engine.agents.package import (
     ODD_VALUES,
     STATUSES,
