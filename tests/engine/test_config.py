@@ -168,6 +168,21 @@ def test_what_has_another_form_hides_nothing_else(tmp_path: Path) -> None:
     assert refused(tmp_path, "- a\n").startswith("error[MZ2006] mz.yaml:1:1 expected a mapping")
 
 
+def test_a_wrong_value_does_not_hide_errors_across_keys(tmp_path: Path) -> None:
+    price = "- {model: m, input: 1, output: 1}\n"
+    agents = "agents:\n  codex: {command: [x], output: {form: jsonl, text: {path: words}}, ends: {success: [{kind: done}]}}\n  half: {command: 1}\n"
+    text = f"parallel_max: two\n{agents}prices:\n{price}{price}"
+    lines = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
+    assert lines == [
+        "error[MZ2011] MZ_BASE: '-x' is not usable as a branch or remote name",
+        "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number of at least 1 and at most 64, got 'two'",
+        "error[MZ2013] mz.yaml:3:3 `agents.codex`: mz has a built-in agent of that name",
+        "error[MZ2007] mz.yaml:4:9 `agents.half` has no key `ends`",
+        "error[MZ2006] mz.yaml:4:19 `agents.half.command`: expected a list, got 1",
+        "error[MZ2013] mz.yaml:7:11 `prices[1]`: m already has prices in `prices[0]`",
+    ]
+
+
 def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     assert (
         refused(tmp_path, "agnet: x\n") == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"

@@ -113,16 +113,24 @@ def _overrides(
 def _merge(
     document: YamlDocument, overrides: Mapping[str, tuple[object, str]], known_settings: tuple[SettingInfo, ...]
 ) -> tuple[dict[str, Any], Settings]:
-    """Return the file's values with the overrides, as written and as settings. Raises MzError with all errors."""
-    diagnostics = [document.diagnostic(error) for error in decode_value(document.value, SETTINGS_TYPE)[1]]
+    """Return the file's values with the overrides, as written and as settings. Raises MzError with all errors.
+
+    What is wrong in itself is left out, so that the rest can be checked together.
+    """
+    errors = decode_value(document.value, SETTINGS_TYPE)[1]
+    diagnostics = [document.diagnostic(error) for error in errors]
+    merged: Any = deepcopy(document.value) if isinstance(document.value, dict) else {}
+    for error in errors:
+        section, *names = error.key_path or ("",)
+        if section == "agents" and names and isinstance(merged.get("agents"), dict):
+            merged["agents"].pop(names[0], None)
+        else:
+            merged.pop(section, None)
     types = {setting.name: setting.type for setting in known_settings}
     for name, (value, origin) in overrides.items():
-        for error in decode_value(value, types[name])[1]:
-            diagnostics.append(Diagnostic(code="MZ2011", message=f"{origin}: {error.message}", hint=error.hint))
-    if diagnostics:
-        raise MzError.from_diagnostics(sorted(diagnostics, key=_position))
-    merged: Any = deepcopy(document.value)
-    for name, (value, _) in overrides.items():
+        if wrong := decode_value(value, types[name])[1]:
+            diagnostics += [Diagnostic(code="MZ2011", message=f"{origin}: {e.message}", hint=e.hint) for e in wrong]
+            continue
         *sections, key = name.split(".")
         target = merged
         for section in sections:
@@ -130,7 +138,7 @@ def _merge(
             target = target[section]
         target[key] = value
     settings = msgspec.convert(decode_value(merged, SETTINGS_TYPE)[0], Settings, dec_hook=decode_quantity)
-    diagnostics = [*map(document.diagnostic, check_settings(settings)), *_name_clashes(document, settings)]
+    diagnostics += [*map(document.diagnostic, check_settings(settings)), *_name_clashes(document, settings)]
     if diagnostics:
         raise MzError.from_diagnostics(sorted(diagnostics, key=_position))
     return merged, settings
