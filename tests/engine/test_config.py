@@ -170,7 +170,8 @@ def test_what_has_another_form_hides_nothing_else(tmp_path: Path) -> None:
 
 def test_a_wrong_value_does_not_hide_errors_across_keys(tmp_path: Path) -> None:
     price = "- {model: m, input: 1, output: 1}\n"
-    agents = "agents:\n  codex: {command: [x], output: {form: jsonl, text: {path: words}}, ends: {success: [{kind: done}]}}\n  half: {command: 1}\n"
+    codex = "{command: [x], output: {form: jsonl, text: {path: words}}, ends: {success: [{kind: done}]}}"
+    agents = f"agents:\n  codex: {codex}\n  half: {{command: 1}}\n"
     text = f"parallel_max: two\n{agents}prices:\n{price}{price}"
     lines = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
     assert lines == [
