@@ -180,10 +180,16 @@ def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(desk: Desk) -> Non
     assert code(refused) == "branch-exists"
 
 
-def test_a_branch_of_an_earlier_run_is_told_with_what_helps(desk: Desk) -> None:
+def test_a_branch_of_an_earlier_run_is_told_with_that_run_and_what_helps(desk: Desk) -> None:
+    """By its worktree; when that is cleaned away, by the trailer of its last commit."""
     desk.port.open(PLACE, (desk.base,))
     later = FeatureWorktree(run="r2", feature=PLACE.feature, branch=PLACE.branch)
-    with pytest.raises(RepositoryUnusable, match=r"checked out in .*: `mz clean`, then `git branch -D feat/f1`; else "):
+    advice = r"run r1 created it: save .*, then `mz clean r1` and `git branch -D feat/f1`; or "
+    with pytest.raises(RepositoryUnusable, match=advice):
+        desk.another().open(later, (desk.base,))
+    desk.port.commit(PLACE, desk.base, desk.base, b"prd: T\n\nMz-Key: r1/f1/prd/-/1/0/commit\n")
+    desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
+    with pytest.raises(RepositoryUnusable, match=advice):
         desk.another().open(later, (desk.base,))
 
 

@@ -147,9 +147,13 @@ class GitWorktree:
         oid, _, checked_out_at = branch.partition(" ")
         if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):
             position = f"checked out in {checked_out_at}" if checked_out_at else f"at {oid[:12]}"
-            message = f"the branch `{self.identity.branch}` exists already, {position}"
-            remedy = f"if an earlier run left it: `mz clean`, then `git branch -D {self.identity.branch}`"
-            raise RepositoryUnusable("branch-exists", f"{message}; {remedy}; else set another `branch_prefix:`")
+            run = self._creating_run(oid, checked_out_at)
+            cause, clean = "if an earlier run left it", "mz clean"
+            if run:
+                cause, clean = f"the run {run} created it", f"mz clean {run}"
+            message = f"the branch `{self.identity.branch}` exists already, {position}; {cause}"
+            remedy = f"save what you need of it, then `{clean}` and `git branch -D {self.identity.branch}`"
+            raise RepositoryUnusable("branch-exists", f"{message}: {remedy}; or set another `branch_prefix:`")
         try:
             commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
             self.update_refs(self.branch_ref, commands)
@@ -158,6 +162,14 @@ class GitWorktree:
                 raise
             message = f"the branch `{self.identity.branch}` cannot exist beside the branch named like its first part"
             raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from error
+
+    def _creating_run(self, oid: str, checked_out_at: str) -> str:
+        """Return the run that created a branch, by its worktree or its last commit's trailer; empty if unknown."""
+        trailer = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text
+        for origin in (checked_out_at.removeprefix(f"{self.path.parent.parent}/"), trailer):
+            if match := re.match(rf"([\w.-]+)/{re.escape(self.identity.feature)}(?:/|\Z)", origin):
+                return match[1]
+        return ""
 
     def attach_branch(self, head: Commit) -> None:
         """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, and
