@@ -15,11 +15,13 @@ from mz_cli.replay.command import replay_exit as exit_of_replay
 from mz_cli.replay.past_runs import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.exits import Exit
+from mz_engine.model.rules import RuleFinding
+from mz_events.catalog.validation import Violation
 from mz_events.names import StreamId
 from mz_recordings.cassette.files import save
 from mz_recordings.findings.model import Finding, ReplayResult
 from mz_recordings.past_runs.model import Divergence, EventFieldDifference, RunReplay, StreamReplay
-from mz_recordings.past_runs.rejudge import Recheck, RecheckedViolation, RuleChange
+from mz_recordings.past_runs.rejudge import Recheck, RuleChange
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run, spawn
@@ -78,8 +80,8 @@ JUDGED = Recheck(
             rule_set="note",
             now_fails=True,
             violations=(
-                RecheckedViolation(
-                    rule="note.bytes", path="notes/alpha.md", line=None, message="too short [note.bytes]"
+                RuleFinding(
+                    violation=Violation(rule="note.bytes", path="notes/alpha.md"), message="too short [note.bytes]"
                 ),
             ),
         ),
@@ -92,7 +94,7 @@ JUDGED = Recheck(
             path="",
             rule_set="verdict",
             now_fails=False,
-            violations=(RecheckedViolation(rule="verdict.json", path="verdict", line=1, message=""),),
+            violations=(RuleFinding(violation=Violation(rule="verdict.json", path="verdict", line=1), message=""),),
         ),
     ),
 )

@@ -40,7 +40,6 @@ from mz_recordings.past_runs.model import (
     findings_of,
     group_by_cause,
 )
-from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.replay import PinsUnreadable, RunReply, replay_run
 from mz_recordings.record.recorder import UnknownRun
 
@@ -373,13 +372,17 @@ def test_what_the_run_decided_is_compared_where_it_was_decided(past: Past) -> No
 
 
 # what cannot be computed again ----------------------------------------------------------------------------------------
-def test_what_no_parser_and_no_price_table_computes_is_counted(past: Past) -> None:
-    bare = past._replace(means=ReplayInputs(blobs=past.world.blobs, trees=past.means.trees))
+def test_what_no_price_table_computes_is_counted(past: Past) -> None:
+    bare = past._replace(means=replace(past.means, prices=None))
     left = bare.replay(past.stream("b"))
     assert (left.divergences, left.missing_data) == ((), None)
-    assert set(left.not_recomputed) == {
-        "replies of simulated, for which this mz has no parser", "prices of another table",
-    }  # fmt: skip
+    assert set(left.not_recomputed) == {"prices of another table"}
+
+
+def test_a_stream_of_an_agent_without_a_parser_is_not_comparable(past: Past) -> None:
+    replayed = past._replace(means=replace(past.means, adapters={})).replay(past.stream("b"))
+    assert replayed.divergences == ()
+    assert "the parser of simulated, which this mz does not have, from run/r1/b@" in (replayed.missing_data or "")
 
 
 def test_a_stream_is_not_comparable_from_the_event_whose_data_is_gone(past: Past) -> None:

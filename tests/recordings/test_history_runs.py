@@ -49,9 +49,13 @@ def run_in(store: Store) -> str:
 
 
 def replayed(root: Path) -> RunReplay:
-    with log_of(root) as (store, blobs), GitTrees(root, os.environ) as trees:
+    with log_of(root) as (store, blobs):
         means = ReplayInputs(
-            blobs=blobs, trees=trees, adapters=built_in_adapters(), prices=GenaiPrices(), hints=hint_lookup(store)
+            blobs=blobs,
+            trees=GitTrees(root, os.environ),
+            adapters=built_in_adapters(),
+            prices=GenaiPrices(),
+            hints=hint_lookup(store),
         )
         return replay_run(store, run_in(store), means)
 
@@ -95,18 +99,18 @@ def test_without_the_captured_trees_its_streams_are_not_comparable(recorded: Pat
 
 def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
     head, nowhere = Commit(git(recorded, "rev-parse", "HEAD").strip()), Commit("0" * 40)
-    with GitTrees(recorded, os.environ) as trees:
-        assert "features.md" in trees.paths(head)
-        assert (trees.read(head, TreePath("mz.yaml")) or b"").startswith(b"pipeline: notes")
-        assert trees.read(head, TreePath("nothing.txt")) is None
-        assert trees.read(head, TreePath("pipelines")) is None
-        assert trees.changes(head, head) == ()
-        with pytest.raises(RecordedDataMissing):
-            trees.read(nowhere, TreePath("x"))
-        with pytest.raises(RecordedDataMissing):
-            trees.paths(nowhere)
-        with pytest.raises(RecordedDataMissing):
-            trees.changes(head, nowhere)
+    trees = GitTrees(recorded, os.environ)
+    assert "features.md" in trees.paths(head)
+    assert (trees.read(head, TreePath("mz.yaml")) or b"").startswith(b"pipeline: notes")
+    assert trees.read(head, TreePath("nothing.txt")) is None
+    assert trees.read(head, TreePath("pipelines")) is None
+    assert trees.changes(head, head) == ()
+    with pytest.raises(RecordedDataMissing):
+        trees.read(nowhere, TreePath("x"))
+    with pytest.raises(RecordedDataMissing):
+        trees.paths(nowhere)
+    with pytest.raises(RecordedDataMissing):
+        trees.changes(head, nowhere)
 
 
 def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> None:
@@ -156,14 +160,14 @@ def test_stricter_rules_fail_what_was_valid_with_rule_and_place(recorded: Path) 
     }
     first = recheck.rule_changes[0]
     assert first.event_ref.startswith(f"run/{recheck.run}/alpha@")
-    assert (first.phase, first.rule_set, first.violations[0].rule) == ("write", "note", "note.bytes")
+    assert (first.phase, first.rule_set, first.violations[0].violation.rule) == ("write", "note", "note.bytes")
     assert "at least 40 are needed [note.bytes]" in first.violations[0].message
 
 
 def test_milder_rules_pass_what_was_refused(recorded: Path) -> None:
     recheck = judged(recorded, with_bytes(recorded, 1))
     assert [
-        (rule_change.path, rule_change.now_fails, rule_change.violations[0].rule)
+        (rule_change.path, rule_change.now_fails, rule_change.violations[0].violation.rule)
         for rule_change in recheck.rule_changes
     ] == [("notes/alpha.md", False, "note.bytes")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionDropped, SessionDropReason
 
@@ -20,14 +19,6 @@ def test_what_nobody_changed_is_as_recorded(past: Past, feature: str) -> None:
     replayed = past.replay(past.stream(feature))
     assert replayed.divergences == ()
     assert (replayed.not_compared, dict(replayed.not_recomputed)) == (0, {})
-
-
-@pytest.mark.parametrize("feature", "abc")
-def test_so_is_what_agents_did_that_nobody_knows_any_more(past: Past, feature: str) -> None:
-    unknown = past._replace(means=replace(past.means, adapters={}))
-    replayed = unknown.replay(unknown.stream(feature))
-    assert (replayed.divergences, replayed.not_compared) == ((), 0)
-    assert {what.split(" of ")[0] for what in replayed.not_recomputed} == {"replies"}
 
 
 def test_the_past_has_every_way_in_which_a_session_goes_on_and_ends(past: Past) -> None:

@@ -60,12 +60,11 @@ class Replays:
     def past(self) -> int:
         """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
         Raises RuntimeError unless all is as recorded, and nothing was left out."""
-        with GitTrees(self._bench.root, self._bench.environment()) as trees:
-            means = ReplayInputs(
-                blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees, adapters=self._adapters, prices=self._prices,
-                hints=hint_lookup(self._store),
-            )  # fmt: skip
-            run_replay = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
+        means = ReplayInputs(
+            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=GitTrees(self._bench.root, self._bench.environment()),
+            adapters=self._adapters, prices=self._prices, hints=hint_lookup(self._store),
+        )  # fmt: skip
+        run_replay = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
         left = {what: number for stream in run_replay.streams for what, number in stream.not_recomputed.items()}
         left.update((stream.missing_data, stream.not_compared) for stream in run_replay.streams if stream.missing_data)
         if run_replay.divergences or left:

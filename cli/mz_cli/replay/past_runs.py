@@ -75,11 +75,11 @@ def replay_past_run(selector: str | None, bisect: bool, as_json: bool, reports: 
 
 def load_history(log: ProjectLog, run: str) -> RunReplay:
     """Replay the run. Raises MzError: MZ6001 if there is nothing to compare, MZ6010 if the pins cannot be read."""
-    with _captured_trees(log.home) as trees, _reject_unreadable_pins():
+    with _reject_unreadable_pins():
         config = load_pins(log.blobs, run_started(log.store, run)).config
         ports = ReplayInputs(
-            blobs=log.blobs, trees=trees, adapters=all_adapters(config.agents), prices=price_table(config, os.environ),
-            hints=hint_lookup(log.store),
+            blobs=log.blobs, trees=_captured_trees(log.home), adapters=all_adapters(config.agents),
+            prices=price_table(config, os.environ), hints=hint_lookup(log.store),
         )  # fmt: skip
         history = replay_run(log.store, run, ports)
     if not any(stream.compared or stream.divergences or stream.missing_data for stream in history.streams):
@@ -87,16 +87,12 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
     return history
 
 
-@contextmanager
-def _captured_trees(home: Path) -> Iterator[CapturedTrees | None]:
-    """Yield the captured trees; None without a usable git, and then the trees count as missing."""
+def _captured_trees(home: Path) -> CapturedTrees | None:
+    """Return the captured trees; None without a usable git, and then the trees count as missing."""
     try:
-        trees = GitTrees(home, os.environ)
+        return GitTrees(home, os.environ)
     except RepositoryUnusable:
-        yield None
-        return
-    with trees:
-        yield trees
+        return None
 
 
 @contextmanager
@@ -254,8 +250,8 @@ def recheck_findings(rechecked: Recheck) -> tuple[Finding, ...]:
             feature=change.feature,
             cause=change.rule_set,
             detail=tuple(
-                f"{'+' if change.now_fails else '-'} {broken.message or f'{broken.path} [{broken.rule}]'}"
-                for broken in change.violations
+                f"{'+' if change.now_fails else '-'} {message or f'{violation.path} [{violation.rule}]'}"
+                for violation, message in ((broken.violation, broken.message) for broken in change.violations)
             ),
             fix="revert the rules, or fix what they find",
         )
@@ -291,7 +287,10 @@ def recheck_result(rechecked: Sequence[Recheck], exit_code: Exit) -> RecheckResu
                 rules=change.rule_set,
                 was="valid" if change.now_fails else "invalid",
                 now="invalid" if change.now_fails else "valid",
-                broken=tuple(shape_of(RuleViolationShape, violation) for violation in change.violations),
+                broken=tuple(
+                    shape_of(RuleViolationShape, broken.violation, message=broken.message or None)
+                    for broken in change.violations
+                ),
             )
             for run in rechecked
             for change in run.rule_changes

@@ -111,14 +111,6 @@ class Git:
             variables[f"GIT_{role}_EMAIL"] = address.partition(">")[0] if name else "mz@localhost"
         return variables
 
-    def start(self, *args: str) -> subprocess.Popen[bytes]:
-        """Start git for a dialogue over pipes; the caller closes them."""
-        environment = {**self._safe_environment, "GIT_DIR": str(self.directory)}
-        pipe, discard = subprocess.PIPE, subprocess.DEVNULL
-        return subprocess.Popen(
-            git_command(args), cwd=self.directory, env=environment, stdin=pipe, stdout=pipe, stderr=discard
-        )
-
 
 def git_command(args: Sequence[str], settings: Sequence[str] = SAFE_SETTINGS) -> list[str]:
     return ["git", *(part for setting in settings for part in ("-c", setting)), *args]

@@ -7,11 +7,10 @@ The forge port, which returns recorded results.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import msgspec
-from mz_engine.effects.call import REPLY_TOKENS, WORKTREE_LOST
+from mz_engine.effects.call import WORKTREE_LOST
 from mz_engine.ports import (
     AgentAdapter,
     CallResult,
@@ -20,7 +19,6 @@ from mz_engine.ports import (
     CommandResult,
     FeatureWorktree,
     Interrupted,
-    ParsedReply,
     Price,
     Prices,
     PullRequest,
@@ -34,7 +32,6 @@ from mz_events.catalog.call import (
     CallOverBudget,
     CallPriced,
     CallReserved,
-    ReplyParsed,
     SessionDropped,
     SessionDropReason,
     Usage,
@@ -106,8 +103,6 @@ class RecordedForge:
 
 SETUP_KEY = "/setup/"
 """Part of the keys of set-up commands, before their names."""
-CACHED_TEXTS_MAX, CACHED_TEXT_BYTES_MAX = 64, 1 << 18
-"""Limits of the number of cached texts of one feature, and of their sizes."""
 Hints = Callable[[str, int], str | None]
 """Returns the known hint about a failure's signature before a position of the log."""
 
@@ -123,27 +118,6 @@ class ReplayInputs(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     """The current price table; calls that another table priced keep their price."""
     hints: Hints = lambda signature, position: None
-
-
-class CachedBlobs:
-    """The Blobs port with a small cache of texts that several steps of a feature need."""
-
-    def __init__(self, recorded: Blobs) -> None:
-        self._recorded, self._cache = recorded, dict[Digest, bytes]()
-
-    def put(self, data: bytes) -> Digest:
-        return self._recorded.put(data)
-
-    def get(self, digest: Digest) -> bytes:
-        """Return a blob. Raises what the blobs raise."""
-        data = self._cache.get(digest)
-        if data is None:
-            data = self._recorded.get(digest)
-            if len(data) <= CACHED_TEXT_BYTES_MAX:
-                while len(self._cache) >= CACHED_TEXTS_MAX:
-                    del self._cache[next(iter(self._cache))]
-                self._cache[digest] = data
-        return data
 
 
 class MemoryBlobs:
@@ -226,7 +200,9 @@ class RecordedPorts:
         )
 
     def adapter(self, agent: str) -> AgentAdapter:
-        return self.inputs.adapters.get(agent) or RecordedAdapter(self, agent)
+        if agent not in self.inputs.adapters:
+            raise RecordedDataMissing(f"the parser of {agent}, which this mz does not have")
+        return self.inputs.adapters[agent]
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Return the recorded count."""
@@ -288,47 +264,3 @@ class RecordedPorts:
 
     def now_us(self) -> int:
         return self.stream.now_us()
-
-
-class RecordedAdapter:
-    """Implements `mz_engine.ports.AgentAdapter` with recorded results, for an agent that this mz does not have."""
-
-    def __init__(self, ports: RecordedPorts, agent: str) -> None:
-        self._ports, self._agent = ports, agent
-        self._request = ports.stream.find_near(AgentRequested)
-        self.sessions = self._request is not None and self._request.keeps_session
-        self.models: Mapping[str, str] = defaultdict(lambda: self._request.model if self._request is not None else "")
-
-    def capabilities(self) -> RecordedAdapter:
-        return self
-
-    def estimate_tokens(self, prompt: str) -> int:
-        return 0 if self._request is None else _recorded_tokens(self._request, prompt)
-
-    def format_prompt(self, prompt: str) -> str:
-        return prompt
-
-    def parse_output(self, result: CallResult) -> ParsedReply:
-        recorded_reply = self._ports.stream.find_near(ReplyParsed)
-        if recorded_reply is None:
-            return ParsedReply(parser="", ending="success", text="")
-        self._ports.count_not_recomputed(f"replies of {self._agent}, for which this mz has no parser")
-        return ParsedReply(
-            parser=recorded_reply.parser,
-            ending=recorded_reply.ending,
-            text=self._ports.blobs.get(recorded_reply.text).decode("utf-8", "replace"),
-            session=recorded_reply.session,
-            usage=recorded_reply.usage,
-            reported_nanousd=recorded_reply.reported_nanousd,
-            problem=recorded_reply.problem,
-            undecodable_lines=recorded_reply.bad_lines,
-        )
-
-
-def _recorded_tokens(request: AgentRequested, text: str) -> int:
-    """Return the recorded estimate for the prompt, or for the full prompt without its session."""
-    if request.prompt_tokens is None:
-        return request.estimated_tokens - REPLY_TOKENS
-    if request.full_prompt_tokens is None or hashlib.sha256(text.encode()).hexdigest() == request.prompt:
-        return request.prompt_tokens
-    return request.full_prompt_tokens

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from mz_engine.artifacts.validate import validate
@@ -11,8 +12,9 @@ from mz_engine.effects.steps import StepContext
 from mz_engine.model.config import Limits
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PhaseOutput, Pipeline
-from mz_engine.model.rules import RuleSet
+from mz_engine.model.rules import RuleFinding, RuleSet
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallRef
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, feature_stream
@@ -20,7 +22,9 @@ from mz_events.store import BlobMissing, Blobs, Store
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import InPhase, NotStarted, State
 
+from mz_recordings.cassette.model import identity_of
 from mz_recordings.past_runs.replay import load_pins, run_started
+from mz_recordings.record.recorder import phase_outputs
 
 TEXTS_ERASED = "texts that were erased or lost"
 NO_RULES = "artifacts whose rule set no longer exists"
@@ -34,15 +38,6 @@ class RecheckRules(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: Mapping[str, Pipeline] = {}
     """Current pipelines by name; they name the rules of a phase's artifacts. Artifacts of other pipelines keep their
     rule sets."""
-
-
-class RecheckedViolation(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken rule, with its message."""
-
-    rule: str
-    path: str
-    line: int | None
-    message: str
 
 
 class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +55,7 @@ class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the current rule set."""
     now_fails: bool
     """True: it was valid and is not now. False: the reverse."""
-    violations: tuple[RecheckedViolation, ...]
+    violations: tuple[RuleFinding, ...]
     """The current violations, or the recorded ones without messages."""
 
 
@@ -93,118 +88,69 @@ class RunRecheck:
         self.run, self.blobs, self.pins, self.rules = run, blobs, pins, rules
         self.artifacts = 0
         self.rule_changes: list[RuleChange] = []
-        self.not_rechecked: dict[str, int] = {}
+        self.not_rechecked: Counter[str] = Counter()
 
     def recheck_feature(self, feature: str, events: Iterator[Recorded[Event]]) -> None:
-        """Recheck the artifacts of one feature, each with the texts that preceded it."""
+        """Recheck the artifacts of one feature, each with the texts of that time."""
         state: State = NotStarted()
-        before, parsed = state, list[ArtifactParsed]()
+        produced: dict[str, ArtifactParsed] = {}
         for recorded in events:
             match recorded.event:
                 case ArtifactParsed() as artifact:
-                    before = before if parsed else state
-                    parsed.append(artifact)
-                case ArtifactValidated() as verdict if not recorded.is_forked_copy:
-                    self._recheck_verdict(feature, recorded.event_ref, verdict, before if parsed else state, parsed)
-                    parsed = []
-                case _:
-                    parsed = []
+                    produced[artifact.artifact] = artifact
+                case ArtifactValidated() as verdict:
+                    if isinstance(state, InPhase) and state.unit_run is not None and not recorded.is_forked_copy:
+                        scene = StepContext(
+                            run=self.run, feature=feature, state=state, pins=self.pins, branches=frozenset(),
+                            base_branch="",
+                        )  # fmt: skip
+                        self._recheck_verdict(scene, recorded.event_ref, verdict, produced)
+                    produced = {}
             state = evolve(state, recorded)
 
     def _recheck_verdict(
-        self, feature: str, event_ref: str, verdict: ArtifactValidated, state: State, parsed: Sequence[ArtifactParsed]
+        self, scene: StepContext, event_ref: str, verdict: ArtifactValidated, produced: Mapping[str, ArtifactParsed]
     ) -> None:
-        if not isinstance(state, InPhase) or state.unit_run is None:
-            return
-        scene = StepContext(
-            run=self.run, feature=feature, state=state, pins=self.pins, branches=frozenset(), base_branch=""
-        )
-        texts = self._artifact_texts(state)
+        artifacts = {**scene.phase_state.progress.artifacts, **scene.unit_run.parsed_artifacts}
+        texts = {name: text for name, parsed in artifacts.items() if (text := self._text(parsed.digest)) is not None}
         for output in outputs_of(scene, verdict.ref.role):
-            artifact = next((candidate for candidate in parsed if candidate.artifact == output.artifact), None)
-            text = self._text(artifact.digest) if artifact is not None else None
-            if artifact is not None and text is None:
-                self._count_not_rechecked(TEXTS_ERASED)
-                continue
-            self._recheck(feature, event_ref, verdict, output, text, texts)
-            if text is not None:
-                texts[output.artifact] = text
+            name = self._rule_set_name(scene.feature, verdict.ref, output)
+            text = self._text(produced[output.artifact].digest) if output.artifact in produced else None
+            if output.artifact in produced and text is None:
+                self.not_rechecked[TEXTS_ERASED] += 1
+            elif name not in self.rules.rule_sets:
+                self.not_rechecked[NO_RULES] += 1
+            else:
+                self.artifacts += 1
+                location = output.path or output.artifact
+                recorded_rules = {rule.id for rule in self.pins.rules[output.rules].rules}
+                before = tuple(
+                    RuleFinding(violation=violation, message="")
+                    for violation in verdict.violations
+                    if violation.rule in recorded_rules and violation.path.startswith(location)
+                )
+                now = validate(self.rules.rule_sets[name], text, location, self.rules.limits, texts)
+                if bool(before) != bool(now):
+                    change = RuleChange(
+                        run=self.run, feature=scene.feature, event_ref=event_ref, phase=verdict.ref.phase,
+                        artifact=output.artifact, path=output.path or "", rule_set=name, now_fails=bool(now),
+                        violations=now or before,
+                    )  # fmt: skip
+                    self.rule_changes.append(change)
 
-    def _recheck(
-        self,
-        feature: str,
-        event_ref: str,
-        verdict: ArtifactValidated,
-        output: PhaseOutput,
-        text: str | None,
-        texts: Mapping[str, str],
-    ) -> None:
-        location, phase = output.path or output.artifact, verdict.ref.phase
-        name = self._rule_set_name(phase, verdict.ref.role, output)
-        current_rules = self.rules.rule_sets.get(name)
-        if current_rules is None:
-            self._count_not_rechecked(NO_RULES)
-            return
-        self.artifacts += 1
-        recorded_rules = {rule.id for rule in self.pins.rules[output.rules].rules}
-        recorded_violations = [
-            violation
-            for violation in verdict.violations
-            if violation.rule in recorded_rules and violation.path.startswith(location)
-        ]
-        current_violations = validate(current_rules, text, location, self.rules.limits, texts)
-        if bool(recorded_violations) == bool(current_violations):
-            return
-        violations = tuple(
-            RecheckedViolation(
-                rule=violation.violation.rule,
-                path=violation.violation.path,
-                line=violation.violation.line,
-                message=violation.message,
-            )
-            for violation in current_violations
-        ) or tuple(
-            RecheckedViolation(rule=violation.rule, path=violation.path, line=violation.line, message="")
-            for violation in recorded_violations
-        )
-        self.rule_changes.append(
-            RuleChange(
-                run=self.run, feature=feature, event_ref=event_ref, phase=phase, artifact=output.artifact,
-                path=output.path or "", rule_set=name, now_fails=bool(current_violations), violations=violations,
-            )
-        )  # fmt: skip
-
-    def _rule_set_name(self, phase: str, role: str, output: PhaseOutput) -> str:
+    def _rule_set_name(self, feature: str, call: CallRef, output: PhaseOutput) -> str:
         """Return the current rule set of the artifact, by the current pipeline if there is one."""
         pipeline = self.rules.pipelines.get(self.pins.pipeline.pipeline)
-        current_phase = (
-            next((candidate for candidate in pipeline.phases if candidate.phase == phase), None)
-            if pipeline is not None
-            else None
-        )
-        if current_phase is None:
-            return output.rules
-        if role != "builder" and current_phase.agent_review is not None:
-            return (
-                current_phase.agent_review.rules
-                if current_phase.agent_review.output == output.artifact
-                else output.rules
-            )
-        return next(
-            (candidate.rules for candidate in current_phase.outputs if candidate.artifact == output.artifact),
-            output.rules,
-        )
-
-    def _artifact_texts(self, state: InPhase) -> dict[str, str]:
-        artifacts = {**state.progress.artifacts, **(state.unit_run.parsed_artifacts if state.unit_run else {})}
-        texts = {name: self._text(artifact.digest) for name, artifact in artifacts.items()}
-        return {name: text for name, text in texts.items() if text is not None}
+        phases = (phase for phase in pipeline.phases if phase.phase == call.phase) if pipeline is not None else ()
+        names = {
+            artifact: rules
+            for phase in phases
+            for artifact, _, rules in phase_outputs(phase, identity_of("", feature, call))
+        }
+        return names.get(output.artifact, output.rules)
 
     def _text(self, digest: Digest) -> str | None:
         try:
             return self.blobs.get(digest).decode("utf-8", "replace")
         except BlobMissing:
             return None
-
-    def _count_not_rechecked(self, reason: str) -> None:
-        self.not_rechecked[reason] = self.not_rechecked.get(reason, 0) + 1
