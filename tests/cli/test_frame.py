@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_cli.live.frame import ASCII, UNICODE, FrameContext, PinnedSettings, read_pinned_settings, render_frame
-from mz_cli.terminal.width import STYLES, Line, display_width, fit, plain_text, wrap
+from mz_cli.live.frame import SPINNER, STATUS_STYLES, FrameContext, fit, render_frame
+from mz_cli.terminal.width import STYLES, Line, display_width, plain_text, wrap
+from mz_engine.decoding.quantity import Usd
+from mz_engine.model.config import Budget, Config
+from mz_engine.model.pins import Pins
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
 from mz_events.names import Digest
-from mz_projections.views.model import CallView, FeatureView, PhaseView, Question, RunView
+from mz_projections.views.model import CallView, FeatureStatus, FeatureView, PhaseView, Question, RunView
 from mz_projections.views.run import run_view
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.stored_run import RUN, START_US, StoredRun
+from tests.support import trial
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 NOW_US = START_US + 100_000_000
 PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
-PLANNED = PinnedSettings(phases=PHASES, agent="claude-code", autonomy="checkpoint", budget_nanousd=5_000_000_000)
+PINS = trial.pins(Config(agent="claude-code", autonomy="checkpoint", budget=Budget(run_nanousd=Usd(5_000_000_000))))
+
+
+def pins_of(*phases: str) -> Pins:
+    phase = PINS.pipeline.phases[0]
+    renamed = tuple(msgspec.structs.replace(phase, phase=name) for name in phases)
+    return msgspec.structs.replace(PINS, pipeline=msgspec.structs.replace(PINS.pipeline, phases=renamed))
+
+
+PLANNED = pins_of(*PHASES)
 
 
 def scenery(
-    width: int = 80, height: int = 24, text: str = "Let people log in", planned: PinnedSettings = PLANNED
+    width: int = 80, height: int = 24, text: str = "Let people log in", pins: Pins | None = PLANNED
 ) -> FrameContext:
     return FrameContext(
         now_us=NOW_US,
         width=width,
         height=height,
-        glyphs=UNICODE,
-        planned=planned,
+        pins=pins,
         title=lambda _: text,
         recent_output=lambda _: (text, text),
         log=("12:00:00 prd begins", "12:00:01 prd is done"),
@@ -104,16 +117,16 @@ def test_the_picture(columns: int, lines: int, snapshot: SnapshotAssertion) -> N
 
 def test_the_picture_of_a_story(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
     view = run_view(RUN, [item for item in stored_run.recorded if item.position < 30])
-    assert texts(render_frame(view, scenery(planned=PinnedSettings(phases=("prd", "code", "pr"))))) == snapshot
+    assert texts(render_frame(view, scenery(pins=pins_of("prd", "code", "pr")))) == snapshot
 
 
 def test_every_state_has_a_mark_of_its_own_shape() -> None:
-    """Meaning never lies in a colour alone, in plain encodings neither."""
-    marks = ("done", "current", "pending", "failed", "waiting", "held", "stopped", "cancelled")
-    for glyphs in (UNICODE, ASCII):
-        assert len({getattr(glyphs, mark) for mark in marks}) == len(marks)
-    assert "".join(ASCII).isascii()
-    assert all(display_width(glyph) == 1 for glyph in "".join(UNICODE))
+    """Meaning never lies in a colour alone."""
+    glyphs = {status: glyph for status, (glyph, _) in STATUS_STYLES.items()}
+    states = ("waiting", "working", "held", "failed", "interrupted", "queued", "delivered", "cancelled")
+    assert len({glyphs[status] for status in states}) == len(states)
+    assert set(glyphs) == set(get_args(FeatureStatus))
+    assert all(display_width(glyph) == 1 for glyph in (*glyphs.values(), *SPINNER))
 
 
 WORDS = st.text(max_size=30) | st.just(HOSTILE) | st.just("漢字🎉" * 50)
@@ -163,7 +176,7 @@ def test_without_a_budget_unknown_money_is_said() -> None:
     priced = msgspec.structs.replace(call(), computed_nanousd=500_000_000, status="replied")
     unpriced = msgspec.structs.replace(call(), status="replied", priced=True)
     feature = FeatureView(feature="a", status="working", calls=(priced, unpriced))
-    shown = texts(render_frame(RunView(run=RUN, features=(feature,)), scenery(planned=PinnedSettings())))
+    shown = texts(render_frame(RunView(run=RUN, features=(feature,)), scenery(pins=None)))
     assert "$0.5000 + 1 unpriced" in shown[1]
     assert "$0.0000 of $5.00" in texts(render_frame(RunView(run=RUN), scenery()))[1]
 
@@ -177,24 +190,6 @@ def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:
     shown = texts(render_frame(view, scenery()))
     assert time.process_time() - began < 1
     assert any("delivered" in line and "… and 49" in line for line in shown), shown
-
-
-@pytest.mark.parametrize(
-    ("pins", "planned"),
-    [
-        ("", PinnedSettings()),
-        ("no json", PinnedSettings()),
-        ("{}", PinnedSettings()),
-        ('{"pipeline": 3}', PinnedSettings()),
-        (
-            '{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}, '
-            '"config": {"agent": "a", "autonomy": "full_auto", "budget": {"run": "0.000000005"}, "x": 1}}',
-            PinnedSettings(phases=("prd",), agent="a", autonomy="full_auto", budget_nanousd=5),
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_known_of_the_plan(pins: str, planned: PinnedSettings) -> None:
-    assert read_pinned_settings(pins) == planned
 
 
 @given(WORDS, st.integers(0, 60))

@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from mz_cli.app.help import DisplayMode
 from mz_cli.live.milestones import milestone_text
-from mz_cli.live.progress import DisplayMode, LiveView, Progress, make_progress, may_paint
+from mz_cli.live.progress import LiveView, Progress, make_progress, may_paint
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
+from mz_projections.views.run import RunProjection
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.stored_run import RUN, StoredRun
@@ -53,8 +55,8 @@ class Broken(LiveView):
     def __init__(self, after: int = 0) -> None:
         self.left, self.closed = after, 0
 
-    def begin(self, run: str) -> None:
-        return
+    def begin(self, run: str) -> RunProjection:
+        return RunProjection(run)
 
     def refresh(self) -> None:
         return
@@ -232,6 +234,14 @@ def test_a_picture_only_where_it_is_wanted(
 
 def test_no_picture_without_a_terminal() -> None:
     assert not may_paint(io.StringIO(), {**TERM, "FORCE_COLOR": "1"})
+
+
+def test_no_picture_on_a_terminal_that_does_not_take_its_marks() -> None:
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream, open(stream.fileno(), "w", encoding="ascii", closefd=False) as plain:
+        assert may_paint(stream, TERM)
+        assert not may_paint(plain, TERM)
+    terminal.close()
 
 
 # the picture ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.live.agent_text import TAIL_BYTES, SpoolReader, recent_output
+from mz_cli.live.agent_text import TAIL_BYTES, SpoolReader
 from mz_engine.agents.process import spool_directory
 
 KEY = "r1/login/code/-/1/1/agent.builder"
@@ -48,7 +48,7 @@ def stream(*events: object) -> bytes:
     ],
 )
 def test_what_is_said(output: bytes, texts: tuple[str, ...]) -> None:
-    assert recent_output(output, 3) == texts
+    assert SpoolReader(Path("/home")).last_lines(output) == texts
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_is_said(output: bytes, texts: tuple[str, ...]) -> None:
 def test_a_worktree_is_left_out_whole(written: str, message: str) -> None:
     """Blanks in the name of the repository too, plain and as a shell escapes them."""
     output = stream(tool("Write", file_path=written))
-    assert recent_output(output, 1, "/tmp/my own project") == (message,)
+    assert SpoolReader(Path("/tmp/my own project")).last_lines(output) == (message,)
 
 
 def test_spools_know_their_repository(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_spools_know_their_repository(tmp_path: Path) -> None:
     path.mkdir(parents=True)
     file = home / ".mz" / "worktrees" / "r1" / "login" / "a.py"
     (path / "stdout").write_bytes(stream(tool("Write", file_path=str(file))))
-    assert SpoolReader(home / ".mz" / "spool").recent_output(KEY) == ("Write a.py",)
+    assert SpoolReader(home).recent_output(KEY) == ("Write a.py",)
 
 
 @given(
@@ -89,13 +89,13 @@ def test_spools_know_their_repository(tmp_path: Path) -> None:
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_no_output_is_too_odd(output: bytes) -> None:
-    for args in recent_output(output, 3):
+    for args in SpoolReader(Path("/home")).last_lines(output):
         assert args
         assert not set(args) & set("\x1b\n\r\x07")
 
 
 def test_the_spool_is_read_again_when_it_has_grown(tmp_path: Path) -> None:
-    spools, path = SpoolReader(tmp_path), spool_directory(tmp_path, KEY)
+    spools, path = SpoolReader(tmp_path), spool_directory(tmp_path / ".mz" / "spool", KEY)
     assert spools.recent_output(KEY) == ()
     path.mkdir(parents=True)
     (path / "stdout").write_bytes(stream(text("first")))
@@ -106,7 +106,7 @@ def test_the_spool_is_read_again_when_it_has_grown(tmp_path: Path) -> None:
 
 
 def test_only_the_end_of_a_huge_output_is_read(tmp_path: Path) -> None:
-    path = spool_directory(tmp_path, KEY)
+    path = spool_directory(tmp_path / ".mz" / "spool", KEY)
     path.mkdir(parents=True)
     with open(path / "stdout", "wb") as file:
         file.truncate(5 * TAIL_BYTES)

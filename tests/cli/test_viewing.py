@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from mz_cli.app.command_table import COMMANDS
-from mz_cli.live.progress import display_mode, view_options
+from mz_cli.app.help import display_mode, view_options
 from mz_cli.main import mz
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any
+from typing import Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
@@ -94,6 +94,33 @@ def format_options(json_text: str) -> Decorator:
         return click.option("--json", "as_json", is_flag=True, help=json_text)(formatted)
 
     return decorate
+
+
+DisplayMode = Literal["picture", "lines", "quiet"]
+"""Most detailed display of a working run that the user wants."""
+VIEW_FLAGS = {
+    "--quiet -q": "Show only warnings while it works.",
+    "--no-progress": "Show one line per change instead of a live view; as does MZ_NO_PROGRESS=1.",
+}
+
+
+def view_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: add `--no-progress` and `--quiet`, without a parameter; `display_mode` returns the result."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        context.meta[f"mz.{parameter.name}"] = value
+
+    for flags, text in VIEW_FLAGS.items():
+        option = click.option(*flags.split(), is_flag=True, expose_value=False, callback=remember, help=text)
+        function = option(function)
+    return function
+
+
+def display_mode() -> DisplayMode:
+    """Return the display mode that the flags of the running command allow; by default a live picture."""
+    context = click.get_current_context(silent=True)
+    chosen = context.meta if context else {}
+    return "quiet" if chosen.get("mz.quiet") else "lines" if chosen.get("mz.no_progress") else "picture"
 
 
 class CommandPage(click.Command):

@@ -13,10 +13,9 @@ from mz_engine.run.fork import CannotFork, ForkChange, phase_start
 from mz_engine.run.process import RunProcess
 
 from mz_cli.app.context import find_home, open_log
-from mz_cli.app.help import command, format_options
+from mz_cli.app.help import command, format_options, view_options
 from mz_cli.app.selectors import select
 from mz_cli.live.driver import drive_run
-from mz_cli.live.progress import view_options
 from mz_cli.terminal.console import print_note
 
 

@@ -14,13 +14,12 @@ from mz_projections.run.fold import fold_run
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, find_home, open_log
-from mz_cli.app.help import command, did_you_mean, format_options, message_option
+from mz_cli.app.help import command, did_you_mean, format_options, message_option, view_options
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import drive_run
-from mz_cli.live.progress import view_options
 from mz_cli.people.inbox import active_run, delivery_text, post_message, store_user_name
 from mz_cli.people.questions import post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note

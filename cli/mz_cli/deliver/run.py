@@ -11,9 +11,8 @@ from mz_engine.errors.exits import Exit
 from mz_engine.run.process import RunProcess
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command, format_options, jobs_option
+from mz_cli.app.help import command, format_options, jobs_option, view_options
 from mz_cli.live.driver import NothingToDo, drive_run
-from mz_cli.live.progress import view_options
 from mz_cli.terminal.text import count_noun
 
 SKIPPED_STEP = "MZ3009"

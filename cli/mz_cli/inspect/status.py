@@ -6,12 +6,10 @@ import click
 from msgspec.structs import replace
 
 from mz_cli.app.context import open_log
-from mz_cli.app.help import command, format_options
+from mz_cli.app.help import command, format_options, view_options
 from mz_cli.app.selectors import select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_status
-from mz_cli.live.progress import view_options
-from mz_cli.live.watch import watch_run
 from mz_cli.terminal.json import print_document
 
 
@@ -39,6 +37,8 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
     with open_log() as log:
         selected = select_part(log, selector)
         if watched:
+            from mz_cli.live.watch import watch_run
+
             watch_run(log, selected.run)
         view, context = log.view(selected.run), run_context(log, selected.run)
         if selected.feature is not None:

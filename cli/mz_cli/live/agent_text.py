@@ -6,49 +6,52 @@ and plain lines, and skips everything unknown.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from mz_engine.agents.process import spool_directory
+from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 
 from mz_cli.terminal.text import single_line
 
 TOOL_KEYS = ["command", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt"]
 """Arguments of a tool that describe its use, the best first."""
-WORKTREE = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
-"""Path of a worktree, removed from the output."""
-ANY_WORKTREE = re.compile(rf"\S*{WORKTREE}")
 CHARACTERS_MAX = 500
 """Maximum length of a line; no terminal shows more."""
 DEPTH_MAX = 6
+TAIL_BYTES = 64 * 1024
+LINES_SHOWN = 3
 _JSON = msgspec.json.Decoder()
 
 
-def recent_output(output: bytes, count: int, home: str = "") -> tuple[str, ...]:
-    """Return at most `count` lines without escapes, the newest last. `output` may start and end within a line.
+class SpoolReader:
+    """Reader of the spools of one repository. Paths of its worktrees are removed from the output."""
 
-    `home`: the repository, whose worktrees are removed from paths even if its name contains blanks."""
-    worktree = _worktree(home) if home else ANY_WORKTREE
-    lines: list[str] = []
-    for raw in reversed(output.splitlines()):
-        texts = [
-            single_line(ANY_WORKTREE.sub("", worktree.sub("", event_text[:CHARACTERS_MAX])))
-            for event_text in _line_texts(raw)
-        ]
-        lines += [text for text in reversed(texts) if text]
-        if len(lines) >= count:
-            break
-    return tuple(reversed(lines[:count]))
+    def __init__(self, home: Path) -> None:
+        self._spools = home / MZ_FOLDER / SPOOL_FOLDER
+        # The path of the repository may contain blanks, also with shell escapes.
+        repository = re.escape(str(home)).replace(r"\ ", r"\\?\ ")
+        self._worktree = re.compile(rf"(?:{repository}|\S*)/\.mz/worktrees/[^/\s]+/[^/\s]+/")
 
+    def recent_output(self, key: str) -> tuple[str, ...]:
+        """Return the last lines of the call with that key, the newest last; empty without output."""
+        try:
+            with open(spool_directory(self._spools, key) / "stdout", "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return self.last_lines(file.read(TAIL_BYTES))
+        except OSError:
+            return ()
 
-@cache
-def _worktree(home: str) -> re.Pattern[str]:
-    """Return a pattern of worktrees in that repository, also with shell escapes."""
-    return re.compile(re.escape(home).replace(r"\ ", r"\\?\ ") + WORKTREE)
+    def last_lines(self, output: bytes) -> tuple[str, ...]:
+        """Return the last lines without escapes, the newest last. `output` may start and end within a line."""
+        texts = (text for raw in reversed(output.splitlines()) for text in reversed([*_line_texts(raw)]))
+        lines = (single_line(self._worktree.sub("", text[:CHARACTERS_MAX])) for text in texts)
+        return tuple(islice(filter(None, lines), LINES_SHOWN))[::-1]
 
 
 def _line_texts(raw: bytes) -> Iterator[str]:
@@ -91,30 +94,3 @@ def _is_foreign(value: dict[Any, Any]) -> bool:
 
 def _main_argument(tool_input: dict[Any, Any]) -> str:
     return next((str(tool_input[key]) for key in TOOL_KEYS if isinstance(tool_input.get(key), str)), "")
-
-
-TAIL_BYTES = 64 * 1024
-LINES_SHOWN = 3
-CALLS_KEPT = 100
-
-
-class SpoolReader:
-    """Reader of one repository's spools; each is read again only when it has grown."""
-
-    def __init__(self, spools: Path) -> None:
-        """`spools`: their directory, two levels below the repository."""
-        self._spools, self._home = spools, str(spools.parent.parent)
-        self._read_end = lru_cache(CALLS_KEPT)(self._read_end_of)
-
-    def recent_output(self, key: str) -> tuple[str, ...]:
-        """Return the last lines of the call with that key, the newest last; empty without output."""
-        file = spool_directory(self._spools, key) / "stdout"
-        try:
-            return self._read_end(file, file.stat().st_size)
-        except OSError:
-            return ()
-
-    def _read_end_of(self, path: Path, size: int) -> tuple[str, ...]:
-        with open(path, "rb") as file:
-            file.seek(max(0, size - TAIL_BYTES))
-            return recent_output(file.read(TAIL_BYTES), LINES_SHOWN, self._home)

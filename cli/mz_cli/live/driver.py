@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, SPOOL_FOLDER
+from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER
 from mz_engine.run.process import RunProcess
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.catalog.base import Event
@@ -22,8 +22,7 @@ from mz_cli.app.context import ProjectLog, open_log, text_loader
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_exit, run_status
 from mz_cli.live.agent_text import SpoolReader
-from mz_cli.live.painter import restore_terminal
-from mz_cli.live.progress import Progress, display_mode, make_progress
+from mz_cli.live.progress import Progress, make_progress, restore_terminal
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
 
@@ -68,8 +67,7 @@ def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         return ProjectLog(home, session.store).events(run)
 
     load_text = text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER))
-    recent_output = SpoolReader(home / MZ_FOLDER / SPOOL_FOLDER).recent_output
-    view = make_progress(load_text, history, recent_output, footer=FOOTER, mode=display_mode())
+    view = make_progress(load_text, history, SpoolReader(home).recent_output, footer=FOOTER)
     with RunProcess(home, environment, view.on_event) as session, view:
         start_run(session, view.show_text)
         with handle_signals(session, view):

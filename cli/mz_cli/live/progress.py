@@ -10,32 +10,27 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, TextIO, TypeVar
+from typing import TextIO
 
-import click
+import msgspec
+from mz_engine.model.pins import Pins, decode_pins
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
+from mz_events.names import Digest
 from mz_projections.views.model import FeatureView
 from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import TextLoader
-from mz_cli.live.frame import (
-    ASCII,
-    LOG_LINES,
-    UNICODE,
-    FrameContext,
-    PinnedSettings,
-    read_pinned_settings,
-    render_frame,
-)
+from mz_cli.app.help import DisplayMode, display_mode
+from mz_cli.live.frame import LOG_LINES, FrameContext, render_frame
 from mz_cli.live.milestones import milestone_text
-from mz_cli.live.painter import Painter
 from mz_cli.terminal.console import is_terminal, may_escape
 from mz_cli.terminal.text import local_time, single_line, strip_escapes
+from mz_cli.terminal.width import Line, ansi_text, display_width, plain_text
 
 TICK_SECONDS = 1 / 16
 PATIENCE_SECONDS = 5.0
@@ -49,13 +44,73 @@ TEXTS_CACHED = 512
 """Cached texts of blobs, since each frame needs the same ones."""
 CALLS_SEARCHED = 3
 """Last calls of a feature that are searched for output."""
+SIZE = 80, 24
+"""Default columns and lines, if the terminal does not report them."""
+BEGIN, END = "\x1b[?2026h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?2026l"
+"""Synchronised update, hidden cursor, no wrapping; and their end."""
+SHOW_CURSOR, WRAP = "\x1b[?25h", "\x1b[?7h"
+LINES_UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
 
-
-DisplayMode = Literal["picture", "lines", "quiet"]
-"""Most detailed display that the user wants."""
 EventReader = Callable[[str], Iterable[Recorded[Event]]]
 RecentOutput = Callable[[str], tuple[str, ...]]
 """Key of a call -> last output lines of the agent, the newest last."""
+
+
+class Painter:
+    """Paints frames over each other at the bottom of a terminal, below its earlier content. Not thread-safe.
+
+    A frame is written at once, with automatic wrapping off, so that a character of unexpected width cannot break it.
+    Raises OSError and ValueError if the terminal is closed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._widths: list[int] = []
+        """Of the painted lines."""
+
+    def size(self) -> tuple[int, int]:
+        """Return columns and lines."""
+        try:
+            columns, lines = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            return SIZE
+        return columns or SIZE[0], lines or SIZE[1]
+
+    def paint(self, lines: Sequence[Line]) -> None:
+        """Replace the frame by these lines, which must fit the size."""
+        *upper, last = map(ansi_text, lines)
+        drawn = "".join(f"{ERASE_LINE}{line}\r\n" for line in upper) + ERASE_BELOW + last
+        top, self._widths = self._move_to_top(), [display_width(plain_text(line)) for line in lines]
+        self._write(BEGIN + top + drawn + END)
+
+    def show_text(self, text: str) -> None:
+        """Print permanent lines; the next `paint` draws the frame below them."""
+        self._erase(text.replace("\n", "\r\n") + "\r\n")
+
+    def close(self) -> None:
+        """Remove the frame, and show the cursor."""
+        self._erase(SHOW_CURSOR)
+
+    def _erase(self, text: str) -> None:
+        """Replace the frame by the text."""
+        self._write(self._move_to_top() + ERASE_BELOW + WRAP + text)
+        self._widths = []
+
+    def _move_to_top(self) -> str:
+        """After a resize the terminal may have wrapped long lines."""
+        columns, lines = self.size()
+        rows = sum(max(-(-width // columns), 1) for width in self._widths)
+        lines_up = min(rows, lines) - 1
+        return "\r" + (LINES_UP.format(lines_up) if lines_up > 0 else "")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def restore_terminal(stream: TextIO) -> None:
+    """Reset the terminal when the process is killed. Safe in signal handlers, since it takes no lock."""
+    with suppress(OSError, ValueError):
+        os.write(stream.fileno(), f"{WRAP}{SHOW_CURSOR}\r\n".encode())
 
 
 class LiveView:
@@ -64,35 +119,27 @@ class LiveView:
     def __init__(
         self, stream: TextIO, load_text: TextLoader, read_events: EventReader, recent_output: RecentOutput, footer: str
     ) -> None:
-        self._load_text, self._read_events, self._recent_output, self._footer = (
-            lru_cache(TEXTS_CACHED)(load_text),
-            read_events,
-            recent_output,
-            footer,
-        )
+        self._load_text, self._load_pins = lru_cache(TEXTS_CACHED)(load_text), lru_cache(1)(self._decode_pins)
+        self._read_events, self._recent_output, self._footer = read_events, recent_output, footer
         self._projection: RunProjection | None = None
         self._folded_position = 0
         """Log position up to which events were folded by `begin`."""
-        self._pinned_settings: PinnedSettings | None = None
         self._log: deque[str] = deque(maxlen=LOG_LINES)
-        self._glyphs = UNICODE if "utf" in (getattr(stream, "encoding", "") or "").lower() else ASCII
         self._painter = Painter(stream)
         self._next_paint = 0.0
 
-    def begin(self, run: str) -> None:
+    def begin(self, run: str) -> RunProjection:
         """Show the run from its events in the log."""
         self._projection = RunProjection(run)
         for earlier in self._read_events(run):
             self._projection.apply(earlier)
             self._folded_position = max(self._folded_position, earlier.position)
-        self._load_pinned_settings()
+        return self._projection
 
     def show_event(self, recorded: Recorded[Event]) -> None:
-        if self._projection is None:
-            self.begin(recorded.stream.split("/")[1])
-        if recorded.position > self._folded_position and self._projection is not None:
-            self._projection.apply(recorded)
-            self._load_pinned_settings()
+        projection = self._projection or self.begin(recorded.stream.split("/")[1])
+        if recorded.position > self._folded_position:
+            projection.apply(recorded)
         if text := milestone_text(recorded):
             self._log.append(f"{local_time(recorded.observed_at_us)} {text}")
 
@@ -107,27 +154,30 @@ class LiveView:
         if self._projection is None or started < self._next_paint:
             return
         columns, lines = self._painter.size()
+        run = self._projection.run
         context = FrameContext(
             now_us=time.time_ns() // 1000,
             width=columns,
             height=lines,
-            glyphs=self._glyphs,
-            planned=self._pinned_settings or PinnedSettings(),
-            title=lambda feature: single_line(self._load_text(feature.title)),
+            pins=self._load_pins(run.pins),
+            title=lambda feature: self._load_text(feature.title),
             recent_output=self._last_output,
             log=tuple(self._log),
             footer=self._footer,
         )
-        self._painter.paint(render_frame(self._projection.run, context))
+        self._painter.paint(render_frame(run, context))
         ended = time.monotonic()
         self._next_paint = ended + max(1 / PAINTS_PER_SECOND, (ended - started) * IDLE_FACTOR)
 
     def close(self) -> None:
         self._painter.close()
 
-    def _load_pinned_settings(self) -> None:
-        if self._pinned_settings is None and self._projection is not None and (pins := self._projection.pins):
-            self._pinned_settings = read_pinned_settings(self._load_text(pins))
+    def _decode_pins(self, pins: Digest | None) -> Pins | None:
+        """Return None if the pins are missing, or unreadable for this version."""
+        try:
+            return decode_pins(self._load_text(pins).encode())
+        except msgspec.DecodeError:
+            return None
 
     def _last_output(self, feature: FeatureView) -> tuple[str, ...]:
         """Return the last output of the open call, from its spool; else the end of the last reply."""
@@ -135,14 +185,11 @@ class LiveView:
             if call.status == "open" and (output := self._recent_output(call.key)):
                 return output
             if call.text is not None:
-                lines = [
-                    text for raw_line in self._load_text(call.text).splitlines() if (text := single_line(raw_line))
-                ]
-                return tuple(lines[-1:])
+                return tuple(filter(None, map(single_line, self._load_text(call.text).splitlines())))[-1:]
         return ()
 
 
-Action = tuple[Callable[[LiveView], None], Callable[[], str]]
+Action = tuple[Callable[[LiveView], object], Callable[[], str]]
 """What a live view does, and the line that is printed without one; empty: none."""
 
 
@@ -231,15 +278,17 @@ def make_progress(
     recent_output: RecentOutput,
     *,
     footer: str,
-    mode: DisplayMode = "picture",
+    mode: DisplayMode | None = None,
     stream: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Return a live view if stderr is a terminal that supports it, else lines; at most what `mode` allows.
+    """Return a live view if stderr is a terminal that supports it, else lines; at most what `mode` allows, by default
+    the flags of the running command.
 
     `read_events`: all events of a run in the log; `recent_output`: last output lines of an open call, by its key;
     `footer`: available keys."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
+    mode = mode or display_mode()
     paints = mode == "picture" and may_paint(stream, environment)
     view = LiveView(stream, load_text, read_events, recent_output, footer) if paints else None
     return Progress(stream, view, quiet=mode == "quiet")
@@ -248,31 +297,5 @@ def make_progress(
 def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:
     """Return True if the stream supports a live view, and neither `MZ_NO_PROGRESS` nor `CI` forbids it."""
     able = is_terminal(stream) and environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    able = able and "utf" in stream.encoding.lower()
     return able and may_escape(stream, environment) and not (environment.get("MZ_NO_PROGRESS") or environment.get("CI"))
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def view_options(function: F) -> F:
-    """Decorator: add `--no-progress` and `--quiet`, without a parameter; `display_mode` returns the result."""
-
-    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-        context.meta[f"mz.{parameter.name}"] = value
-
-    quiet = click.option(
-        "--quiet", "-q", is_flag=True, expose_value=False, callback=remember,
-        help="Show only warnings while it works.",
-    )  # fmt: skip
-    no_progress = click.option(
-        "--no-progress", is_flag=True, expose_value=False, callback=remember,
-        help="Show one line per change instead of a live view; as does MZ_NO_PROGRESS=1.",
-    )  # fmt: skip
-    return no_progress(quiet(function))
-
-
-def display_mode() -> DisplayMode:
-    """Return the display mode that the flags of the running command allow; by default a live picture."""
-    context = click.get_current_context(silent=True)
-    chosen = context.meta if context else {}
-    return "quiet" if chosen.get("mz.quiet") else "lines" if chosen.get("mz.no_progress") else "picture"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 
-from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
@@ -15,7 +14,7 @@ from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog, is_process_running
 from mz_cli.live.agent_text import SpoolReader
-from mz_cli.live.progress import display_mode, make_progress
+from mz_cli.live.progress import make_progress
 
 FOOTER = "Ctrl-C: stop watching; the run continues"
 POLL_SECONDS = 0.2
@@ -23,11 +22,8 @@ POLL_SECONDS = 0.2
 
 def watch_run(log: ProjectLog, run: str) -> None:
     """Show the run on stderr until it stops, no process drives it any more, or Ctrl-C is pressed."""
-    recent_output = SpoolReader(log.home / MZ_FOLDER / SPOOL_FOLDER).recent_output
-    with (
-        suppress(KeyboardInterrupt),
-        make_progress(log.load_text, log.events, recent_output, footer=FOOTER, mode=display_mode()) as view,
-    ):
+    recent_output = SpoolReader(log.home).recent_output
+    with suppress(KeyboardInterrupt), make_progress(log.load_text, log.events, recent_output, footer=FOOTER) as view:
         events = follow_events(log, run)
         if is_process_running(log.home):
             view.begin(run)
