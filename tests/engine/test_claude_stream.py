@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.claude_code.stream import StreamReader
-from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
+from mz_engine.agents.reading.anthropic import model_usage, request_usage
 from mz_engine.agents.reading.call import read_call
 from mz_engine.agents.reading.records import ReaderState
 from mz_engine.agents.registry import load_patterns

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 
 import pytest
-from mz_engine.agents.gemini.session_log import SESSION
+from mz_engine.agents.gemini.stream import SESSION
 from mz_engine.agents.reading.byte_lines import buffered
 from mz_engine.agents.reading.records import (
     AssistantText,

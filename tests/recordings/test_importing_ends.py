@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.agents.claude_code.session_log import OPEN_MESSAGES_MAX
+from mz_engine.agents.claude_code.stream import OPEN_MESSAGES_MAX
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_projections.imported.store import ImportedStore

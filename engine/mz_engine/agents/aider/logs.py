@@ -11,22 +11,12 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.package import AgentPackage, cut_stderr, json_line
+from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import Json, count, decode_lines, mapping, nanousd, string, token_count
-from mz_engine.agents.reading.records import (
-    Format,
-    ModelRequest,
-    Note,
-    Reader,
-    ReaderState,
-    SessionInfo,
-    StreamEnd,
-    TranscriptRecord,
-    UserPrompt,
-)
+from mz_engine.agents.reading.records import Format, Reader, ReaderState, Records
 
 HIDDEN_MODELS = ("None", "REDACTED")
 US_PER_SECOND = 1_000_000
@@ -57,46 +47,37 @@ class LogReader(Reader):
     format = "aider-analytics"
     agent = "aider"
 
-    def __init__(self, state: ReaderState) -> None:
-        super().__init__(state)
-        self._run_state = dict(state.names)
-
-    def state(self) -> ReaderState:
-        return replace(super().state(), names=tuple(self._run_state.items()))
-
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         seconds = count(event.get("time"))
         at_us = None if seconds is None else seconds * US_PER_SECOND
         properties = mapping(event.get("properties"))
         match event.get("event"):
             case "launched":
-                self._run_state = {}
-                yield SessionInfo(at_us=at_us)
+                self._names = {}
+                yield records.SessionInfo(at_us=at_us)
             case "message_send_starting":
-                self._run_state["open"] = "yes"
-                yield UserPrompt(at_us=at_us)
+                self._names["open"] = "yes"
+                yield records.UserPrompt(at_us=at_us)
             case "message_send":
-                self._run_state |= {"open": "no", "usd": str(properties.get("total_cost"))}
+                self._names |= {"open": "no", "usd": str(properties.get("total_cost"))}
                 yield self._model_request(event, properties, at_us)
             case "message_send_exception":
-                self._run_state["why"] = string(properties.get("exception"))[:500] or "?"
+                self._names["why"] = string(properties.get("exception"))[:500] or "?"
             case "exit":
-                reason = self._run_state.get("why", "")
-                failed = bool(reason) or self._run_state.get("open") != "no"
-                yield StreamEnd(
+                reason = self._names.get("why", "")
+                failed = bool(reason) or self._names.get("open") != "no"
+                yield records.StreamEnd(
                     status="error" if failed else "success",
                     # litellm writes 0 for an unknown price.
-                    reported_nanousd=nanousd(self._run_state.get("usd")) or None,
+                    reported_nanousd=nanousd(self._names.get("usd")) or None,
                     cumulative=False,
                     detail=reason or string(properties.get("reason")),
                 )
-            case _:
-                pass
 
-    def _model_request(self, event: Json, properties: Json, at_us: int | None) -> ModelRequest:
+    def _model_request(self, event: Json, properties: Json, at_us: int | None) -> records.ModelRequest:
         self._requests += 1
         model = string(properties.get("main_model"))
-        return ModelRequest(
+        return records.ModelRequest(
             id=f"aider:{string(event.get('user_id'))}:{at_us}:{self._requests}",
             usage=Usage(
                 model="" if model.endswith(HIDDEN_MODELS) else model,
@@ -115,33 +96,26 @@ class OutputReader(Reader):
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
-        names = dict(state.names)
-        self._started_at, self._digest = names.get("begun", ""), names.get("digest", "")
         self._text_lines: list[str] = []
         """Lines that may be text of the model; they count once its tokens are reported."""
 
-    def state(self) -> ReaderState:
-        state = {"begun": self._started_at, "digest": self._digest}
-        names = tuple((name, value) for name, value in state.items() if value)
-        return replace(super().state(), names=names)
-
-    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+    def read(self, data: bytes) -> Records:
         line = data.decode("utf-8", "replace").rstrip()
         # No line has an id: the digest of all lines so far identifies a request.
-        self._digest = hashlib.sha256(self._digest.encode() + data).hexdigest()[:32]
+        self._names["digest"] = hashlib.sha256(self._names.get("digest", "").encode() + data).hexdigest()[:32]
         yield from self._read_line(line)
 
-    def _read_line(self, line: str) -> Iterator[TranscriptRecord]:
+    def _read_line(self, line: str) -> Records:
         if match := _VERSION.match(line):
             self._version = match[1]
-            yield SessionInfo(version=self._version)
+            yield records.SessionInfo(version=self._version)
         elif match := _MODEL.match(line):
             self._model = match[1]
-            yield SessionInfo(model=self._model)
+            yield records.SessionInfo(model=self._model)
         elif match := _TOKENS.match(line):
             yield from self._request_records(match)
         elif match := _FAILED.match(line):
-            yield StreamEnd(status="error", detail=line[:500])
+            yield records.StreamEnd(status="error", detail=line[:500])
         elif not _PROGRAM_OUTPUT.match(line) and len(self._text_lines) < LINES_MAX:
             self._text_lines.append(line)
 
@@ -149,15 +123,15 @@ class OutputReader(Reader):
         text, self._text_lines = "\n".join(self._text_lines).strip(), []
         return text
 
-    def _request_records(self, match: re.Match[str]) -> Iterator[TranscriptRecord]:
+    def _request_records(self, match: re.Match[str]) -> Records:
         self._requests += 1
         read, written = _parse_rounded(match["hit"]), _parse_rounded(match["put"])
         if match["hit"] or match["put"]:
-            yield Note(code="tells:cache_read")
-            yield Note(code="tells:cache_write_5m")
-        yield Note(code="rounded")
-        yield ModelRequest(
-            id=f"aider:{self._started_at}:{self._digest}",
+            yield records.Note(code="tells:cache_read")
+            yield records.Note(code="tells:cache_write_5m")
+        yield records.Note(code="rounded")
+        yield records.ModelRequest(
+            id=f"aider:{self._names.get('begun', '')}:{self._names['digest']}",
             usage=Usage(
                 model=self._model,
                 input=max(_parse_rounded(match["sent"]), read + written),
@@ -166,7 +140,7 @@ class OutputReader(Reader):
                 cache_write_5m=written,
             ),
         )
-        yield StreamEnd(
+        yield records.StreamEnd(
             status="success", text=self._take_text(), reported_nanousd=nanousd(match["cost"]) or None, cumulative=False
         )
 
@@ -177,12 +151,12 @@ class HistoryReader(OutputReader):
 
     format = "aider-history"
 
-    def _read_line(self, line: str) -> Iterator[TranscriptRecord]:
+    def _read_line(self, line: str) -> Records:
         if match := _STARTED.match(line):
-            self._started_at, self._text_lines = match[1], []
+            self._names["begun"], self._text_lines = match[1], []
         elif line.startswith("#### "):
             self._text_lines = []
-            yield UserPrompt()
+            yield records.UserPrompt()
         elif line.startswith("> "):
             text_lines = list(self._text_lines)
             for record in super()._read_line(line[2:]):
@@ -195,12 +169,8 @@ class HistoryReader(OutputReader):
 
 def _parse_rounded(text: str | None) -> int:
     """Return 1200 for `1.2k`."""
-    if not text:
-        return 0
-    number = text.removesuffix("k")
-    if not re.fullmatch(r"\d{1,9}(?:\.\d{1,3})?", number):
-        return 0
-    return int(Decimal(number) * (1000 if text.endswith("k") else 1))
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(k?)", text or "")
+    return int(Decimal(match[1]) * (1000 if match[2] else 1)) if match else 0
 
 
 def _matches_log(event: dict[str, object]) -> bool:

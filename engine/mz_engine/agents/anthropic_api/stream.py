@@ -14,22 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line, last_event
-from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
+from mz_engine.agents.reading import records
+from mz_engine.agents.reading.anthropic import has_cache_lifetimes, request_usage
 from mz_engine.agents.reading.json_lines import Json, count, decode_lines, has_types, mapping, session_id, string
-from mz_engine.agents.reading.records import (
-    REPORTS_FIELD,
-    AssistantText,
-    Format,
-    ModelRequest,
-    Note,
-    Reader,
-    ReaderState,
-    SessionInfo,
-    StreamEnd,
-    ToolUse,
-    TranscriptRecord,
-    UnknownLine,
-)
+from mz_engine.agents.reading.records import REPORTS_FIELD, Format, Reader, ReaderState, Records
 from mz_engine.ports import COUNT_MAX
 
 IGNORED_TYPES = frozenset({"tool_result", "retry", "progress", "note", "count"})
@@ -54,51 +42,51 @@ class StreamReader(Reader):
         super().__init__(state)
         self._line = b""
 
-    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+    def read(self, data: bytes) -> Records:
         self._line = data
         return super().read(data)
 
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         match string(event.get("type")):
             case "start":
                 yield self._session_info(event)
             case "text":
-                yield AssistantText(text=string(event.get("text")))
+                yield records.AssistantText(text=string(event.get("text")))
             case "tool":
-                yield ToolUse.named(event.get("name"), event.get("id"))
+                yield records.ToolUse.named(event.get("name"), event.get("id"))
             case "request":
                 yield from self._request_records(event)
             case "end":
                 yield _stream_end(event)
             case kind if kind not in IGNORED_TYPES:
-                yield UnknownLine.of_type(kind)
+                yield records.UnknownLine.of_type(kind)
 
-    def _session_info(self, event: Json) -> SessionInfo:
+    def _session_info(self, event: Json) -> records.SessionInfo:
         self._session = session_id(event.get("session")) or self._session
         self._model = string(event.get("model")) or self._model
-        return SessionInfo(session=self._session, version=string(event.get("version")), model=self._model)
+        return records.SessionInfo(session=self._session, version=string(event.get("version")), model=self._model)
 
-    def _request_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _request_records(self, event: Json) -> Records:
         token_counts = mapping(event.get("usage"))
         usage = request_usage(string(event.get("model")) or self._model, token_counts)
         if not (usage.input or usage.output):
             return
         self._requests += 1
         if not has_cache_lifetimes(token_counts):
-            yield Note(code="cache-lifetime")
+            yield records.Note(code="cache-lifetime")
         if "output_tokens_details" in token_counts:
-            yield Note(code=f"{REPORTS_FIELD}reasoning")
+            yield records.Note(code=f"{REPORTS_FIELD}reasoning")
         # Some gateways give replies no id.
         request_id = (
             string(event.get("id")) or f"{self._requests}:{hashlib.sha256(self._line).hexdigest()[:ID_CHARACTERS]}"
         )
-        yield ModelRequest(id=f"{self._session}:{request_id}", usage=usage)
+        yield records.ModelRequest(id=f"{self._session}:{request_id}", usage=usage)
 
 
-def _stream_end(event: Json) -> StreamEnd:
+def _stream_end(event: Json) -> records.StreamEnd:
     error = mapping(event.get("error"))
     succeeded = event.get("status") == "success" and event.get("error") is None
-    return StreamEnd(
+    return records.StreamEnd(
         status="success" if succeeded else "error",
         text=string(event.get("text")) or None,
         cumulative=False,

@@ -1,14 +1,22 @@
-"""Reader of streams of Claude Code: `claude -p --output-format stream-json`, and `json`, one object or an array.
+"""Readers of Claude Code's files: its streams (`claude -p --output-format stream-json`, and `json`, one object or an
+array), and its session logs (`~/.claude/projects/**/*.jsonl`), including those of subagents. Accept any bytes.
 
-Accepts any bytes. The last `result` decides how a call ended, never the exit code.
+The last `result` of a stream decides how the call ended, never the exit code. A log has no end: the last text is the
+final one.
 
-Output tokens of messages are those at their start: the totals of the `result` count, unless partial messages report the
-end of each. Money and `modelUsage` include the earlier results of the same process, and since 2.1.3 also the session's
-cost before it was resumed; in that case `model_usage_since_last_result` holds the difference, and that counts.
+In a stream, output tokens of messages are those at their start: the totals of the `result` count, unless partial
+messages report the end of each. Money and `modelUsage` include the earlier results of the same process, and since 2.1.3
+also the session's cost before it was resumed; in that case `model_usage_since_last_result` holds the difference, and
+that counts.
+
+A log has one line per content block, so several lines have the same message id; the one with the most tokens counts.
+Lines of subagents are in files of their own, in older versions among the others (`isSidechain`), or inside progress
+lines.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Literal
@@ -18,25 +26,17 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_projections.usage import sum_all
 
-from mz_engine.agents.claude_code.lines import (
-    REPORTS_REASONING,
-    SYNTHETIC_MODEL,
-    MessageReader,
+from mz_engine.agents import package
+from mz_engine.agents.package import json_line, names
+from mz_engine.agents.reading import records
+from mz_engine.agents.reading.anthropic import (
+    assistant_texts,
+    has_cache_lifetimes,
     has_tool_result,
+    model_usage,
+    request_usage,
     tool_uses,
 )
-from mz_engine.agents.claude_code.session_log import SESSION
-from mz_engine.agents.package import (
-    ODD_VALUES,
-    STATUSES,
-    AgentPackage,
-    SessionFolders,
-    StreamDialect,
-    json_line,
-    last_event,
-    names,
-)
-from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
 from mz_engine.agents.reading.json_lines import (
     Json,
     count,
@@ -48,23 +48,68 @@ from mz_engine.agents.reading.json_lines import (
     strings,
     time_us,
 )
-from mz_engine.agents.reading.records import (
-    UNNAMED_SUBAGENT,
-    ErrorReported,
-    Format,
-    Note,
-    ReaderState,
-    RequestStarted,
-    StreamEnd,
-    TranscriptRecord,
-    UnknownLine,
-    UserPrompt,
-)
+from mz_engine.agents.reading.records import REPORTS_FIELD, UNNAMED_SUBAGENT, Format, Reader, ReaderState, Records
 
-IGNORED_TYPES = frozenset(
-    {"rate_limit_event", "control_request", "control_response", "control_cancel_request", "keep_alive",
-     "tool_progress", "auth_status", "tool_use_summary", "prompt_suggestion"}
-)  # fmt: skip
+REPORTS_REASONING = f"{REPORTS_FIELD}reasoning"
+SYNTHETIC_MODEL = "<synthetic>"
+"""Model name of messages by the program itself."""
+UNIQUE_ID = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
+"""Ids as the API generates them, unique everywhere. Gateways make shorter ones, which may repeat."""
+
+
+class MessageReader(Reader):
+    """Base class of the readers of streams and of session logs."""
+
+    agent = "claude-code"
+
+    def __init__(self, state: ReaderState) -> None:
+        super().__init__(state)
+        self._last_request: tuple[str, str, Json] = ("", "", {})
+        """The newest request: most lines repeat that of the line before."""
+        self._last_text_id = ""
+        """Id of the last message with text."""
+
+    def _request_id(self, message_id: str, line: Json) -> str:
+        """Return the id of a request, equal in the stream and in every session log that has the message, including
+        copies in branched sessions."""
+        if not message_id:
+            return f"{self._session}:{string(line.get('uuid'))}"
+        if UNIQUE_ID.fullmatch(message_id):
+            return message_id
+        return f"{string(line.get('requestId')) or string(line.get('request_id')) or self._session}:{message_id}"
+
+    def _request_records(self, message: Json, token_counts: Json, line: Json, subagent: str) -> Records:
+        """Yield the request of a message, unless the line before reported the same."""
+        message_id = string(message.get("id"))
+        request = (message_id, subagent, token_counts)
+        if request == self._last_request and "costUSD" not in line:
+            return
+        self._last_request = request
+        self._requests += 1
+        if not has_cache_lifetimes(token_counts):
+            yield records.Note(code="cache-lifetime")
+        if "thinking_tokens" in mapping(token_counts.get("output_tokens_details")):
+            yield records.Note(code=REPORTS_REASONING)
+        yield records.ModelRequest(
+            id=self._request_id(message_id, line),
+            usage=request_usage(string(message.get("model")), token_counts, subagent),
+            at_us=time_us(line.get("timestamp")),
+            # Copies in a resumed session have cost 0.
+            reported_nanousd=nanousd(line["costUSD"]) or None if "costUSD" in line else None,
+        )
+
+    def _text_records(self, message: Json) -> Records:
+        """Yield the text of a message. Messages by the program itself, such as API errors, continue none."""
+        text_id = "" if message.get("model") == SYNTHETIC_MODEL else string(message.get("id"))
+        yield from assistant_texts(message.get("content"), continues=bool(text_id) and text_id == self._last_text_id)
+        self._last_text_id = text_id
+
+
+# streams --------------------------------------------------------------------------------------------------------------
+IGNORED_EVENTS = names("""
+    rate_limit_event control_request control_response control_cancel_request keep_alive tool_progress auth_status
+    tool_use_summary prompt_suggestion
+""")
 """Types of lines without tokens, tools or text."""
 SUBAGENT_TOOLS = frozenset({"Task", "Agent"})
 LIFETIME_FIELD = "cacheCreationEphemeral1hInputTokens"
@@ -81,24 +126,9 @@ class StreamReader(MessageReader):
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
-        names = dict(state.names)
-        self._started_messages: dict[str, Json] = {
-            name.removeprefix(STARTED_PREFIX): decode_object(message.encode()) or {}
-            for name, message in names.items()
-            if name.startswith(STARTED_PREFIX)
-        }
-        """By parent: the newest message that is being streamed."""
-        self._subagents = {name: subagent for name, subagent in names.items() if not name.startswith(STARTED_PREFIX)}
-        self._error = ErrorReported()
+        self._error = records.ErrorReported()
 
-    def state(self) -> ReaderState:
-        started = (
-            (f"{STARTED_PREFIX}{parent}", _encode_message(message))
-            for parent, message in self._started_messages.items()
-        )
-        return replace(super().state(), names=(*self._subagents.items(), *started))
-
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         yield from self._session_records(event)
         match event.get("type"):
             case "assistant":
@@ -110,15 +140,15 @@ class StreamReader(MessageReader):
             case "user":
                 is_result = has_tool_result(mapping(event.get("message")).get("content"))
                 if not (is_result or event.get("parent_tool_use_id") or event.get("isSynthetic")):
-                    yield UserPrompt(at_us=time_us(event.get("timestamp")))
+                    yield records.UserPrompt(at_us=time_us(event.get("timestamp")))
             case "system" if event.get("subtype") == "api_retry":
                 yield self._changed_error(retry_after_seconds=_requested_wait_seconds(event))
             case "system":
                 pass
-            case kind if string(kind) not in IGNORED_TYPES:
-                yield UnknownLine.of_type(kind)
+            case kind if string(kind) not in IGNORED_EVENTS:
+                yield records.UnknownLine.of_type(kind)
 
-    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _session_records(self, event: Json) -> Records:
         is_init = event.get("type") == "system" and event.get("subtype") == "init"
         session = string(event.get("session_id")) or self._session
         if not is_init and session == self._session:
@@ -130,12 +160,12 @@ class StreamReader(MessageReader):
         self._session = session
         yield self.session_info(time_us(event.get("timestamp")))
 
-    def _changed_error(self, **changes: object) -> ErrorReported:
+    def _changed_error(self, **changes: object) -> records.ErrorReported:
         self._error = replace(self._error, **changes)
         return self._error
 
     # messages ---------------------------------------------------------------------------------------------------------
-    def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _message_records(self, event: Json) -> Records:
         message, error = mapping(event.get("message")), string(event.get("error"))
         if error != self._error.reason:
             yield self._changed_error(reason=error)
@@ -145,52 +175,51 @@ class StreamReader(MessageReader):
             call_id = string(block.get("id"))
             if call_id and block.get("name") in SUBAGENT_TOOLS:
                 name = string(mapping(block.get("input")).get("subagent_type"))
-                self._subagents[call_id] = name or UNNAMED_SUBAGENT
+                self._names[call_id] = name or UNNAMED_SUBAGENT
         yield from tool_uses(message.get("content"))
         if not parent:
             yield from self._text_records(message)
 
-    def _message_request(
-        self, message: Json, token_counts: Json, event: Json, parent: str
-    ) -> Iterator[TranscriptRecord]:
+    def _message_request(self, message: Json, token_counts: Json, event: Json, parent: str) -> Records:
         message_id, model = string(message.get("id")), string(message.get("model"))
         if not message_id or not model or model == SYNTHETIC_MODEL:
             return
         if not token_counts:
-            yield RequestStarted(id=self._request_id(message_id, event), model=model)
+            yield records.RequestStarted(id=self._request_id(message_id, event), model=model)
             return
-        name = string(event.get("subagent_type")) or self._subagents.get(parent, UNNAMED_SUBAGENT)
+        name = string(event.get("subagent_type")) or self._names.get(parent, UNNAMED_SUBAGENT)
         yield from self._request_records(message, token_counts, event, name if parent else "")
 
-    def _partial_message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _partial_message_records(self, event: Json) -> Records:
         """Combine the usage of a message's start and end."""
         inner, parent = mapping(event.get("event")), string(event.get("parent_tool_use_id"))
+        name = f"{STARTED_PREFIX}{parent}"
         if inner.get("type") == "message_start":
-            self._started_messages[parent] = mapping(inner.get("message"))
-        elif inner.get("type") == "message_delta" and parent in self._started_messages:
-            message = self._started_messages.pop(parent)
+            self._names[name] = _encode_message(mapping(inner.get("message")))
+        elif inner.get("type") == "message_delta" and name in self._names:
+            message = decode_object(self._names.pop(name).encode()) or {}
             final_counts = {name: number for name, number in mapping(inner.get("usage")).items() if number is not None}
             token_counts = {**mapping(message.get("usage")), **final_counts}
             yield from self._message_request(message, token_counts, event, parent)
 
     # ends -------------------------------------------------------------------------------------------------------------
-    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _end_records(self, event: Json) -> Records:
         usage_since_last = event.get("model_usage_since_last_result")
         is_incremental = isinstance(usage_since_last, dict)
         sums = mapping(usage_since_last if is_incremental else event.get("modelUsage"))
         if not sums and not is_incremental and _reported_cost(event):
-            yield Note(code="main-thread")
-            if self._subagents:
-                yield Note(code="sub-agents-short")
+            yield records.Note(code="main-thread")
+            if any(not name.startswith(STARTED_PREFIX) for name in self._names):
+                yield records.Note(code="sub-agents-short")
         if any("thinkingTokens" in mapping(numbers) for numbers in sums.values()):
-            yield Note(code=REPORTS_REASONING)
+            yield records.Note(code=REPORTS_REASONING)
         costs = (nanousd(mapping(numbers).get("costUSD")) for numbers in sums.values())
         text, errors, status = event.get("result"), strings(event.get("errors")), status_of(event)
         turn = replace(request_usage(self._model, mapping(event.get("usage"))), requests=None)
         has_turn = bool(turn.input or turn.output)
         # The turn's own usage lacks side models and subagents, so it counts only without totals and messages.
         is_total = has_turn and not is_incremental and not self._requests
-        yield StreamEnd(
+        yield records.StreamEnd(
             status=status,
             text=text if isinstance(text, str) else None,
             reported_nanousd=sum_all((0, *costs)) if is_incremental else _reported_cost(event),
@@ -262,7 +291,7 @@ def _has_lifetimes(models: Json, turn: Json) -> bool:
     )
 
 
-def _matches(event: dict[str, object]) -> bool:
+def matches_stream(event: dict[str, object]) -> bool:
     """`qwen_code_version` marks Qwen Code, which writes the same lines."""
     if not isinstance(event.get("session_id"), str) or "qwen_code_version" in event:
         return False
@@ -276,11 +305,116 @@ def _matches(event: dict[str, object]) -> bool:
         case "stream_event":
             return isinstance(event.get("event"), dict)
         case kind:
-            return string(kind) in IGNORED_TYPES
+            return string(kind) in IGNORED_EVENTS
 
 
-STREAM = Format(matches=_matches, reader=StreamReader, unreported_fields=("reasoning",))
-FORMATS: tuple[Format, ...] = (STREAM, SESSION)
+# session logs ---------------------------------------------------------------------------------------------------------
+OPEN_MESSAGES_MAX = 100
+"""Limit of unfinished messages that are kept by name; parallel subagents have a few."""
+OTHER_MESSAGES = "others"
+"""Name of all further ones, which never finish."""
+IGNORED_LINES = names("""
+    system summary attachment queue-operation file-history-snapshot file-history-delta last-prompt mode
+    permission-mode custom-title ai-title agent-name agent-color agent-setting tag pr-link worktree-state
+    content-replacement task-summary attribution-snapshot speculation-accept bridge-session invoked-skills
+    atis-latch tools-used api-request api-request-blob api-request-shape
+""")
+"""Types of lines without tokens, tools or text."""
+
+
+class SessionReader(MessageReader):
+    format = "claude-session"
+
+    def __init__(self, state: ReaderState) -> None:
+        super().__init__(state)
+        self._last_closed_id = ""
+        """Id of the newest finished message."""
+        self._is_subagent_file: bool | None = None
+        """True if the file is a subagent's own, so that its text is that of the conversation."""
+
+    def read_object(self, line: Json, /) -> Records:
+        is_sidechain, message = line.get("isSidechain"), mapping(line.get("message"))
+        subagent = (string(line.get("agentId")) or UNNAMED_SUBAGENT) if is_sidechain is True else ""
+        if "isSidechain" in line:
+            self._is_subagent_file = self._is_subagent_file is not False and bool(subagent)
+        yield from self._session_records(line, subagent)
+        match line.get("type"):
+            case "assistant":
+                yield from self._paid_request(message, line, subagent)
+                yield from tool_uses(message.get("content"))
+                # Messages by the program itself count only if they are errors.
+                is_reply = message.get("model") != SYNTHETIC_MODEL
+                if (is_reply or line.get("isApiErrorMessage") is True or "error" in line) and (
+                    not subagent or self._is_subagent_file
+                ):
+                    yield from self._text_records(message)
+            case "user":
+                # A prompt is neither a tool result nor a message by the program to the model.
+                by_program = line.get("isMeta") or line.get("isCompactSummary") or is_sidechain
+                if not (by_program or "toolUseResult" in line or has_tool_result(message.get("content"))):
+                    yield records.UserPrompt(at_us=time_us(line.get("timestamp")))
+            case "progress":
+                # A message of a subagent that was shown as progress; the subagent's own log has it too.
+                data = mapping(line.get("data"))
+                inner = mapping(data.get("message"))
+                if inner.get("type") == "assistant":
+                    name = string(data.get("agentId")) or UNNAMED_SUBAGENT
+                    yield from self._paid_request(mapping(inner.get("message")), inner, name)
+            case "cost-state":
+                yield _cost_reported(line)
+            case kind if string(kind) not in IGNORED_LINES:
+                yield records.UnknownLine.of_type(kind)
+
+    def _session_records(self, line: Json, subagent: str) -> Records:
+        session = string(line.get("sessionId")) or self._session
+        version, cwd = string(line.get("version")) or self._version, string(line.get("cwd")) or self._cwd
+        if (session, version, cwd, subagent) == (self._session, self._version, self._cwd, self._subagent):
+            return
+        self._session, self._version, self._cwd, self._subagent = session, version, cwd, subagent
+        parent = session if subagent else string(mapping(line.get("forkedFrom")).get("sessionId"))
+        yield self.session_info(time_us(line.get("timestamp")), parent)
+
+    def _paid_request(self, message: Json, line: Json, subagent: str) -> Records:
+        """Yield the request of a message. Some versions write a message when it begins, with a token or two, and never
+        its end; messages of parallel subagents are interleaved."""
+        token_counts, message_id = mapping(message.get("usage")), string(message.get("id"))
+        if not token_counts or message.get("model") == SYNTHETIC_MODEL:
+            return
+        if message.get("stop_reason") is not None:
+            self._last_closed_id = message_id
+            self._open.pop(message_id, None)
+        elif message_id and message_id != self._last_closed_id:
+            self._open[message_id if len(self._open) < OPEN_MESSAGES_MAX else OTHER_MESSAGES] = None
+        yield from self._request_records(message, token_counts, line, subagent)
+
+
+def _cost_reported(line: Json) -> records.CostReported:
+    usages = (model_usage(model, mapping(numbers)) for model, numbers in mapping(line.get("modelUsage")).items())
+    return records.CostReported(
+        reported_nanousd=None if line.get("hasUnknownModelCost") else nanousd(line.get("totalCostUSD")),
+        usage=tuple(usage for usage in usages if usage.input or usage.output),
+    )
+
+
+def matches_log(line: dict[str, object]) -> bool:
+    """Return True if the line can only be of such a log. Other programs copy the format, but their messages have
+    `parts`."""
+    kind, message = line.get("type"), line.get("message")
+    if kind == "summary":
+        return "leafUuid" in line
+    if kind == "file-history-snapshot":
+        return "snapshot" in line and "messageId" in line
+    if not isinstance(line.get("sessionId"), str) or not isinstance(kind, str):
+        return False
+    if kind in ("user", "assistant"):
+        return "uuid" in line and isinstance(message, dict) and "parts" not in message
+    if kind in ("system", "attachment", "progress"):
+        return "uuid" in line and "parentUuid" in line and "userType" in line
+    return kind in IGNORED_LINES or kind == "cost-state"
+
+
+STREAM = Format(matches=matches_stream, reader=StreamReader, unreported_fields=("reasoning",))
+SESSION = Format(matches=matches_log, reader=SessionReader, unreported_fields=("reasoning",), is_session_log=True)
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
@@ -293,11 +427,11 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
         yield subtype, json_line({**error, "is_error": True}), 1
         yield f"{subtype}-not-is_error", json_line({**error, "is_error": False}), 0
         yield f"{subtype}-without-is_error", json_line({k: v for k, v in error.items() if k != "is_error"}), 1
-    for status in (None, *STATUSES):
+    for status in (None, *package.STATUSES):
         text = f"API Error: {status or 'something'} went wrong"
         api_error = {**last, "is_error": True, "api_error_status": status, "result": text}
         yield f"api-error-{status}", json_line(api_error), 1
-    for odd_value in ODD_VALUES:
+    for odd_value in package.ODD_VALUES:
         yield f"is_error-{odd_value!r}", json_line({**last, "is_error": odd_value}), 0
     yield "no-subtype", json_line({k: v for k, v in last.items() if k not in ("subtype", "is_error")}), 0
     yield "all-null", json_line(dict.fromkeys(last) | {"type": "result"}), 0
@@ -306,23 +440,23 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
 
 
 def succeeds(stdout: bytes, stderr: bytes) -> bool:
-    last = last_event(stdout, "result")
+    last = package.last_event(stdout, "result")
     failed, subtype = last.get("is_error"), last.get("subtype")
     if failed is None:
         return subtype == "success"
     return failed is False and not str(subtype).startswith("error")
 
 
-AGENT = AgentPackage(
+AGENT = package.AgentPackage(
     name="claude-code",
     title="Claude Code",
     folder="claude_code",
     adapter="adapter:ClaudeCode",
-    formats=FORMATS,
-    session_folders=SessionFolders(variables=("CLAUDE_CONFIG_DIR",), default=".claude", folders=("projects",)),
+    formats=(STREAM, SESSION),
+    session_folders=package.SessionFolders(variables=("CLAUDE_CONFIG_DIR",), default=".claude", folders=("projects",)),
     stdout_endings=endings,
     success_check=succeeds,
-    dialect=StreamDialect(
+    dialect=package.StreamDialect(
         final_events=("result",),
         opaque=names("""
             assistant:message.content[tool_use].input user:message.content[tool_result].content user:tool_use_result

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_projections.usage import TOKEN_FIELDS
 
+from mz_engine.agents.reading import records
 from mz_engine.agents.reading.call import CallOutput, ObjectObserver
 from mz_engine.agents.reading.json_lines import (
     STDERR_BYTES_READ,
@@ -25,7 +26,6 @@ from mz_engine.agents.reading.json_lines import (
     session_id,
     string,
 )
-from mz_engine.agents.reading.records import ErrorReported, StreamEnd
 from mz_engine.decoding import regex
 from mz_engine.model.agent_description import (
     ANYTHING,
@@ -62,7 +62,9 @@ def read_output(
     ending = _ending(result, description, events, text, {"stdout": stdout, "stderr": stderr.strip()})
     model = string(_last_value(events, output.model)) or result.model
     usage = usage_of(events, output.usage, model, result.session_usage_before)
-    end = StreamEnd(status="success" if ending == "success" else "error", reported_nanousd=_nanousd(events, output))
+    end = records.StreamEnd(
+        status="success" if ending == "success" else "error", reported_nanousd=_nanousd(events, output)
+    )
     call_output = CallOutput(
         bad_lines=bad_lines,
         session=session_id(_last_value(events, output.session)),
@@ -71,7 +73,7 @@ def read_output(
         requests={str(number): request for number, request in enumerate(usage)},
         ends=[end],
         end=None if ending == "no-terminal" else end,
-        error=ErrorReported(
+        error=records.ErrorReported(
             message=string(_last_value(events, output.error)), http_status=count(_last_value(events, output.status))
         ),
     )

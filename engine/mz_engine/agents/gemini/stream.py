@@ -1,47 +1,57 @@
-"""Readers of the output of Gemini CLI: `--output-format stream-json`, since 0.11, and `json`, since 0.6; accept any
-bytes.
+"""Readers of Gemini CLI's files: its output (`--output-format stream-json`, since 0.11, and `json`, since 0.6), and its
+session logs in `~/.gemini/tmp/<project>/chats/`. Accept any bytes.
 
-The `status` of the last `result` decides how a call ended, never the exit code. Both report
-tokens per call. The stream names the models since 0.44 at the latest, and has no field for thoughts: they are the total
-minus its parts; the document has both. Tokens are those of the call alone, even if it continued a session. Neither has
-the program's version, nor money. The text is everything after the last use of a tool, in pieces.
+The `status` of the last `result` decides how a call ended, never the exit code. Both outputs report tokens per call.
+The stream names the models since 0.44 at the latest, and has no field for thoughts: they are the total minus its parts;
+the document has both. Tokens are those of the call alone, even if it continued a session. Neither has the program's
+version, nor money. The text is everything after the last use of a tool, in pieces.
+
+Until early 2026 a session is one JSON document that is rewritten with every message; since then it is JSON Lines: a
+head, messages, and changes (`{"$set": ...}`). A message is written again, with the same id, once its tools are done,
+and a resumed session begins with all its messages; so one id is one request. Documents omit requests that only call
+tools.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.gemini.session_log import DOCUMENT, SESSION, SUBAGENT_TOOL, UNREPORTED_FIELDS, request_usage
-from mz_engine.agents.package import (
-    ODD_VALUES,
-    STATUSES,
-    AgentPackage,
-    SessionFolders,
-    StreamDialect,
-    json_line,
-    last_event,
+from mz_engine.agents import package
+from mz_engine.agents.package import json_line
+from mz_engine.agents.reading import records
+from mz_engine.agents.reading.json_lines import (
+    Json,
+    count,
+    has_types,
+    mapping,
+    objects,
+    string,
+    strings,
+    time_us,
+    token_count,
 )
-from mz_engine.agents.reading.json_lines import Json, count, has_types, mapping, string, time_us, token_count
-from mz_engine.agents.reading.records import (
-    AssistantText,
-    ErrorReported,
-    Format,
-    Note,
-    Reader,
-    ReaderState,
-    SessionInfo,
-    StreamEnd,
-    ToolUse,
-    TranscriptRecord,
-    UnknownLine,
-    UserPrompt,
-)
+from mz_engine.agents.reading.records import UNNAMED_SUBAGENT, Format, Reader, ReaderState, Records
 
+UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
+"""Caching is implicit and its writes are not reported."""
+PROGRAM_MESSAGES = frozenset({"info", "error", "warning"})
+"""Messages by the program to the user."""
+CONTEXT_PREFIX = "<session_context>"
+"""Logs do not name the subagent."""
+
+SUBAGENT_TOOL = "invoke_agent"
+"""The tool that calls subagents."""
+
+_WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- ([^\n]{1,4096})")
+
+
+# output ---------------------------------------------------------------------------------------------------------------
 REPEAT_PREFIX_CHARS = 12
 """A shorter prefix may repeat by chance."""
 REPEATS_MAX = 20
@@ -62,7 +72,7 @@ class StreamReader(Reader):
         """True while text pieces continue one another; a tool call ends them."""
         self._error = ""
 
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         match event.get("type"):
             case "init":
                 yield from self._session_records(event)
@@ -71,38 +81,38 @@ class StreamReader(Reader):
             case "tool_use":
                 self._is_text_open = False
                 if event.get("tool_name") == SUBAGENT_TOOL:
-                    yield Note(code="sub-agents")
-                yield ToolUse.named(event.get("tool_name"), event.get("tool_id"))
+                    yield records.Note(code="sub-agents")
+                yield records.ToolUse.named(event.get("tool_name"), event.get("tool_id"))
             case "error":
                 self._error = string(event.get("message")) or self._error
-                yield ErrorReported(message=self._error)
+                yield records.ErrorReported(message=self._error)
             case "result":
                 yield from self._end_records(event)
             case kind if kind != "tool_result":
-                yield UnknownLine.of_type(kind)
+                yield records.UnknownLine.of_type(kind)
 
-    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _session_records(self, event: Json) -> Records:
         self._session = string(event.get("session_id")) or self._session
         self._model = string(event.get("model")) or self._model
         self._texts, self._is_text_open, self._error = [], False, ""
         yield self.session_info(time_us(event.get("timestamp")))
 
-    def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _message_records(self, event: Json) -> Records:
         text = string(event.get("content"))
         if event.get("role") == "user":
-            yield UserPrompt(at_us=time_us(event.get("timestamp")))
+            yield records.UserPrompt(at_us=time_us(event.get("timestamp")))
         elif event.get("role") == "assistant" and text:
             continues = self._is_text_open and event.get("delta") is True
             self._texts = self._texts if continues else []
             self._is_text_open = True
             if len(self._texts) < PIECES_MAX:
                 self._texts.append(text)
-            yield AssistantText(text=text, continues=continues)
+            yield records.AssistantText(text=text, continues=continues)
 
-    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _end_records(self, event: Json) -> Records:
         succeeded, error = event.get("status") == "success", mapping(event.get("error"))
         is_text_complete = self._texts and len(self._texts) < PIECES_MAX
-        yield StreamEnd(
+        yield records.StreamEnd(
             status="success" if succeeded else "error",
             text=join_pieces(self._texts) if is_text_complete else None,
             cumulative=False,
@@ -112,19 +122,20 @@ class StreamReader(Reader):
         )
 
 
-class DocumentReader(Reader):
+class OutputDocumentReader(Reader):
     format = "gemini-json"
     agent = "gemini"
 
-    def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
-        yield SessionInfo(session=string(document.get("session_id")))
+    def read_object(self, document: Json, /) -> Records:
+        yield records.SessionInfo(session=string(document.get("session_id")))
         tools = mapping(mapping(mapping(document.get("stats")).get("tools")).get("byName"))
         for name, numbers in tools.items():
             yield from (
-                ToolUse(tool=name[:128]) for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX))
+                records.ToolUse(tool=name[:128])
+                for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX))
             )
         failure, text = document.get("error"), document.get("response")
-        yield StreamEnd(
+        yield records.StreamEnd(
             status="error" if isinstance(failure, dict) else "success",
             text=text if isinstance(text, str) else None,
             cumulative=False,
@@ -143,7 +154,6 @@ def _document_usage(models: Json) -> Iterator[Usage]:
             yield usage
 
 
-# text -----------------------------------------------------------------------------------------------------------------
 def join_pieces(pieces: list[str]) -> str:
     """Join the pieces, without repeats. After a broken stream the CLI asks the model again without a mark in the
     output: where all text so far starts again at a piece, keep it once. A retry with different text cannot be
@@ -161,7 +171,6 @@ def join_pieces(pieces: list[str]) -> str:
     return text[start:]
 
 
-# tokens ---------------------------------------------------------------------------------------------------------------
 def usage_of(stats: Json, model: str) -> tuple[Usage, ...]:
     """Return usage per model; without a breakdown, all of it for the model that the call began with."""
     models = mapping(stats.get("models"))
@@ -175,7 +184,7 @@ def _model_usage(model: str, numbers: Json) -> Usage:
     """Convert one model's counts: `input_tokens` includes cache reads, `output_tokens` excludes reasoning."""
     input_tokens = token_count(numbers, "input_tokens")
     output_tokens = token_count(numbers, "output_tokens")
-    reasoning_tokens = max(0, (token_count(numbers, "total_tokens")) - input_tokens - output_tokens)
+    reasoning_tokens = max(0, token_count(numbers, "total_tokens") - input_tokens - output_tokens)
     return Usage(
         model=model,
         input=input_tokens,
@@ -185,7 +194,6 @@ def _model_usage(model: str, numbers: Json) -> Usage:
     )
 
 
-# formats --------------------------------------------------------------------------------------------------------------
 LINE_TYPES: Mapping[str, Mapping[str, type]] = {
     "init": {"session_id": str, "model": str},
     "message": {"role": str, "content": str},
@@ -195,11 +203,11 @@ LINE_TYPES: Mapping[str, Mapping[str, type]] = {
 }
 
 
-def _matches(event: dict[str, object]) -> bool:
+def _matches_stream(event: dict[str, object]) -> bool:
     return isinstance(event.get("timestamp"), str) and has_types(event, LINE_TYPES) and "num_turns" not in event
 
 
-def _matches_document(document: dict[str, object]) -> bool:
+def _matches_output_document(document: dict[str, object]) -> bool:
     if not document.keys() <= DOCUMENT_KEYS:
         return False
     if isinstance(document.get("stats"), dict):
@@ -208,18 +216,151 @@ def _matches_document(document: dict[str, object]) -> bool:
     return {"type", "message"} <= failure.keys() and "session_id" in document
 
 
-FORMATS: tuple[Format, ...] = (
-    Format(matches=_matches, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS),
-    Format(matches=_matches_document, reader=DocumentReader, unreported_fields=UNREPORTED_FIELDS),
+# sessions -------------------------------------------------------------------------------------------------------------
+class SessionReader(Reader):
+    format = "gemini-session"
+    agent = "gemini"
+
+    def read_object(self, record: Json, /) -> Records:
+        if "$set" in record:
+            yield from self._change_records(mapping(record["$set"]))
+        elif "$rewindTo" in record:
+            return  # Discarded messages were paid for all the same.
+        elif isinstance(record.get("sessionId"), str):
+            yield from self._session_records(record)
+        else:
+            yield from self._message_records(record)
+
+    def _session_records(self, head: Json) -> Records:
+        self._session = string(head.get("sessionId")) or self._session
+        self._subagent = UNNAMED_SUBAGENT if head.get("kind") == "subagent" else ""
+        self._cwd = next(iter(strings(head.get("directories"))), "") or self._cwd
+        yield self.session_info(time_us(head.get("startTime")))
+
+    def _change_records(self, change: Json) -> Records:
+        """Read a change. A resumed session repeats everything: text and tools were counted before; requests count
+        once."""
+        if isinstance(change.get("sessionId"), str):
+            yield from self._session_records(
+                {"sessionId": change["sessionId"], "kind": "subagent" if self._subagent else "main"}
+            )
+        for message in objects(change.get("messages")):
+            yield from self._directory_records(message)
+            yield from self._request_records(message)
+
+    def _message_records(self, message: Json) -> Records:
+        match message.get("type"):
+            case "gemini":
+                yield from self._request_records(message)
+                yield from self._tool_records(message)
+                if text := message_text(message.get("content")):
+                    yield records.AssistantText(text=text)
+            case "user":
+                yield from self._directory_records(message)
+                if is_prompt(message.get("content")):
+                    yield records.UserPrompt(at_us=time_us(message.get("timestamp")))
+            case kind if string(kind) not in PROGRAM_MESSAGES:
+                yield records.UnknownLine.of_type(kind)
+
+    def _request_records(self, message: Json) -> Records:
+        tokens, message_id = mapping(message.get("tokens")), string(message.get("id"))
+        if tokens and message_id:
+            usage = request_usage(string(message.get("model")), tokens, self._subagent)
+            yield records.ModelRequest(id=message_id, usage=usage, at_us=time_us(message.get("timestamp")))
+
+    def _tool_records(self, message: Json) -> Records:
+        message_id = string(message.get("id"))
+        # The tools of the newest reply, each with the reply's id: they are repeated with it.
+        self._names = {tool: reply for tool, reply in self._names.items() if reply == message_id}
+        for call in objects(message.get("toolCalls")):
+            tool_id = string(call.get("id"))
+            if tool_id not in self._names:
+                self._names[tool_id] = message_id
+                if call.get("name") == SUBAGENT_TOOL:
+                    yield records.Note(code="sub-agents-apart")
+                failed = call.get("status") in ("error", "cancelled")
+                yield records.ToolUse.named(call.get("name"), id=tool_id, failed=failed)
+
+    def _directory_records(self, message: Json) -> Records:
+        """The session's first message names its directory."""
+        match = None if self._cwd else _WORKSPACE.search(message_text(message.get("content")))
+        if match:
+            self._cwd = match[1].strip()
+            yield self.session_info()
+
+
+class SessionDocumentReader(SessionReader):
+    """Reader of a session in one document."""
+
+    format = "gemini-session-document"
+    unit: Literal["line", "file"] = "file"
+
+    def read_object(self, document: Json, /) -> Records:
+        yield from self._session_records(document)
+        yield records.Note(code="tool-requests")
+        for message in objects(document.get("messages")):
+            yield from self._message_records(message)
+
+
+def request_usage(model: str, tokens: Json, subagent: str = "") -> Usage:
+    """Convert the `tokens` of one reply. `input` includes `cached`; `thoughts` and the input of the API's tools
+    (`tool`) are separate, and billed as output and as input."""
+    counts = {name: token_count(tokens, name) for name in ("input", "output", "cached", "thoughts", "tool")}
+    return Usage(
+        model=model,
+        input=counts["input"] + counts["tool"],
+        output=counts["output"] + counts["thoughts"],
+        cache_read=min(counts["cached"], counts["input"]),
+        reasoning=counts["thoughts"],
+        requests=1,
+        subagent=subagent,
+    )
+
+
+def message_text(content: object) -> str:
+    """Return the text of a message: a string, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(string(part.get("text")) for part in objects(content) if part.get("thought") is not True)
+
+
+def is_prompt(content: object) -> bool:
+    """Return True if a user message is by the user: tool results have the same type."""
+    text = message_text(content)
+    return bool(text.strip()) and not text.startswith(CONTEXT_PREFIX)
+
+
+def _matches_session(record: dict[str, object]) -> bool:
+    """Match a head, a change, or a reply."""
+    if isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str):
+        return "messages" not in record
+    if record.keys() in ({"$set"}, {"$rewindTo"}):
+        return True
+    return record.get("type") == "gemini" and isinstance(record.get("id"), str) and "timestamp" in record
+
+
+def _matches_session_document(document: dict[str, object]) -> bool:
+    return isinstance(document.get("projectHash"), str) and isinstance(document.get("messages"), list)
+
+
+def _format(reader: type[Reader], matches: Callable[[dict[str, object]], bool]) -> Format:
+    is_session_log = issubclass(reader, SessionReader)
+    return Format(matches=matches, reader=reader, unreported_fields=UNREPORTED_FIELDS, is_session_log=is_session_log)
+
+
+SESSION = _format(SessionReader, _matches_session)
+FORMATS = (
+    _format(StreamReader, _matches_stream),
+    _format(OutputDocumentReader, _matches_output_document),
     SESSION,
-    DOCUMENT,
+    _format(SessionDocumentReader, _matches_session_document),
 )
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
     """A result has status `success` or `error`; error details are optional. The exit code is the status modulo 256."""
-    for status in STATUSES:
+    for status in package.STATUSES:
         error = {"type": "ApiError", "message": f"[API Error: status {status}: something went wrong]"}
         yield f"error-{status}", json_line({**last, "status": "error", "error": error}), status % 256
     busy = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
@@ -230,7 +371,7 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
     turn_limit = {"type": "FatalTurnLimitedError", "message": "Reached max session turns for this session."}
     yield "turns", json_line({**last, "status": "error", "error": turn_limit}), 53
     yield "error-unsaid", json_line({**last, "status": "error"}), 0
-    for odd_value in (None, *ODD_VALUES):
+    for odd_value in (None, *package.ODD_VALUES):
         yield f"status-{odd_value!r}", json_line({**last, "status": odd_value}), 0
     yield "no-status", json_line({key: value for key, value in last.items() if key != "status"}), 0
     yield "error-before", json_line({"type": "error", "severity": "error", "message": "it broke"}), 1
@@ -242,15 +383,15 @@ def blocked_lines(last: dict[str, Any], text: str) -> tuple[Mapping[str, Any], .
 
 
 def succeeds(stdout: bytes, stderr: bytes) -> bool:
-    return last_event(stdout, "result").get("status") == "success"
+    return package.last_event(stdout, "result").get("status") == "success"
 
 
-AGENT = AgentPackage(
+AGENT = package.AgentPackage(
     name="gemini",
     title="Gemini CLI",
     adapter="adapter:Gemini",
     formats=FORMATS,
-    session_folders=SessionFolders(variables=("GEMINI_CLI_HOME",), default="", folders=(".gemini/tmp",)),
+    session_folders=package.SessionFolders(variables=("GEMINI_CLI_HOME",), default="", folders=(".gemini/tmp",)),
     stdout_endings=endings,
     success_check=succeeds,
     fault_endings={
@@ -261,7 +402,7 @@ AGENT = AgentPackage(
         "turn-limit": "turns",
     },
     blocked_lines=blocked_lines,
-    dialect=StreamDialect(
+    dialect=package.StreamDialect(
         name_fields=("type",),
         final_events=("result",),
         opaque=("tool_use:parameters", "tool_result:output"),

@@ -6,24 +6,12 @@ reasoning. No line names the model or the program's version, and none ends the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.package import AgentPackage
+from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import Json, mapping, nanousd, string, token_count
-from mz_engine.agents.reading.records import (
-    AssistantText,
-    Format,
-    ModelRequest,
-    Reader,
-    ReaderState,
-    StreamEnd,
-    ToolUse,
-    TranscriptRecord,
-    UnknownLine,
-)
+from mz_engine.agents.reading.records import Format, Reader, Records
 
 PART_TYPES = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
 COST_NAME = "nanousd"
@@ -38,15 +26,7 @@ class StreamReader(Reader):
     format = "opencode-stream"
     agent = "opencode"
 
-    def __init__(self, state: ReaderState) -> None:
-        super().__init__(state)
-        self._nanousd = sum(int(value) for name, value in state.names if name == COST_NAME and value.isdigit())
-        """Cost since the last end."""
-
-    def state(self) -> ReaderState:
-        return replace(super().state(), names=((COST_NAME, str(self._nanousd)),) if self._nanousd else ())
-
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         at_us = _time_us(event.get("timestamp"))
         session, part = string(event.get("sessionID")), mapping(event.get("part"))
         if session and session != self._session:
@@ -54,35 +34,37 @@ class StreamReader(Reader):
             yield self.session_info(at_us)
         match event.get("type"):
             case "text":
-                yield AssistantText(text=string(part.get("text")))
+                yield records.AssistantText(text=string(part.get("text")))
             case "tool_use":
                 failed = mapping(part.get("state")).get("status") == "error"
-                yield ToolUse.named(part.get("tool"), part.get("callID"), failed=failed)
+                yield records.ToolUse.named(part.get("tool"), part.get("callID"), failed=failed)
             case "step_finish":
                 yield from self._step_records(part, at_us)
             case "error":
                 error = mapping(event.get("error"))
                 detail = string(mapping(error.get("data")).get("message")) or string(error.get("name"))
-                yield StreamEnd(status="error", detail=detail)
+                yield records.StreamEnd(status="error", detail=detail)
             case "step_start" | "reasoning":
                 pass
             case kind:
-                yield UnknownLine.of_type(kind)
+                yield records.UnknownLine.of_type(kind)
 
-    def _step_records(self, part: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
+    def _step_records(self, part: Json, at_us: int | None) -> Records:
         # opencode writes 0 for a model without a price.
         cost = nanousd(part.get("cost")) or None
-        self._nanousd += cost or 0
-        yield ModelRequest(
+        cost_since_end = int(self._names.pop(COST_NAME, 0)) + (cost or 0)
+        yield records.ModelRequest(
             id=f"opencode:{string(part.get('id'))}",
             usage=_usage(mapping(part.get("tokens"))),
             at_us=at_us,
             reported_nanousd=cost,
         )
-        if part.get("reason") != CONTINUES:
-            cost_nanousd, self._nanousd = self._nanousd or None, 0
-            detail = string(part.get("reason"))
-            yield StreamEnd(status="success", reported_nanousd=cost_nanousd, cumulative=False, detail=detail)
+        reason = string(part.get("reason"))
+        if reason != CONTINUES:
+            amount = cost_since_end or None
+            yield records.StreamEnd(status="success", reported_nanousd=amount, cumulative=False, detail=reason)
+        elif cost_since_end:
+            self._names[COST_NAME] = str(cost_since_end)
 
 
 def _usage(tokens: Json) -> Usage:
@@ -91,8 +73,8 @@ def _usage(tokens: Json) -> Usage:
     reasoning = token_count(tokens, "reasoning")
     return Usage(
         model="",
-        input=(token_count(tokens, "input")) + read + written,
-        output=(token_count(tokens, "output")) + reasoning,
+        input=token_count(tokens, "input") + read + written,
+        output=token_count(tokens, "output") + reasoning,
         cache_read=read,
         cache_write_5m=written,
         reasoning=reasoning,

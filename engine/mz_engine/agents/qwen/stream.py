@@ -7,24 +7,13 @@ those of subagents too; cached tokens are part of the input, and thoughts of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.claude_code.lines import assistant_texts, tool_uses
 from mz_engine.agents.package import AgentPackage, SessionFolders
+from mz_engine.agents.reading import records
+from mz_engine.agents.reading.anthropic import assistant_texts, tool_uses
 from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, strings, time_us, token_count
-from mz_engine.agents.reading.records import (
-    AssistantText,
-    Format,
-    ModelRequest,
-    Reader,
-    StreamEnd,
-    ToolUse,
-    TranscriptRecord,
-    UnknownLine,
-    UserPrompt,
-)
+from mz_engine.agents.reading.records import Format, Reader, Records
 
 VERSION_FIELD = "qwen_code_version"
 RESPONSE_EVENT = "qwen-code.api_response"
@@ -36,13 +25,13 @@ class StreamReader(Reader):
     format = "qwen-stream"
     agent = "qwen"
 
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         message = mapping(event.get("message"))
         match event.get("type"):
             case "system":
                 yield from self._session_records(event)
             case "assistant":
-                yield ModelRequest(
+                yield records.ModelRequest(
                     id=f"qwen:{string(message.get('id'))}",
                     usage=_usage(string(message.get("model")) or self._model, mapping(message.get("usage")), 1),
                 )
@@ -54,20 +43,20 @@ class StreamReader(Reader):
             case "user" | "stream_event":
                 pass
             case kind:
-                yield UnknownLine.of_type(kind)
+                yield records.UnknownLine.of_type(kind)
 
-    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _session_records(self, event: Json) -> Records:
         if event.get("subtype") == "init":
             self._session = string(event.get("session_id"))
             self._version, self._model = string(event.get(VERSION_FIELD)), string(event.get("model"))
             self._cwd = string(event.get("cwd"))
             yield self.session_info()
 
-    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _end_records(self, event: Json) -> Records:
         failed = event.get("is_error") is not False or string(event.get("subtype")).startswith("error")
         text, error = event.get("result"), mapping(event.get("error"))
         total = _usage(self._model, mapping(event.get("usage")), None)
-        yield StreamEnd(
+        yield records.StreamEnd(
             status="error" if failed else "success",
             text=text if isinstance(text, str) else None,
             cumulative=False,
@@ -82,14 +71,14 @@ class SessionReader(Reader):
     format = "qwen-session"
     agent = "qwen"
 
-    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, event: Json, /) -> Records:
         at_us, session = time_us(event.get("timestamp")), string(event.get("sessionId"))
         if session and session != self._session:
             self._session, self._version, self._cwd = session, string(event.get("version")), string(event.get("cwd"))
             yield self.session_info(at_us)
         match event.get("type"):
             case "user":
-                yield UserPrompt(at_us=at_us)
+                yield records.UserPrompt(at_us=at_us)
             case "assistant":
                 yield from self._text_records(event)
             case "system":
@@ -97,20 +86,20 @@ class SessionReader(Reader):
             case "tool_result":
                 pass
             case kind:
-                yield UnknownLine.of_type(kind)
+                yield records.UnknownLine.of_type(kind)
 
-    def _text_records(self, event: Json) -> Iterator[TranscriptRecord]:
+    def _text_records(self, event: Json) -> Records:
         for part in objects(mapping(event.get("message")).get("parts")):
             if (text := string(part.get("text"))) and part.get("thought") is not True:
-                yield AssistantText(text=text)
+                yield records.AssistantText(text=text)
 
-    def _telemetry_records(self, event: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
+    def _telemetry_records(self, event: Json, at_us: int | None) -> Records:
         if event.get("event.name") == TOOL_EVENT:
-            yield ToolUse.named(event.get("function_name"), failed=event.get("success") is False)
+            yield records.ToolUse.named(event.get("function_name"), failed=event.get("success") is False)
         if event.get("event.name") != RESPONSE_EVENT:
             return
         self._requests += 1
-        yield ModelRequest(
+        yield records.ModelRequest(
             id=f"qwen:{self._session}:{string(event.get('response_id')) or self._requests}",
             usage=Usage(
                 model=string(event.get("model")),

@@ -11,22 +11,12 @@ from mz_events.catalog.call import Usage
 from mz_projections.usage import sum_all, sum_by_model
 
 from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
+from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
-from mz_engine.agents.reading.records import (
-    AssistantText,
-    ErrorReported,
-    ModelRequest,
-    Reader,
-    RequestStarted,
-    SessionInfo,
-    StreamEnd,
-    TranscriptRecord,
-    TurnStarted,
-    WorkReported,
-)
+from mz_engine.agents.reading.records import Reader
 from mz_engine.ports import CallResult, ParsedReply
 
-NO_ERROR = ErrorReported()
+NO_ERROR = records.ErrorReported()
 ObjectObserver = Callable[[dict[str, object]], dict[str, object]]
 """Receives each decoded object of a stream before the parser, and returns one of equal content, which may record what
 the parser reads."""
@@ -42,10 +32,10 @@ class CallOutput(msgspec.Struct, kw_only=True):
     """Pieces of the newest text of the main conversation."""
     requests: dict[str, Usage] = {}
     """By id; of several lines about a request, the one with the most tokens."""
-    ends: list[StreamEnd] = []
-    end: StreamEnd | None = None
+    ends: list[records.StreamEnd] = []
+    end: records.StreamEnd | None = None
     """The last end, unless a turn was started after it."""
-    error: ErrorReported = NO_ERROR
+    error: records.ErrorReported = NO_ERROR
     """The newest error that ended nothing; empty if it was overcome."""
     has_unreported_work: bool = False
     """The agent worked since it last reported its tokens."""
@@ -63,30 +53,28 @@ class CallOutput(msgspec.Struct, kw_only=True):
         """The error message of a call without success."""
         return "" if self.ending == "success" else (self.end.detail if self.end else "") or self.error.message
 
-    def add(self, record: TranscriptRecord) -> None:
+    def add(self, record: records.TranscriptRecord) -> None:
         match record:
-            case SessionInfo():
+            case records.SessionInfo():
                 self.session, self.version = session_id(record.session) or self.session, record.version or self.version
-            case AssistantText() if record.text:
+            case records.AssistantText() if record.text:
                 self.texts = [*(self.texts if record.continues else ()), record.text]
-            case ModelRequest():
+            case records.ModelRequest():
                 usage, previous = replace(record.usage, subagent=""), self.requests.get(record.id)
                 if previous is None or usage.input + usage.output >= previous.input + previous.output:
                     self.requests[record.id] = usage
-            case RequestStarted():
+            case records.RequestStarted():
                 self.requests.setdefault(record.id, Usage(model=record.model, input=0, output=0, requests=1))
-            case TurnStarted():
+            case records.TurnStarted():
                 self.end = None
-            case StreamEnd():
+            case records.StreamEnd():
                 self.end = record
                 self.ends.append(record)
                 self.has_unreported_work = self.has_unreported_work and record.status == "error"
-            case ErrorReported():
+            case records.ErrorReported():
                 self.error = record
-            case WorkReported():
+            case records.WorkReported():
                 self.error, self.has_unreported_work = NO_ERROR, True
-            case _:
-                pass
 
     # tokens and money -------------------------------------------------------------------------------------------------
     def usage(self) -> tuple[Usage, ...]:
@@ -117,7 +105,7 @@ class CallOutput(msgspec.Struct, kw_only=True):
         # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
         return total or (None if self.usage() else total)
 
-    def _counted_ends(self) -> list[StreamEnd]:
+    def _counted_ends(self) -> list[records.StreamEnd]:
         """Return the ends that together cover the call, each part of it once."""
         return self.ends[-1:] if self.ends and self.ends[-1].cumulative else self.ends
 
@@ -147,7 +135,7 @@ def parsed_reply(
 ) -> ParsedReply:
     """Return the reply, with the problem that the call ended with. The optional arguments replace or, for
     `stop_reasons`, extend what the records say."""
-    end, error = output.end or StreamEnd(status="error"), output.error
+    end, error = output.end or records.StreamEnd(status="error"), output.error
     text, error_text = end.text or output.text, output.error_text
     stderr = stderr_tail(result.stderr) if stderr is None else stderr
     call_end = CallEnd(

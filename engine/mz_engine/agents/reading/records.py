@@ -19,7 +19,11 @@ from mz_projections.imported.model import OUTPUT_OPEN
 from mz_engine.agents.reading.json_lines import Json, decode_object
 
 
-class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Base class of the records."""
+
+
+class SessionInfo(TranscriptRecord, frozen=True, kw_only=True):
     """Newly learned properties of the session; an empty field adds nothing."""
 
     session: str = ""
@@ -34,13 +38,13 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     at_us: int | None = None
 
 
-class UserPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class UserPrompt(TranscriptRecord, frozen=True, kw_only=True, gc=False):
     """A prompt to the agent, by a person or a program."""
 
     at_us: int | None = None
 
 
-class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ModelRequest(TranscriptRecord, frozen=True, kw_only=True, gc=False):
     """One request to a model. The same `id` may occur again, in this file or in others; the occurrence with the most
     tokens counts, once."""
 
@@ -52,7 +56,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Set if the file reports money per request."""
 
 
-class RequestStarted(msgspec.Struct, frozen=True, kw_only=True):
+class RequestStarted(TranscriptRecord, frozen=True, kw_only=True):
     """A request that the file shows without tokens; a `ModelRequest` of the same id may follow."""
 
     id: str
@@ -63,7 +67,7 @@ TYPE_CHARS_MAX = 64
 TOOL_CHARS_MAX = 128
 
 
-class ToolUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ToolUse(TranscriptRecord, frozen=True, kw_only=True, gc=False):
     """A tool call."""
 
     tool: str
@@ -77,7 +81,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return cls(tool=tool, id=id if isinstance(id, str) else "", failed=failed)
 
 
-class AssistantText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AssistantText(TranscriptRecord, frozen=True, kw_only=True, gc=False):
     """Text by the agent in the main conversation."""
 
     text: str
@@ -85,7 +89,7 @@ class AssistantText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the text continues the text before it."""
 
 
-class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
+class StreamEnd(TranscriptRecord, frozen=True, kw_only=True):
     """A terminal event. Several may follow one another; the last one counts."""
 
     status: Literal["success", "error"]
@@ -108,15 +112,15 @@ class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_seconds: int | None = None
 
 
-class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
+class TurnStarted(TranscriptRecord, frozen=True, kw_only=True):
     """A turn that needs an end of its own: the ends before it do not end the call."""
 
 
-class WorkReported(msgspec.Struct, frozen=True, kw_only=True):
+class WorkReported(TranscriptRecord, frozen=True, kw_only=True):
     """The agent works: errors before it are overcome, and uses tokens that are reported later."""
 
 
-class ErrorReported(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorReported(TranscriptRecord, frozen=True, kw_only=True):
     """An error that ends nothing, since the agent may retry. A newer one replaces it; an empty one revokes it."""
 
     message: str = ""
@@ -126,7 +130,7 @@ class ErrorReported(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_seconds: int | None = None
 
 
-class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
+class UnknownLine(TranscriptRecord, frozen=True, kw_only=True):
     """A line of a type that the reader does not know. It is only counted."""
 
     type: str
@@ -137,13 +141,13 @@ class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
         return cls(type=value[:TYPE_CHARS_MAX] if isinstance(value, str) and value else "?")
 
 
-class UndecodableLine(msgspec.Struct, frozen=True, kw_only=True):
+class UndecodableLine(TranscriptRecord, frozen=True, kw_only=True):
     """A line that cannot be decoded."""
 
     reason: str
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class Note(TranscriptRecord, frozen=True, kw_only=True):
     """A caveat about the file's numbers. Repeated notes count once."""
 
     code: str
@@ -153,7 +157,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 REPORTS_FIELD = "tells:"
 
 
-class CostReported(msgspec.Struct, frozen=True, kw_only=True):
+class CostReported(TranscriptRecord, frozen=True, kw_only=True):
     """Running totals of a whole session, in a session log. The last one counts."""
 
     reported_nanousd: int | None = None
@@ -161,22 +165,7 @@ class CostReported(msgspec.Struct, frozen=True, kw_only=True):
     """By model; may include requests that no line of the file shows."""
 
 
-TranscriptRecord: TypeAlias = (
-    SessionInfo
-    | UserPrompt
-    | ModelRequest
-    | RequestStarted
-    | ToolUse
-    | AssistantText
-    | StreamEnd
-    | TurnStarted
-    | WorkReported
-    | ErrorReported
-    | UnknownLine
-    | UndecodableLine
-    | Note
-    | CostReported
-)
+Records: TypeAlias = Iterator[TranscriptRecord]
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +204,7 @@ class Reader:
     def __init__(self, state: ReaderState) -> None:
         self._session, self._version, self._model = state.session, state.version, state.model
         self._cwd, self._subagent, self._requests = state.cwd, state.subagent, state.requests
+        self._names, self._open = dict(state.names), dict.fromkeys(state.open)
 
     def state(self) -> ReaderState:
         return ReaderState(
@@ -224,6 +214,8 @@ class Reader:
             cwd=self._cwd,
             subagent=self._subagent,
             requests=self._requests,
+            open=tuple(self._open),
+            names=tuple(self._names.items()),
         )
 
     def session_info(self, at_us: int | None = None, parent: str = "") -> SessionInfo:
@@ -238,11 +230,11 @@ class Reader:
             at_us=at_us,
         )
 
-    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+    def read(self, data: bytes) -> Records:
         value = decode_object(data)
         return iter((UndecodableLine(reason="no JSON object"),)) if value is None else self.read_object(value)
 
-    def read_object(self, value: Json, /) -> Iterator[TranscriptRecord]:
+    def read_object(self, value: Json, /) -> Records:
         """Yield the records of one object."""
         raise NotImplementedError
 

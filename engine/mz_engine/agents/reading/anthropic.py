@@ -1,14 +1,16 @@
-"""Conversion of token counts of the Messages API and Claude Code to `Usage`; an invalid number counts as zero.
+"""Messages of the Messages API, as Claude Code and others write them: tools, text, and token counts as `Usage`.
 
 The API's `input_tokens` excludes cache reads and writes; `Usage.input` includes them. Cache writes without a lifetime
-count as five minutes, the API's default.
+count as five minutes, the API's default. An invalid number counts as zero.
 """
 
 from __future__ import annotations
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.reading.json_lines import Json, mapping, string, token_count
+from mz_engine.agents.reading import records
+from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, token_count
+from mz_engine.agents.reading.records import Records
 
 STANDARD_TIERS = ("", "standard", "default")
 """Names of the standard service tier."""
@@ -68,3 +70,22 @@ def service_tier(numbers: Json) -> str:
 def has_cache_lifetimes(numbers: Json) -> bool:
     """Return True if the API's `usage` has lifetimes of its cache writes, or no cache writes."""
     return bool(mapping(numbers.get("cache_creation"))) or not token_count(numbers, "cache_creation_input_tokens")
+
+
+def tool_uses(content: object) -> Records:
+    """Yield the tool calls of a message."""
+    for block in objects(content):
+        if block.get("type") in ("tool_use", "server_tool_use"):
+            yield records.ToolUse.named(block.get("name"), block.get("id"))
+
+
+def assistant_texts(content: object, *, continues: bool) -> Records:
+    """Yield the text of a message. A line holds one block of a message, so several lines may form one text."""
+    texts = [string(block.get("text")) for block in objects(content) if block.get("type") == "text"]
+    text = content if isinstance(content, str) else "\n".join(text for text in texts if text)
+    if text:
+        yield records.AssistantText(text=f"\n{text}" if continues else text, continues=continues)
+
+
+def has_tool_result(content: object) -> bool:
+    return any(block.get("type") == "tool_result" for block in objects(content))
