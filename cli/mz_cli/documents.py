@@ -29,7 +29,7 @@ from mz_cli.project.json import (
     PipelineList,
     PipelineShown,
 )
-from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordResult
+from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordReport
 from mz_cli.replay.json import InjectResult, PastRun, RecheckResult, RecordResult, ReplayReport, VariantsResult
 from mz_cli.review.text import ReviewDetail, ReviewList
 from mz_cli.start.demo import DemoResult
@@ -75,7 +75,7 @@ JSON_DOCUMENTS: Mapping[str, type[Shape]] = {
     "replay-inject": InjectResult,
     "replay-variants": VariantsResult,
     "replay-run": PastRun,
-    "rerecord": RerecordResult,
+    "rerecord": RerecordReport,
     "resume": RunStatus,
     "retry": MessageResult,
     "review-answer": MessageResult,

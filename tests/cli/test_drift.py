@@ -27,7 +27,7 @@ from tests.support.workshop import Copy, clone
 WRITE = "beta/write.a2"
 COST = Finding(
     kind="COST", message="it takes other tokens", feature="beta", call="write", cause="tokens", risk="low",
-    detail=("- reported: $0.01", "+ reported: $0.02"), fix="mz rerecord {cassette} --feature beta --phase write",
+    detail=("- reported: $0.01", "+ reported: $0.02"), fix="mz rerecord {cassette} beta/write",
 )  # fmt: skip
 POLICY = Finding(
     kind="DECISION", message="the story of beta decides otherwise", feature="beta", call="write",

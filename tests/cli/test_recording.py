@@ -10,14 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_cli.common.recording import committed_secrets, print_result
-from mz_cli.recordings.rerecord_query import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
-from mz_cli.recordings.rerecord_text import rerecorded_cassette
+from mz_cli.recordings.json import RerecordedCassette
+from mz_cli.recordings.rerecord import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
 from mz_cli.replay.json import CommittedSecret, RecordResult
 from mz_events.names import Commit
 from mz_recordings.cassette.files import load, overwrite, save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import create_bundle
-from mz_recordings.rerecord.plan import CallSelection
 from mz_recordings.rerecord.workspace import pending_path
 
 from tests.support.gitrepo import GitRepo
@@ -26,7 +25,7 @@ from tests.support.tapes import cassette, recording
 KEY = "ghp_" + "aB3dE6gH9j" * 4
 OLD = cassette(recording("1" * 40))
 NEW = cassette(recording("1" * 40, duration_ms=700, exit=1))
-ACCEPTED = RerecordOptions(CallSelection(), "", "live", False, None, frozenset({ALL}), False, False)
+ACCEPTED = RerecordOptions(accept=(ALL,))
 
 
 # what is committed ----------------------------------------------------------------------------------------------------
@@ -79,7 +78,7 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
     other = OLD._replace(manifest=msgspec.structs.replace(OLD.manifest, max_age_days=9))
     stderr = Meddler(path, other)
     monkeypatch.setattr(sys, "stderr", stderr)
-    done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
+    done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, RerecordedCassette(path="small"))
     assert stderr.getvalue(), "something differs"
     assert (done.refused, done.written) == ((CHANGED_MEANWHILE,), False)
     assert load(path) == other
@@ -89,6 +88,6 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
 def test_what_nobody_changed_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "small"
     save(OLD, path)
-    done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
+    done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, RerecordedCassette(path="small"))
     assert (done.refused, done.written) == ((), True)
     assert load(path) == NEW

@@ -12,18 +12,19 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.recordings.rerecord_query import (
+from mz_cli.recordings.rerecord import (
     BUILD_SERVERS,
     RerecordOptions,
     RerecordWork,
     ask_consent,
     check_ci,
-    check_names,
+    check_phases,
     check_prices,
     continue_command,
     on_build_server,
     rejected_classes,
     rerecord_exit,
+    select_calls,
 )
 from mz_cli.recordings.rerecord_text import (
     class_lines,
@@ -39,22 +40,24 @@ from mz_cli.terminal.width import plain_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.processes.supervise import can_run_offline
-from mz_recordings.cassette.files import digest, load
-from mz_recordings.cassette.model import Identity
+from mz_recordings.cassette.files import digest, load, save
+from mz_recordings.cassette.model import Identity, Item
 from mz_recordings.findings.model import Finding
+from mz_recordings.record.fixture import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
-from mz_recordings.rerecord.plan import CallSelection, RepeatedCall
+from mz_recordings.rerecord.plan import CallSelection, CallSelector, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
-from mz_recordings.rerecord.result import DroppedRecordings
 from mz_recordings.rerecord.workspace import RerecordWorkspace, pending_path, write_pending
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.again import Again
 from tests.support.gitrepo import GitRepo
+from tests.support.tapes import cassette as tape
+from tests.support.tapes import recording
 from tests.support.workshop import STORY, clone
 
 SIGN = "pipelines/templates/sign.md.j2"
-NOBODY = RerecordOptions(CallSelection(), "", "live", False, None, frozenset(), False, False)
+NOBODY = RerecordOptions()
 
 
 def call(name: str, *why: str, follows: str = "", nanousd: int | None = 5_000_000, paid: bool = False) -> RepeatedCall:
@@ -117,7 +120,7 @@ def test_what_came_of_it_and_its_exit_code() -> None:
         ("f/a",),
         ("f/b",),
         kept_features=("f",),
-        dropped_features=(DroppedRecordings("g", "it failed"),),
+        dropped_features=(ExcludedFeature("g", "it failed"),),
     )
     done = rerecorded_cassette("recordings/x", PREPARED, outcome)
     assert list(result_lines(replace(done, written=True))) == [
@@ -135,11 +138,14 @@ def test_what_came_of_it_and_its_exit_code() -> None:
     assert int(rerecord_exit([])) == 0
 
 
+SELECTORS = (CallSelector(run="r1", feature="a", phase="code", attempt=2),)
+
+
 def test_the_command_that_goes_on() -> None:
-    rerecord_options = NOBODY._replace(selection=CallSelection(features=("a b",), changed=True), prune=True)
+    rerecord_options = replace(NOBODY, selection=CallSelection(selectors=SELECTORS, changed=True), prune=True)
     path = Path.cwd() / "recordings" / "x"
     assert continue_command(path, rerecord_options, "budget") == (
-        "mz rerecord recordings/x --feature 'a b' --changed --prune --budget MORE"
+        "mz rerecord recordings/x 'r1/a/code#2' --changed --prune --budget MORE"
     )
 
 
@@ -153,12 +159,12 @@ def test_other_drifts_are_named_where_nothing_is_to_be_recorded() -> None:
 def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
     environment = {"CI": value}
     assert on_build_server(environment) is is_ci
-    check_ci(environment, NOBODY._replace(in_ci=True, budget_nanousd=1))
+    check_ci(environment, replace(NOBODY, in_ci=True, budget_nanousd=1))
     for rerecord_options in (
         NOBODY,
-        NOBODY._replace(in_ci=True),
-        NOBODY._replace(budget_nanousd=1),
-        NOBODY._replace(yes=True),
+        replace(NOBODY, in_ci=True),
+        replace(NOBODY, budget_nanousd=1),
+        replace(NOBODY, yes=True),
     ):
         if is_ci:
             with pytest.raises(MzError, match="only with --in-ci and --budget"):
@@ -194,10 +200,10 @@ def test_a_call_without_a_price_is_not_made_within_a_budget() -> None:
 
 def test_nobody_accepts_where_nobody_is_asked() -> None:
     assert rejected_classes(FINDINGS, NOBODY) == ("PROMPT", "COST")
-    assert rejected_classes(FINDINGS, NOBODY._replace(accept=frozenset({"COST"}))) == ("PROMPT",)
-    assert rejected_classes(FINDINGS, NOBODY._replace(accept=frozenset({"ALL"}))) == ()
+    assert rejected_classes(FINDINGS, replace(NOBODY, accept=("COST",))) == ("PROMPT",)
+    assert rejected_classes(FINDINGS, replace(NOBODY, accept=("ALL",))) == ()
     gone = (Finding(kind="UNUSED", message=""),)
-    assert (rejected_classes(gone, NOBODY), rejected_classes(gone, NOBODY._replace(prune=True))) == (("UNUSED",), ())
+    assert (rejected_classes(gone, NOBODY), rejected_classes(gone, replace(NOBODY, prune=True))) == (("UNUSED",), ())
 
 
 @pytest.fixture
@@ -212,7 +218,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("args", "code", "said"),
     [
         ((), 4, "no cassette in recordings"),
+        (("recordings/other",), 4, "no cassette in recordings"),
         (("--accept-pending", "--prune"), 2, "--accept-pending can be combined only with"),
+        (("--accept-pending", "login"), 2, "--accept-pending can be combined only with"),
         (("--budget", "much"), 2, "'much' is not an amount of dollars"),
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
@@ -221,6 +229,57 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], co
     result = run(capsys, "rerecord", *args)
     assert (result.exit, result.out) == (code, "")
     assert said in result.err
+
+
+# what is selected -----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def library(empty: Path) -> Path:
+    """Two runs, with one feature each."""
+    for name, run_id, feature in (("first", "r1aa", "login"), ("second", "r1bb", "docs")):
+        made = tape(recording("1" * 40))
+        items = (Item(feature=feature, title="", body="", priority=0, depends_on=()),)
+        fixture = replace(made.manifest.fixture, run=run_id, items=items)
+        save(made._replace(manifest=replace(made.manifest, fixture=fixture, traces={}), traces={}), empty / name)
+    (empty / "docs").mkdir()
+    return empty
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("login", CallSelector(feature="login")),
+        ("login/code#2", CallSelector(feature="login", phase="code", attempt=2)),
+        ("r1aa/login/code", CallSelector(run="r1aa", feature="login", phase="code")),
+        ("r1b/docs", CallSelector(run="r1bb", feature="docs")),
+        ("docs", CallSelector(feature="docs")),
+        ("lgin", "no cassette has the feature 'lgin'; did you mean `login`?"),
+        ("r1aa/docs", "run r1aa has no feature 'docs'"),
+        ("r1aa", "r1aa is a run"),
+        ("login@4", "'login@4' is an event"),
+        ("login#2", "'login#2' is not a selector"),
+        ("./docs", "no cassette in docs"),
+        ("/tmp/none/such", "no cassette in /tmp/none/such"),
+        ("elsewhere/first", "there is no run or feature 'elsewhere'"),
+    ],
+)
+def test_a_selector_names_calls_of_the_recorded_runs(library: Path, text: str, expected: CallSelector | str) -> None:
+    """A folder without a cassette may have the name of a feature."""
+    cassettes = [library / "first", library / "second"]
+    if isinstance(expected, str):
+        with pytest.raises(MzError) as rejected:
+            select_calls(library, cassettes, [text])
+        assert expected in str(rejected.value)
+    else:
+        assert select_calls(library, cassettes, [text]) == (expected,)
+        assert str(expected) in (text, "r1bb/docs")
+
+
+def test_which_calls_a_selector_matches() -> None:
+    made = Identity(pipeline="p", feature="login", phase="code", attempt=2)
+    for text in (CallSelector(feature="login"), CallSelector(run="r1", feature="login", phase="code", attempt=2)):
+        assert text.matches("r1", made)
+    for other in ({"run": "r2"}, {"feature": "docs"}, {"phase": "prd"}, {"attempt": 1}):
+        assert not CallSelector(**{"feature": "login", **other}).matches("r1", made)  # type: ignore[arg-type]
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
@@ -238,14 +297,14 @@ def test_nothing_is_paid_without_an_agent_a_login_or_a_word(again: Again, capsys
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     order = again.order(CallSelection())
     work = RerecordWork(again.copy.place, order, RerecordWorkspace(again.place, "0"), again.prepared(CallSelection()))
-    with pytest.raises(MzError, match="no cassette has the feature 'gamma'"):
-        check_names([work], CallSelection(features=("gamma",)))
-    with pytest.raises(MzError, match="no cassette has the phase 'sing'"):
-        check_names([work], CallSelection(phases=("sign", "sing")))
+    (signed,) = select_calls(again.copy.root, [again.copy.place], ["alpha/sign"])
+    check_phases([work], CallSelection(selectors=(signed,)))
+    with pytest.raises(MzError, match="no cassette has the phase 'sing'; did you mean `sign`"):
+        check_phases([work], CallSelection(selectors=(signed, replace(signed, phase="sing"))))
     without = {name: value for name, value in again.environment.items() if name != "ANTHROPIC_API_KEY"}
     for environment, code in (({**again.environment, "PATH": "/usr/bin:/bin"}, "MZ1004"), (without, "MZ1005")):
         with pytest.raises(MzError) as refused:
-            ask_consent([work._replace(job=replace(order, environment=environment))], NOBODY._replace(yes=True))
+            ask_consent([work._replace(job=replace(order, environment=environment))], replace(NOBODY, yes=True))
         assert refused.value.code == code
     assert capsys.readouterr().err == ""
     with pytest.raises(MzError, match="needs your consent"):

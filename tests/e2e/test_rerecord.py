@@ -169,7 +169,7 @@ def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endp
     assert len(endpoint.requests) > count
 
     (root / "mz.yaml").write_text("pipeline: notes\nmodels: {mid: claude-opus-4-6}\n")
-    args = ("--changed", "--feature", "files", "--yes", "--accept", "ALL", "--json")
+    args = ("files/write#1", "--changed", "--yes", "--accept", "ALL", "--json")
     done = mz(root, outside, "rerecord", *args)
     assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
     (summary,) = json.loads(done.stdout)["cassettes"]

@@ -17,7 +17,7 @@ from mz_recordings.findings.model import Finding
 from mz_recordings.record.recorder import SecretInRecording
 from mz_recordings.replay.compare import ReplayOutcome
 from mz_recordings.rerecord.driver import exceeds_budget
-from mz_recordings.rerecord.plan import CallSelection, ReplayedCassette, affected_features, plan_calls
+from mz_recordings.rerecord.plan import CallSelection, CallSelector, ReplayedCassette, affected_features, plan_calls
 from mz_recordings.rerecord.result import finding_kinds, kept_features, rejection_reason, stop_of_trace
 from mz_recordings.rerecord.workspace import RerecordWorkspace
 
@@ -75,7 +75,7 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
     mappings: dict[str, Mapping[str, object]] = {**STORY, "beta.sign.1.1": greeting}
     mappings["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
     again.says(mappings)
-    prepared, outcome = again.record(CallSelection(features=("beta",)))
+    prepared, outcome = again.record(CallSelection(selectors=(CallSelector(feature="beta"),)))
     assert requests(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
     assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
     assert outcome.kept_features == ("beta",)
@@ -228,15 +228,16 @@ def test_what_is_wished_for(recorded: Path) -> None:
     assert planned(cassette, CallSelection(), nothing) == {}
     assert planned(cassette, CallSelection(), drifted) == {"beta/sign": "PROMPT"}
     assert planned(cassette, CallSelection(expired=True, new=True), drifted) == {}
-    assert planned(cassette, CallSelection(changed=True, features=("alpha",)), drifted) == {}
+    assert planned(cassette, CallSelection(changed=True, selectors=(CallSelector(feature="alpha"),)), drifted) == {}
     assert len(planned(cassette, CallSelection(everything=True), nothing)) == 8
     assert set(planned(cassette, CallSelection(), observed(cassette, agent="other")).values()) == {"AGENT"}
-    assert planned(cassette, CallSelection(phases=("sign",), features=("beta",)), nothing) == {"beta/sign": "ASKED"}
+    beta = CallSelection(selectors=(CallSelector(feature="beta", phase="sign"),))
+    assert planned(cassette, beta, nothing) == {"beta/sign": "ASKED"}
     aged = cassette._replace(manifest=replace(cassette.manifest, max_age_days=1))
     assert set(planned(aged, CallSelection(expired=True), later_than(nothing)).values()) == {"EXPIRED"}
     assert planned(aged, CallSelection(changed=True), later_than(nothing)) == {}
     # What drifted elsewhere in a feature that is driven anew will be asked too.
-    later = planned(cassette, CallSelection(features=("alpha",), phases=("sign",)), drifted)
+    later = planned(cassette, CallSelection(selectors=(CallSelector(feature="alpha", phase="sign"),)), drifted)
     assert (later["alpha/sign"], later["beta/sign"], later["beta/write"]) == ("ASKED", "PROMPT", "(alpha)")
     assert "alpha/write" not in later
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import heapq
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,19 +71,19 @@ def main_worktree(marker: Path) -> Path | None:
     return git.parents[2] if git.parent.name == "worktrees" and git.parents[1].name == ".git" else None
 
 
-class ProjectLog:
-    """The log of one repository, open for reading. `folder`: its directory, if not `.mz`."""
+class RunNames(ABC):
+    """The runs that a selector can name, and their features."""
 
-    def __init__(self, home: Path, store: SqliteStore, folder: Path | None = None) -> None:
-        self.home, self.store = home, store
-        self.blobs = FileBlobs((folder or home / MZ_FOLDER) / BLOBS_FOLDER)
-        self.load_text = text_loader(self.blobs)
+    listing = "`mz runs` lists the runs"
+    """Hint on how to see them."""
 
+    @abstractmethod
     def runs(self) -> tuple[str, ...]:
         """Return the ids of all runs, the newest first."""
-        names = [name for name, _ in self.store.streams("run/") if name.count("/") == 1]
-        begun = {name: next(iter(self.store.read(name))).position for name in names}
-        return tuple(name.removeprefix("run/") for name in sorted(names, key=begun.__getitem__, reverse=True))
+
+    @abstractmethod
+    def features(self, run: str) -> tuple[str, ...]:
+        """Return the ids of the run's features, in the order of the backlog."""
 
     def find_run(self, prefix: str | None) -> str:
         """Return the run with this id or unique prefix; None means the newest. Raises MzError (MZ5001)."""
@@ -98,6 +99,28 @@ class ProjectLog:
         newest = ", ".join(runs[:RUNS_NAMED_MAX]) + (", ..." if len(runs) > RUNS_NAMED_MAX else "")
         problem = f"{len(matching)} run ids begin with {prefix!r}" if matching else f"there is no run {prefix!r}"
         raise MzError("MZ5001", problem, hint=f"runs, the newest first: {newest}")
+
+    def check_feature(self, run: str, feature: str) -> None:
+        """Raise MzError (MZ4010) if the run has no such feature."""
+        features = self.features(run)
+        if feature not in features:
+            names = ", ".join(features[:FEATURES_NAMED_MAX]) + (", ..." if len(features) > FEATURES_NAMED_MAX else "")
+            message = f"run {run} has no feature {feature!r}{did_you_mean(feature, features)}"
+            raise MzError("MZ4010", message, hint=f"it has: {names or 'none'}")
+
+
+class ProjectLog(RunNames):
+    """The log of one repository, open for reading. `folder`: its directory, if not `.mz`."""
+
+    def __init__(self, home: Path, store: SqliteStore, folder: Path | None = None) -> None:
+        self.home, self.store = home, store
+        self.blobs = FileBlobs((folder or home / MZ_FOLDER) / BLOBS_FOLDER)
+        self.load_text = text_loader(self.blobs)
+
+    def runs(self) -> tuple[str, ...]:
+        names = [name for name, _ in self.store.streams("run/") if name.count("/") == 1]
+        begun = {name: next(iter(self.store.read(name))).position for name in names}
+        return tuple(name.removeprefix("run/") for name in sorted(names, key=begun.__getitem__, reverse=True))
 
     def streams(self, run: str) -> tuple[StreamId, ...]:
         """Return the run's own stream and those of its features."""
@@ -118,17 +141,8 @@ class ProjectLog:
         return inbox_messages(self.store.read(inbox_stream(run)), self.store.read(run_stream(run)))
 
     def features(self, run: str) -> tuple[str, ...]:
-        """Return the ids of the run's features, in the order of the backlog."""
         features = (getattr(recorded.event, "feature", None) for recorded in self.store.read(run_stream(run)))
         return tuple(dict.fromkeys(feature for feature in features if feature is not None))
-
-    def check_feature(self, run: str, feature: str) -> None:
-        """Raise MzError (MZ4010) if the run has no such feature."""
-        features = self.features(run)
-        if feature not in features:
-            names = ", ".join(features[:FEATURES_NAMED_MAX]) + (", ..." if len(features) > FEATURES_NAMED_MAX else "")
-            message = f"run {run} has no feature {feature!r}{did_you_mean(feature, features)}"
-            raise MzError("MZ4010", message, hint=f"it has: {names or 'none'}")
 
     def find_feature(self, run: str, feature: str) -> FeatureView:
         """Return the feature of the run. Raises MzError (MZ4010)."""

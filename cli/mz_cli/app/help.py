@@ -24,6 +24,7 @@ SUGGESTION_KINDS = {
     "right": "selectors",
     "selector": "selectors",
     "selectors": "selectors",
+    "targets": "selectors",
     "source": "selectors",
     "feature": "features",
     "features": "features",
@@ -34,6 +35,8 @@ SUGGESTION_KINDS = {
     "topic": "topics",
 }
 """Parameter name -> kind of suggestions for shell completion (`mz_cli.app.completion.SOURCES`)."""
+WITH_FILES = ("targets",)
+"""Parameters that may be paths too."""
 
 
 class SuggestedText(click.types.StringParamType):
@@ -45,7 +48,8 @@ class SuggestedText(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         from mz_cli.app.completion import suggestions
 
-        return [CompletionItem(word) for word in suggestions(self.kind, incomplete, ctx.params)]
+        files = [CompletionItem(incomplete, type="file")] if param.name in WITH_FILES else []
+        return [*files, *map(CompletionItem, suggestions(self.kind, incomplete, ctx.params))]
 
 
 def add_suggestions(target: click.Command) -> None:
@@ -72,6 +76,20 @@ def message_option(name: str, help_text: str, **attributes: Any) -> Decorator:
 def jobs_option(help_text: str) -> Decorator:
     """Return the option `-j/--jobs`, as the parameter `jobs`; None if absent."""
     return click.option("-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help_text)
+
+
+def parsed_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], object]:
+    """Return a callback that parses an option, each of its values if it is repeatable; a ValueError is a wrong use."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, value: str | tuple[str, ...] | None) -> object:
+        try:
+            if isinstance(value, tuple):
+                return tuple(map(parse, value))
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.UsageError(str(error), context) from None
+
+    return parsed
 
 
 def format_options(json_text: str) -> Decorator:

@@ -9,7 +9,7 @@ import msgspec
 from mz_engine.errors.diagnostics import MzError
 from mz_events.names import StreamId, feature_stream, run_stream
 
-from mz_cli.app.context import ProjectLog
+from mz_cli.app.context import ProjectLog, RunNames
 from mz_cli.app.help import did_you_mean
 
 FORMS = "RUN, [RUN/]FEATURE[/PHASE[#ATTEMPT]] or STREAM@VERSION, as `mz log` prints it"
@@ -40,11 +40,17 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select(log: ProjectLog, text: str, run: str | None = None, feature_only: bool = False) -> Selector:
-    """Resolve a selector. A single name is a feature of `run` (default: of the newest run that has it), else a run,
-    of which a unique prefix suffices. `feature_only`: a run is no answer.
+    """Resolve a selector against the log, as `resolve` does. Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007)."""
+    selector = resolve(log, text, run, feature_only)
+    if selector.version is not None:
+        _check_version(log, selector.stream, selector.version)
+    return selector
 
-    Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007).
-    """
+
+def resolve(log: RunNames, text: str, run: str | None = None, feature_only: bool = False) -> Selector:
+    """Resolve a selector, whose event may not exist. A single name is a feature of `run` (default: of the newest run
+    that has it), else a run, of which a unique prefix suffices. `feature_only`: a run is no answer. Raises MzError
+    (MZ1002, MZ4010, MZ5001, MZ5007)."""
     name, attempt, version = _split(text)
     parts = name.removeprefix("run/").split("/")
     if parts[0] == "inbox" and len(parts) > 1:
@@ -65,8 +71,6 @@ def select(log: ProjectLog, text: str, run: str | None = None, feature_only: boo
     )  # fmt: skip
     if feature_only and feature is None:
         raise MzError("MZ1002", f"{run_id} is a run", hint=f"name a feature of it: {_listed(run_id, log)}")
-    if version is not None:
-        _check_version(log, selector.stream, version)
     return selector
 
 
@@ -122,7 +126,7 @@ def _split(text: str) -> tuple[str, int | None, int | None]:
     return name, int(digits) if number_sign else None, None
 
 
-def _run_with_feature(log: ProjectLog, parts: list[str], run: str | None) -> str | None:
+def _run_with_feature(log: RunNames, parts: list[str], run: str | None) -> str | None:
     """Return the run if the first part is a feature's name; None if it names a run."""
     head, runs = parts[0], log.runs()
     if head in runs:
@@ -134,7 +138,7 @@ def _run_with_feature(log: ProjectLog, parts: list[str], run: str | None) -> str
     return next((candidate for candidate in candidates if head in log.features(candidate)), None)
 
 
-def _check_name(log: ProjectLog, name: str, run: str | None, code: str, feature_only: bool) -> None:
+def _check_name(log: RunNames, name: str, run: str | None, code: str, feature_only: bool) -> None:
     """Raise MzError if no run's id begins with the name; it is no feature."""
     if any(candidate.startswith(name) for candidate in log.runs()):
         return
@@ -142,11 +146,11 @@ def _check_name(log: ProjectLog, name: str, run: str | None, code: str, feature_
     if feature_only:
         log.check_feature(newest, name)
     suggestion = did_you_mean(name, (*log.runs(), *log.features(newest)))
-    hint = f"features of {newest}: {_listed(newest, log)}; `mz runs` lists the runs"
+    hint = f"features of {newest}: {_listed(newest, log)}; {log.listing}"
     raise MzError(code, f"there is no run or feature {name[:80]!r}{suggestion}", hint=hint)
 
 
-def _listed(run: str, log: ProjectLog) -> str:
+def _listed(run: str, log: RunNames) -> str:
     return ", ".join(log.features(run)[:20]) or "none"
 
 

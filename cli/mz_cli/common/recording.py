@@ -26,7 +26,7 @@ from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretIn
 from mz_recordings.record.sources import record_sources
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.replay.json import CommittedSecret, ExcludedFeature, RecordResult
+from mz_cli.replay.json import CommittedSecret, RecordResult
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.text import count_noun, single_line
 
@@ -94,7 +94,7 @@ def record(
         provenance=cassette.manifest.provenance,
         features=tuple(item.feature for item in cassette.manifest.fixture.items),
         recordings=len(cassette.calls),
-        left_out=tuple(ExcludedFeature(feature=out.feature, why=out.reason) for out in recorded_run.unrecordable),
+        left_out=recorded_run.unrecordable,
         committed=committed_secrets(cassette, log.home) if cassette.bundle else (),
     )
 
@@ -160,7 +160,7 @@ def print_result(result: RecordResult, print_text: Callable[[str], None], print_
     features = count_noun(len(result.features), "feature")
     print_text(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
     for item in result.left_out:
-        print_remark(f"left out: {item.feature}: {item.why}")
+        print_remark(f"left out: {item.feature}: {item.reason}")
     for secret in result.committed:
         print_remark(
             single_line(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, date, datetime, tzinfo
 from fractions import Fraction
 from typing import Any, cast, get_args
@@ -15,7 +14,7 @@ from mz_projections.cost.totals import GroupBy, spending
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command, format_options
+from mz_cli.app.help import command, format_options, parsed_by
 from mz_cli.app.period import SECOND_US, Period, day_function, parse_period, parse_zone
 from mz_cli.app.selectors import Selector, select_part
 from mz_cli.cost.gate import RunCost, cost_gate, gate_table, gate_text, parse_allowed_increase
@@ -69,20 +68,6 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
     imported: bool
     day: bool
     as_json: bool
-
-
-def parsed_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], object]:
-    """Return a callback that parses an option, each of its values if it is repeatable; a ValueError is a wrong use."""
-
-    def parsed(context: click.Context, parameter: click.Parameter, value: str | tuple[str, ...] | None) -> object:
-        try:
-            if isinstance(value, tuple):
-                return tuple(map(parse, value))
-            return None if value is None else parse(value)
-        except ValueError as error:
-            raise click.UsageError(str(error), context) from None
-
-    return parsed
 
 
 def parse_day(text: str) -> date:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mz_recordings.findings.lint import LintNotice
+from mz_recordings.record.fixture import ExcludedFeature
 
-from mz_cli.replay.json import ExcludedFeature, ReplayFinding
+from mz_cli.replay.json import RecordingDifference, ReplayFinding
 from mz_cli.terminal.json import Shape
 
 
@@ -65,52 +66,38 @@ class RerecordCall(Shape, frozen=True, kw_only=True):
     paid: bool
     """An earlier, incomplete attempt already has the reply."""
     estimated_tokens: int
-    estimated_usd: str | None
+    estimated_nanousd: int | None
     """Null: unpriced."""
-
-
-class RecordingDifference(Shape, frozen=True, kw_only=True):
-    """A difference between the new cassette and the old one."""
-
-    kind: str
-    """A class of drift, MISSING (only the new one makes the call) or UNUSED (only the old one)."""
-    risk: str
-    """low, medium or high."""
-    message: str
-    feature: str | None
-    call: str | None
-    detail: tuple[str, ...]
-    """Diff lines: `-` old, `+` new."""
 
 
 class RerecordedCassette(Shape, frozen=True, kw_only=True):
     path: str
-    planned: tuple[RerecordCall, ...]
-    called: tuple[str, ...]
+    planned: tuple[RerecordCall, ...] = ()
+    called: tuple[str, ...] = ()
     """Calls made to the real agent."""
-    served: tuple[str, ...]
+    served: tuple[str, ...] = ()
     """Calls served from recordings."""
-    spent_usd: str
+    spent_nanousd: int = 0
     """Cost of `called`: the higher of reported and computed."""
-    stopped: str | None
+    stopped: str = ""
     """`interrupted`, `budget`, or the code of a problem that further calls cannot fix; null: completed."""
-    kept: tuple[str, ...]
+    kept: tuple[str, ...] = ()
     """Features with accepted new recordings."""
-    dropped: tuple[ExcludedFeature, ...]
-    differences: tuple[RecordingDifference, ...]
-    refused: tuple[str, ...]
+    dropped: tuple[ExcludedFeature, ...] = ()
+    differences: tuple[RecordingDifference, ...] = ()
+    refused: tuple[str, ...] = ()
     """Classes of differences that were not accepted."""
-    written: bool
+    written: bool = False
     """The cassette holds the new recordings."""
-    waits: str | None
+    waits: str = ""
     """Path of the new cassette that waits to be accepted."""
-    backup: str | None
+    backup: str = ""
     """Path of a copy, if the cassette had an older format: none is read so far."""
-    helps: str | None
+    helps: str = ""
     """Command to run next."""
 
 
-class RerecordResult(Shape, frozen=True, kw_only=True):
+class RerecordReport(Shape, frozen=True, kw_only=True):
     exit: int
-    budget_usd: str | None
+    budget_nanousd: int | None
     cassettes: tuple[RerecordedCassette, ...]

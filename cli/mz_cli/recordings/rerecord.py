@@ -1,69 +1,148 @@
-"""Command `mz rerecord`."""
+"""Command `mz rerecord`: ask before anything is paid, show the differences, write what was accepted."""
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from shlex import quote
+from threading import Thread
+from types import FrameType
+from typing import Any, NamedTuple
 
 import click
+import msgspec
+from msgspec.structs import replace
 from mz_engine.decoding.quantity import parse_usd
-from mz_recordings.rerecord.plan import CallSelection
-
-from mz_cli.app.context import find_home
-from mz_cli.app.help import command, format_options
-from mz_cli.recordings.json import RerecordedCassette, RerecordResult
-from mz_cli.recordings.rerecord_query import ALL, RerecordOptions, accept_waiting, rerecord_cassettes, rerecord_exit
-from mz_cli.recordings.rerecord_text import result_lines
-from mz_cli.replay.command import require_cassettes
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.text import exact_usd
-
-CLASSES = (
-    "PROMPT",
-    "CONFIG",
-    "STREAM",
-    "TRACE",
-    "ARTIFACT",
-    "FILES",
-    "COST",
-    "DECISION",
-    "MISSING",
-    "UNUSED",
-    "EXPIRED",
-    "COPIED",
-    ALL,
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.pricing.estimate import Estimate
+from mz_engine.run.process import UNWRITABLE
+from mz_engine.run.settings import load_config
+from mz_recordings.cassette.files import CassetteChanged, load, load_summary, overwrite, seal_of
+from mz_recordings.cassette.model import Cassette, Manifest, Provenance
+from mz_recordings.drift.compare import AgentDescriptions, compare_cassettes
+from mz_recordings.findings.model import ACCEPTABLE, Finding, FindingKind
+from mz_recordings.record.recorder import SecretInRecording
+from mz_recordings.replay.parallel import find_cassettes, without_git_variables
+from mz_recordings.rerecord.driver import RunEnd, StopControl
+from mz_recordings.rerecord.plan import CallSelection, CallSelector
+from mz_recordings.rerecord.rerecord import (
+    RerecordJob,
+    RerecordPlan,
+    RerecordResult,
+    check_installed,
+    prepare_rerecord,
+    run_rerecord,
+)
+from mz_recordings.rerecord.result import finding_kinds
+from mz_recordings.rerecord.workspace import (
+    RerecordWorkspace,
+    is_pending,
+    lock_workspace,
+    pending_path,
+    remove_pending,
+    write_pending,
 )
 
+from mz_cli.app.context import RunNames, find_home
+from mz_cli.app.help import command, did_you_mean, format_options, parsed_by
+from mz_cli.app.input import ask_line, may_ask
+from mz_cli.app.selectors import resolve
+from mz_cli.common.recording import display_path, reject_unusable
+from mz_cli.common.run_text import fatal_exit
+from mz_cli.recordings.json import RerecordedCassette, RerecordReport
+from mz_cli.recordings.rerecord_text import (
+    class_lines,
+    differences,
+    nothing_to_do_text,
+    planned_estimate,
+    progress_text,
+    rerecorded_cassette,
+    result_lines,
+    summary_lines,
+    table,
+)
+from mz_cli.replay.command import require_cassettes
+from mz_cli.terminal.console import print_line, print_note, write_lines
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import print_table, prints_tsv
+from mz_cli.terminal.text import single_line
 
-class Dollars(click.ParamType[int]):
-    """Amount in USD such as `5` or `2.50`, converted to nano-dollars."""
+ALL = "ALL"
+CLASSES = (*ACCEPTABLE, "FILES", "MISSING", "UNUSED", "EXPIRED", "COPIED", ALL)
+CHANGED_MEANWHILE = "cassette changed meanwhile"
+STOPPING_NOTE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_EXITS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
+FALSE_VALUES = ("", "0", "false")
+BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION", "JENKINS_URL", "TF_BUILD")
+"""Variables set by build servers, some of which do not set `CI`."""
+WRITE_ERRORS = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
 
-    name = "usd"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_usd(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+class RerecordOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line, without cassettes and output."""
+
+    selection: CallSelection = CallSelection()
+    agent: str | None = None
+    provenance: Provenance = "live"
+    prune: bool = False
+    budget_nanousd: int | None = None
+    accept: tuple[str, ...] = ()
+    yes: bool = False
+    in_ci: bool = False
+
+
+class RerecordWork(NamedTuple):
+    """One cassette prepared for re-recording."""
+
+    path: Path
+    job: RerecordJob
+    workspace: RerecordWorkspace
+    prepared: RerecordPlan
+
+
+class RecordedRuns(RunNames):
+    """The runs that cassettes were recorded from."""
+
+    listing = "`mz recordings list` lists the cassettes"
+
+    def __init__(self, manifests: Sequence[Manifest]) -> None:
+        self._fixtures = sorted((manifest.fixture for manifest in manifests), key=lambda fixture: fixture.clock_start)
+
+    def runs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(fixture.run for fixture in reversed(self._fixtures)))
+
+    def features(self, run: str) -> tuple[str, ...]:
+        fixtures = (fixture for fixture in self._fixtures if fixture.run == run)
+        return tuple(dict.fromkeys(item.feature for fixture in fixtures for item in fixture.items))
+
+    def check_feature(self, run: str, feature: str) -> None:
+        recorded = [name for run in self.runs() for name in self.features(run)]
+        if feature not in recorded:
+            message = f"no cassette has the feature {feature!r}{did_you_mean(feature, recorded)}"
+            raise MzError("MZ4010", message, hint=f"valid: {', '.join(dict.fromkeys(recorded))}")
+        super().check_feature(run, feature)
 
 
 @command(
     "rerecord",
     examples=(
         ("mz rerecord", "changed, expired and missing recordings of the library"),
-        ("mz rerecord recordings/rollback --feature login --budget 2.50", "every call of one feature, within a budget"),
+        ("mz rerecord recordings/rollback login/code --budget 2.50", "every call of one phase, within a budget"),
         ("mz rerecord --expired --yes --accept ARTIFACT --accept COST", "without questions"),
         ("mz rerecord recordings/rollback --accept-pending --accept ALL", "accept a pending cassette"),
     ),
     next_command="`mz replay` replays the recordings; then commit them.",
 )
-@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("targets", metavar="[PATH | SELECTOR]...", nargs=-1)
 @click.option("--agent", metavar="NAME", help="Agent to call instead of the cassette's own.")
-@click.option("--feature", "features", metavar="ID", multiple=True, help="Only calls of this feature; repeatable.")
-@click.option("--phase", "phases", metavar="NAME", multiple=True, help="Only calls of this phase; repeatable.")
 @click.option("--changed", is_flag=True, help="Calls whose prompt, arguments, tree or stream have changed.")
 @click.option("--expired", is_flag=True, help="Calls whose replies have expired or come from another agent.")
 @click.option("--new", is_flag=True, help="Calls that were never recorded.")
@@ -71,8 +150,9 @@ class Dollars(click.ParamType[int]):
 @click.option("--prune", is_flag=True, help="Remove unused recordings.")
 @click.option(
     "--budget",
+    "budget_nanousd",
     metavar="USD",
-    type=Dollars(),
+    callback=parsed_by(parse_usd),
     help="Maximum cost; calls that exceed it or have no price are not started.",
 )
 @click.option(
@@ -82,10 +162,7 @@ class Dollars(click.ParamType[int]):
     multiple=True,
     help="Accept differences of this class: a class of drift, MISSING, UNUSED or ALL; repeatable.",
 )
-@click.option(
-    "--accept-pending", "take", is_flag=True,
-    help="Accept pending new cassettes; no agent is called.",
-)  # fmt: skip
+@click.option("--accept-pending", "take", is_flag=True, help="Accept pending new cassettes; no agent is called.")
 @click.option(
     "--provenance",
     type=click.Choice(["live", "scripted-model"]),
@@ -99,22 +176,15 @@ class Dollars(click.ParamType[int]):
 @click.pass_context
 def rerecord(
     context: click.Context,
-    paths: tuple[Path, ...],
-    agent: str | None,
-    features: tuple[str, ...],
-    phases: tuple[str, ...],
+    /,
+    targets: tuple[str, ...],
     changed: bool,
     expired: bool,
     new: bool,
     everything: bool,
-    prune: bool,
-    budget: int | None,
-    accept: tuple[str, ...],
     take: bool,
-    provenance: Literal["live", "scripted-model"],
-    yes: bool,
-    in_ci: bool,
     as_json: bool,
+    **values: Any,
 ) -> int:
     """Re-record calls with the real agent and review the differences.
 
@@ -122,31 +192,338 @@ def rerecord(
     current pipeline: unchanged calls are served from the recording, the others by the agent. A feature that ends with
     another outcome keeps its old recordings. Differences are shown by class, and written when every class is accepted;
     otherwise the new cassette waits. Paid replies are never lost: the same command continues a stopped attempt, and
-    replies of a feature that was not accepted because of another one are reused. Without --changed, --expired, --new or
-    --all, the first three apply, or all calls of the named features and phases. PATH is a cassette or a folder of
-    cassettes (default: the library).
+    replies of a feature that was not accepted because of another one are reused. PATH is a cassette or a folder of
+    cassettes (default: the library), SELECTOR is [RUN/]FEATURE[/PHASE[#ATTEMPT]] in them. Without --changed, --expired,
+    --new or --all, the first three apply, or all calls that a SELECTOR names.
     """
-    selection = CallSelection(
-        features=features, phases=phases, changed=changed, expired=expired, new=new, everything=everything
+    home, selection = (
+        find_home(Path.cwd()),
+        CallSelection(changed=changed, expired=expired, new=new, everything=everything),
     )
-    if take and (selection != CallSelection() or agent or prune or budget is not None):
+    options = RerecordOptions(selection=selection, **values)
+    paths = tuple(path for path in map(Path, targets) if find_cassettes((path,)))
+    names = [target for target in targets if Path(target) not in paths]
+    if take and (names or replace(options, accept=(), yes=False, in_ci=False, provenance="live") != RerecordOptions()):
         raise click.UsageError("--accept-pending can be combined only with PATH, --accept and --json", context)
-    options = RerecordOptions(selection, agent or "", provenance, prune, budget, frozenset(accept), yes, in_ci)
-    home = find_home(Path.cwd())
     cassettes = require_cassettes(home, paths)
+    options = replace(options, selection=replace(selection, selectors=select_calls(home, cassettes, names)))
     results = (accept_waiting if take else rerecord_cassettes)(home, cassettes, options)
+    exit_code = int(rerecord_exit(results))
     if as_json:
-        document = RerecordResult(exit=int(rerecord_exit(results)), budget_usd=exact_usd(budget), cassettes=results)
-        print_document("rerecord", document)
-    else:
-        print_result(results)
-    return int(rerecord_exit(results))
-
-
-def print_result(results: tuple[RerecordedCassette, ...]) -> None:
-    """Print the results and the next commands."""
+        report = RerecordReport(exit=exit_code, budget_nanousd=options.budget_nanousd, cassettes=results)
+        print_document("rerecord", report)
+        return exit_code
     for cassette in results:
         for text in result_lines(cassette):
             print_line(text)
         if cassette.helps:
             print_note(f"next: {cassette.helps}")
+    return exit_code
+
+
+def select_calls(home: Path, cassettes: Sequence[Path], texts: Sequence[str]) -> tuple[CallSelector, ...]:
+    """Resolve selectors against the runs that were recorded. Raises MzError (MZ1002, MZ4010, MZ5001, MZ6001,
+    MZ6005)."""
+    manifests: list[Manifest] = []
+    for path in cassettes if texts else ():
+        with reject_unusable(path):
+            manifests.append(load_summary(path))
+    runs = RecordedRuns(manifests)
+    return tuple(_select_calls(home, runs, text) for text in texts)
+
+
+def _select_calls(home: Path, runs: RecordedRuns, text: str) -> CallSelector:
+    try:
+        selected = resolve(runs, text, feature_only=True)
+    except MzError:
+        if text.startswith((".", "/")) or os.path.lexists(text):
+            require_cassettes(home, (Path(text),))
+        raise
+    if selected.version is not None:
+        raise MzError("MZ1002", f"{text[:80]!r} is an event", hint="name [RUN/]FEATURE[/PHASE[#ATTEMPT]]")
+    return CallSelector(
+        run=selected.run if selected.names_run else None,
+        feature=selected.feature or "",
+        phase=selected.phase,
+        attempt=selected.attempt,
+    )
+
+
+# cassettes ------------------------------------------------------------------------------------------------------------
+def rerecord_cassettes(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+    """Re-record the selected calls of each cassette, one cassette after the other; a stop ends all. Raises MzError."""
+    environment = without_git_variables(os.environ)
+    check_ci(os.environ, options)
+    with ExitStack() as stack:
+        works = [_prepare_work(stack, home, path, environment, options) for path in paths]
+        check_phases(works, options.selection)
+        for work in works:
+            if not _has_work(work):
+                print_note(single_line(nothing_to_do_text(display_path(work.path), work.prepared)))
+        todo = [work for work in works if _has_work(work)]
+        paid_works = [work for work in todo if work.prepared.calls]
+        if paid_works:
+            ask_consent(paid_works, options)
+        return _execute_all(todo, options)
+
+
+def _prepare_work(
+    stack: ExitStack, home: Path, path: Path, environment: dict[str, str], options: RerecordOptions
+) -> RerecordWork:
+    if is_pending(path):
+        hint = f"accept it: mz rerecord {quote(display_path(path))} --accept-pending; or delete it: rm -r "
+        message = f"{display_path(pending_path(path))}: a new cassette is waiting for your decision"
+        raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
+    job = RerecordJob(
+        path=str(path.resolve()),
+        project=str(home.resolve()),
+        environment=environment,
+        now=datetime.now(UTC),
+        selection=options.selection,
+        agent=options.agent or "",
+        provenance=options.provenance,
+        prune=options.prune,
+    )
+    with reject_failures(path):
+        workspace = stack.enter_context(lock_workspace(home.resolve(), path))
+        return RerecordWork(path, job, workspace, prepare_rerecord(job, workspace))
+
+
+@contextmanager
+def reject_failures(path: Path) -> Iterator[None]:
+    """Turn errors of an unreadable cassette into MzError MZ6005, of a secret into MZ6004, and of writing into MZ1006;
+    paid replies are kept."""
+    try:
+        with reject_unusable(path):
+            yield
+    except SecretInRecording as error:
+        hint = "remove the secret and rotate it. The cassette is unchanged"
+        raise MzError("MZ6004", str(error), hint=hint) from error
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        message = f"{error.filename or display_path(path)} cannot be written: {error.strerror}"
+        hint = "make it writable, or free disk space; the same command then continues without paying anything twice"
+        raise MzError("MZ1006", message, hint=hint) from error
+
+
+def _has_work(work: RerecordWork) -> bool:
+    return bool(work.prepared.calls) or work.prepared.cassette is not work.prepared.old
+
+
+def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+    done: list[RerecordedCassette] = []
+    remaining_nanousd, stop_control = options.budget_nanousd, StopControl()
+    for work in todo:
+        outcome = RerecordResult(RunEnd("", 0))
+        if work.prepared.calls:
+            with reject_failures(work.path), handle_signals(stop_control):
+                outcome = run_rerecord(
+                    work.job,
+                    work.prepared,
+                    work.workspace,
+                    remaining_nanousd,
+                    lambda progress: print_note(progress_text(progress)),
+                    stop_control,
+                )
+            remaining_nanousd = (
+                None if remaining_nanousd is None else max(0, remaining_nanousd - outcome.run_end.spent_nanousd)
+            )
+        for key in outcome.denied_keys:
+            print_note(f"{key}: a command tried to use the network, which is cut off while recording")
+        done.append(_finish_work(work, outcome, options))
+        if outcome.run_end.stop_reason:
+            break
+    return tuple(done)
+
+
+# before anything is paid ----------------------------------------------------------------------------------------------
+def check_ci(environment: Mapping[str, str], options: RerecordOptions) -> None:
+    """Raise MzError (MZ1002) on a build server unless both options are given."""
+    if on_build_server(environment) and not (options.in_ci and options.budget_nanousd is not None):
+        message = "in CI the real agent is called only with --in-ci and --budget"
+        raise MzError("MZ1002", message, hint="record on your machine, or: mz rerecord --in-ci --budget 5.00")
+
+
+def on_build_server(environment: Mapping[str, str]) -> bool:
+    """Return True on a build server: `CI` decides if it is set, even if empty; else each server's own variable."""
+    if "CI" in environment:
+        return environment["CI"].lower() not in FALSE_VALUES
+    return any(environment.get(name, "").lower() not in FALSE_VALUES for name in BUILD_SERVERS)
+
+
+def check_phases(works: Sequence[RerecordWork], selection: CallSelection) -> None:
+    """Raise MzError (MZ1002) for a phase that no cassette has."""
+    phases = {call.recording.identity.phase: None for work in works for call in work.prepared.old.calls}
+    phases |= {phase.phase: None for work in works for phase in work.prepared.pins.pipeline.phases}
+    for selector in selection.selectors:
+        if selector.phase is not None and selector.phase not in phases:
+            message = f"no cassette has the phase {selector.phase!r}{did_you_mean(selector.phase, phases)}"
+            raise MzError("MZ1002", message, hint=f"valid: {', '.join(phases)}")
+
+
+def ask_consent(works: Sequence[RerecordWork], options: RerecordOptions) -> None:
+    """Show the planned calls with their cost, and ask once. Raises MzError, and click.Abort for a no."""
+    for work in works:
+        check_installed(work.job, work.prepared)
+    shown_works = [(display_path(work.path), work.prepared) for work in works]
+    print_table(table(shown_works, exact=prints_tsv(sys.stderr)), sys.stderr)
+    for text in summary_lines(shown_works, options.budget_nanousd):
+        print_note(text)
+    check_prices(planned_estimate(shown_works), options.budget_nanousd)
+    if options.yes or on_build_server(os.environ):
+        return
+    if not may_ask(os.environ):
+        hint = "check the table above, then repeat the command with --yes and --budget"
+        raise MzError("MZ1002", "calling the real agent costs money and needs your consent", hint=hint)
+    if not is_confirmed("Call the real agent?"):
+        raise click.Abort
+
+
+def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
+    """Raise MzError (MZ1002) for calls without a price if a budget is given."""
+    if budget_nanousd is not None and estimate.nanousd is None:
+        message = "a call has no price, so a budget cannot limit it"
+        hint = "use a model with a price in mz.yaml, or leave out --budget (not in CI)"
+        raise MzError("MZ1002", message, hint=hint)
+
+
+def is_confirmed(question: str) -> bool:
+    return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
+
+
+@contextmanager
+def handle_signals(stop_control: StopControl) -> Iterator[None]:
+    """Stop the run after the current call on the first Ctrl-C; end agents at once on a second one, SIGTERM or
+    SIGHUP."""
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        received.append(number)
+        at_once = len(received) > 1 or number != signal.SIGINT
+        Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
+
+    def end(at_once: bool) -> None:
+        if at_once:
+            stop_control.kill()
+        else:
+            stop_control.stop()
+            print_note(STOPPING_NOTE)
+
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+# after ----------------------------------------------------------------------------------------------------------------
+def _finish_work(work: RerecordWork, outcome: RerecordResult, options: RerecordOptions) -> RerecordedCassette:
+    path, prepared = work.path, work.prepared
+    result = rerecorded_cassette(display_path(path), prepared, outcome)
+    if outcome.run_end.stop_reason:
+        if outcome.paid_replies:
+            print_note(paid_text(outcome.paid_replies))
+        return replace(result, helps=continue_command(path, options, outcome.run_end.stop_reason))
+    pruned = prepared.cassette if prepared.cassette is not prepared.old else None
+    new = outcome.cassette or pruned
+    with reject_failures(path):
+        if new is not None:
+            result = write_or_hold(path, prepared.old, new, prepared.pins.config.agents, options, result)
+        if kept_replies := work.workspace.discard_paid(outcome.used_up_features):
+            print_note(paid_text(kept_replies))
+    return result
+
+
+def paid_text(replies: int) -> str:
+    kept_text = "1 paid reply is kept" if replies == 1 else f"{replies} paid replies are kept"
+    return f"{kept_text}; the next attempt repeats only the other calls"
+
+
+def write_or_hold(
+    path: Path,
+    old: Cassette,
+    new: Cassette,
+    described: AgentDescriptions,
+    options: RerecordOptions,
+    result: RerecordedCassette,
+) -> RerecordedCassette:
+    """Show the differences, and write the new cassette if all are accepted; else keep it for a later decision."""
+    seal = seal_of(path)
+    is_unchanged, findings = load(path) == old, compare_cassettes(old, new, described)
+    rejected: tuple[str, ...] = rejected_classes(findings, options)
+    try:
+        if not rejected and is_unchanged:
+            overwrite(new, path.resolve(), seal)
+    except CassetteChanged:
+        is_unchanged = False
+    if not rejected and not is_unchanged:
+        rejected = (CHANGED_MEANWHILE,)
+    result = replace(result, differences=differences(findings), refused=rejected)
+    if rejected:
+        write_pending(new, path)
+        command = f"mz rerecord {quote(display_path(path))} --accept-pending"
+        command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
+        return replace(result, waits=display_path(pending_path(path)), helps=command)
+    remove_pending(path)
+    return replace(result, written=True)
+
+
+def rejected_classes(findings: Sequence[Finding], options: RerecordOptions) -> tuple[FindingKind, ...]:
+    """Return the classes of differences that are not accepted; on a terminal, ask for each class."""
+    rejected: list[FindingKind] = []
+    for kind in finding_kinds(findings):
+        write_lines(sys.stderr, class_lines(kind, findings))
+        is_accepted = ALL in options.accept or kind in options.accept or (options.prune and kind == "UNUSED")
+        if not is_accepted and not (may_ask(os.environ) and is_confirmed(f"Accept {kind}?")):
+            rejected.append(kind)
+    return tuple(rejected)
+
+
+def continue_command(path: Path, options: RerecordOptions, stopped: str) -> str:
+    """Return the command that continues after a stop."""
+    selection, path_text = options.selection, display_path(path)
+    arguments = ["mz", "rerecord", quote(path_text), *(quote(str(selector)) for selector in selection.selectors)]
+    arguments += ["--agent", quote(options.agent)] if options.agent else []
+    flags = {
+        "changed": selection.changed,
+        "expired": selection.expired,
+        "new": selection.new,
+        "all": selection.everything,
+        "prune": options.prune,
+    }
+    arguments += [f"--{name}" for name, is_set in flags.items() if is_set]
+    arguments += ["--budget", "MORE"] if stopped == "budget" else []
+    return " ".join(arguments)
+
+
+def accept_waiting(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+    """Replace cassettes by their waiting new ones, as far as the differences are accepted now. Raises MzError (MZ6001)
+    if none is waiting."""
+    waiting_paths = [path for path in paths if is_pending(path)]
+    if not waiting_paths:
+        message = f"no new cassette is waiting in {', '.join(display_path(path) for path in paths)}"
+        raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
+    results, described = [], load_config(home, os.environ, {}).config.agents
+    for path in waiting_paths:
+        with reject_failures(path), lock_workspace(home.resolve(), path):
+            old, new = load(path), load(pending_path(path))
+            results.append(
+                write_or_hold(path, old, new, described, options, RerecordedCassette(path=display_path(path)))
+            )
+    return tuple(results)
+
+
+def rerecord_exit(done: Sequence[RerecordedCassette]) -> Exit:
+    """Return the exit code of the command."""
+    exits: list[Exit] = []
+    for cassette in done:
+        if cassette.stopped:
+            exits.append(STOP_EXITS.get(cassette.stopped) or fatal_exit(cassette.stopped))
+        if cassette.dropped:
+            exits.append(Exit.VERDICT)
+        if cassette.refused:
+            exits.append(Exit.DRIFT)
+    return most_severe(exits)

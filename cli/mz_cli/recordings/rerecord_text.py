@@ -12,8 +12,8 @@ from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
 
 from mz_cli.common.run_text import UNPRICED
-from mz_cli.recordings.json import RecordingDifference, RerecordCall, RerecordedCassette
-from mz_cli.replay.json import ExcludedFeature
+from mz_cli.recordings.json import RerecordCall, RerecordedCassette
+from mz_cli.replay.json import RecordingDifference
 from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
@@ -114,10 +114,9 @@ def _finding_lines(finding: Finding) -> Iterator[Line]:
 def result_lines(done: RerecordedCassette) -> Iterator[str]:
     """Yield the result for one cassette."""
     for feature in done.dropped:
-        yield f"{done.path}: {feature.feature} keeps its old recordings: {feature.why}"
-    calls_text = (
-        f"{count_noun(len(done.called), 'agent call')}, ${done.spent_usd}; {len(done.served)} from the recording"
-    )
+        yield f"{done.path}: {feature.feature} keeps its old recordings: {feature.reason}"
+    spent_text = f"{count_noun(len(done.called), 'agent call')}, ${exact_usd(done.spent_nanousd)}"
+    calls_text = f"{spent_text}; {len(done.served)} from the recording"
     if done.written:
         only_unused = {feature.kind for feature in done.differences} == {"UNUSED"}
         change_text = "unused recordings removed" if only_unused else "replaced by the new cassette"
@@ -132,26 +131,17 @@ def result_lines(done: RerecordedCassette) -> Iterator[str]:
 
 
 # for programs ---------------------------------------------------------------------------------------------------------
-def rerecorded_cassette(path: str, prepared: RerecordPlan | None, outcome: RerecordResult | None) -> RerecordedCassette:
+def rerecorded_cassette(path: str, prepared: RerecordPlan, outcome: RerecordResult) -> RerecordedCassette:
     """Return the JSON form of a cassette before anything is written."""
     return RerecordedCassette(
         path=path,
-        planned=tuple(_planned_call(entry) for entry in prepared.calls) if prepared else (),
-        called=outcome.live_calls if outcome else (),
-        served=outcome.served_calls if outcome else (),
-        spent_usd=exact_usd(outcome.run_end.spent_nanousd if outcome else 0) or "",
-        stopped=(outcome.run_end.stop_reason or None) if outcome else None,
-        kept=outcome.kept_features if outcome else (),
-        dropped=tuple(
-            ExcludedFeature(feature=entry.feature, why=entry.reason)
-            for entry in (outcome.dropped_features if outcome else ())
-        ),
-        differences=(),
-        refused=(),
-        written=False,
-        waits=None,
-        backup=None,
-        helps=None,
+        planned=tuple(map(_planned_call, prepared.calls)),
+        called=outcome.live_calls,
+        served=outcome.served_calls,
+        spent_nanousd=outcome.run_end.spent_nanousd,
+        stopped=outcome.run_end.stop_reason,
+        kept=outcome.kept_features,
+        dropped=outcome.dropped_features,
     )
 
 
@@ -162,7 +152,7 @@ def _planned_call(call: RepeatedCall) -> RerecordCall:
         follows=call.follows or None,
         paid=call.is_paid,
         estimated_tokens=call.estimate.tokens,
-        estimated_usd=exact_usd(call.estimate.nanousd),
+        estimated_nanousd=call.estimate.nanousd,
     )
 
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 from mz_recordings.past_runs.model import EventFieldDifference
+from mz_recordings.record.fixture import ExcludedFeature
 
 from mz_cli.reports.findings import fix_command
 from mz_cli.terminal.json import Shape, shape_of
-
-
-class ExcludedFeature(Shape, frozen=True, kw_only=True):
-    """A feature that keeps its old recordings, or has none."""
-
-    feature: str
-    why: str
 
 
 class CommittedSecret(Shape, frozen=True, kw_only=True):
@@ -40,24 +34,29 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     """Secrets that `mz recordings lint` will reject."""
 
 
-class ReplayFinding(Shape, frozen=True, kw_only=True):
-    """One difference from the recording, or defect of it."""
+class RecordingDifference(Shape, frozen=True, kw_only=True):
+    """A difference from the recording."""
 
     kind: str
     """A class of drift (PROMPT, CONFIG, STREAM, TRACE, ARTIFACT, FILES, COST, DECISION, EXPIRED, UNUSED), or MISSING,
     COPIED, NETWORK, SECRET, PIPELINE, UNREADABLE."""
     risk: str
     """low, medium or high."""
-    exit: int
-    """Exit code for this finding; 0: it does not fail the command."""
     message: str
     feature: str | None
     call: str | None
     """The recording, such as `code.a2`."""
+    detail: tuple[str, ...]
+    """Diff lines: `-` recorded, `+` current or new."""
+
+
+class ReplayFinding(RecordingDifference, frozen=True, kw_only=True):
+    """One difference from the recording, or defect of it."""
+
+    exit: int
+    """Exit code for this finding; 0: it does not fail the command."""
     cause: str | None
     """For a drift: the template or setting."""
-    detail: tuple[str, ...]
-    """Diff lines: `-` recorded, `+` current."""
     fix: str
     """Command that repairs it."""
     file: str | None

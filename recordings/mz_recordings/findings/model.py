@@ -147,9 +147,9 @@ UPDATE_BASELINE = "mz drift {cassette} --update-baseline -m TEXT"
 
 def rerecord_call(call: Identity) -> str:
     """Return the command that re-records this call."""
-    return f"{RERECORD} --feature {quote(call.feature)} --phase {quote(call.phase)}"
+    return f"{RERECORD} {quote(f'{call.feature}/{call.phase}')}"
 
 
 def rerecord_feature(feature: str) -> str:
     """Return the command that re-records all calls of a feature."""
-    return f"{RERECORD} --feature {quote(feature)}"
+    return f"{RERECORD} {quote(feature)}"

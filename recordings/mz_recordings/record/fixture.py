@@ -4,8 +4,9 @@ replay can reproduce, and delivered dependencies."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
+import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
@@ -24,14 +25,14 @@ from mz_recordings.cassette.model import VERDICTS, Hint, RecordedDecision
 from mz_recordings.record.trace import is_in_trace
 
 
-class UnrecordableFeature(NamedTuple):
-    """A feature that no replay could bring to its recorded state."""
+class ExcludedFeature(msgspec.Struct, frozen=True):
+    """A feature that keeps its old recordings, or has none."""
 
     feature: str
-    reason: str
+    reason: str = msgspec.field(name="why")
 
 
-def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[UnrecordableFeature, ...]:
+def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[ExcludedFeature, ...]:
     """Return the features whose calls are not recorded, each with the reason, including dependents of such features."""
     reasons: dict[str, str] = {}
     tracks = sorted(state.tracks.items(), key=lambda entry: entry[1].item.order)
@@ -49,7 +50,7 @@ def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[Unreco
             dependency = next((other for other in track.item.depends_on if other in reasons), None)
             if feature not in reasons and dependency is not None:
                 reasons[feature], changed = f"it depends on {dependency}", True
-    return tuple(UnrecordableFeature(feature, reason) for feature, reason in reasons.items())
+    return tuple(ExcludedFeature(feature, reason) for feature, reason in reasons.items())
 
 
 def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:

@@ -52,7 +52,7 @@ from mz_recordings.cassette.model import (
 )
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.record.fixture import (
-    UnrecordableFeature,
+    ExcludedFeature,
     delivered_dependencies,
     hints,
     human_decisions,
@@ -73,7 +73,7 @@ class UnknownRun(Exception):
 class NothingToRecord(Exception):
     """No feature of the run can be replayed; gives the reason for each."""
 
-    def __init__(self, run: str, unrecordable: tuple[UnrecordableFeature, ...]) -> None:
+    def __init__(self, run: str, unrecordable: tuple[ExcludedFeature, ...]) -> None:
         reasons = "; ".join(f"{entry.feature}: {entry.reason}" for entry in unrecordable) or "it has no features"
         super().__init__(f"no feature of run {run} can be recorded ({reasons})")
         self.unrecordable = unrecordable
@@ -126,7 +126,7 @@ class RecordedRun(NamedTuple):
     """A run as a cassette, and the features that are not in it."""
 
     cassette: Cassette
-    unrecordable: tuple[UnrecordableFeature, ...]
+    unrecordable: tuple[ExcludedFeature, ...]
 
 
 def record_run(

@@ -19,12 +19,34 @@ REPEATABLE_KINDS = ("PROMPT", "CONFIG", "FILES", "STREAM")
 REQUESTED, OTHER_AGENT = "ASKED", "AGENT"
 
 
+class CallSelector(msgspec.Struct, frozen=True, kw_only=True):
+    """Names calls as `[RUN/]FEATURE[/PHASE[#ATTEMPT]]`; None: any."""
+
+    run: str | None = None
+    """Run that was recorded."""
+    feature: str
+    phase: str | None = None
+    attempt: int | None = None
+
+    def matches(self, run: str, identity: Identity) -> bool:
+        pairs = (
+            (self.run, run),
+            (self.feature, identity.feature),
+            (self.phase, identity.phase),
+            (self.attempt, identity.attempt),
+        )
+        return all(wanted in (None, actual) for wanted, actual in pairs)
+
+    def __str__(self) -> str:
+        name = "/".join(part for part in (self.run, self.feature, self.phase) if part)
+        return f"{name}#{self.attempt}" if self.attempt else name
+
+
 class CallSelection(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's selection of calls. If empty: calls that changed, expired, or were never recorded."""
 
-    features: tuple[str, ...] = ()
-    """Only these; empty: all."""
-    phases: tuple[str, ...] = ()
+    selectors: tuple[CallSelector, ...] = ()
+    """Only the calls that one of these names; empty: all."""
     changed: bool = False
     expired: bool = False
     new: bool = False
@@ -35,7 +57,7 @@ class CallSelection(msgspec.Struct, frozen=True, kw_only=True):
         if reason == OTHER_AGENT:
             return True
         if not (self.changed or self.expired or self.new or self.everything):
-            return reason == REQUESTED if self.features or self.phases else reason != REQUESTED
+            return reason == REQUESTED if self.selectors else reason != REQUESTED
         selected_by_reason = {
             "MISSING": self.new,
             "EXPIRED": self.expired,
@@ -44,11 +66,9 @@ class CallSelection(msgspec.Struct, frozen=True, kw_only=True):
         }
         return selected_by_reason.get(reason, self.changed)
 
-    def includes_call(self, identity: Identity) -> bool:
-        """Return True if the selection includes a call."""
-        return (not self.features or identity.feature in self.features) and (
-            not self.phases or identity.phase in self.phases
-        )
+    def includes_call(self, run: str, identity: Identity) -> bool:
+        """Return True if the selection includes a call of the recorded run."""
+        return not self.selectors or any(selector.matches(run, identity) for selector in self.selectors)
 
 
 class RepeatedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +108,7 @@ def plan_calls(
     selected = {
         call: tuple(reason for reason in call_reasons if selection.selects_reason(reason))
         for call, call_reasons in reasons_by_call.items()
-        if all_of_them or selection.includes_call(call)
+        if all_of_them or selection.includes_call(cassette.manifest.fixture.run, call)
     }
     selected = {call: reason for call, reason in selected.items() if reason}
     recordings = cassette.by_identity()

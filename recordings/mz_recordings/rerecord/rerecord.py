@@ -30,6 +30,7 @@ from mz_recordings.cassette.files import load, write_copy
 from mz_recordings.cassette.model import BUILDER, Cassette, Identity, Provenance, RecordedCall
 from mz_recordings.cassette.repository import unpack
 from mz_recordings.findings.model import Finding
+from mz_recordings.record.fixture import ExcludedFeature
 from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
 from mz_recordings.record.sources import record_sources
 from mz_recordings.replay.accept import prune
@@ -43,7 +44,6 @@ from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCas
 from mz_recordings.rerecord.ports import LiveEnvironment
 from mz_recordings.rerecord.result import (
     CallOrigin,
-    DroppedRecordings,
     kept_features,
     merge_recordings,
     rejection_reason,
@@ -100,7 +100,7 @@ class RerecordResult(NamedTuple):
     """Calls that recordings served."""
     kept_features: tuple[str, ...] = ()
     """Features whose new recordings are in `cassette`."""
-    dropped_features: tuple[DroppedRecordings, ...] = ()
+    dropped_features: tuple[ExcludedFeature, ...] = ()
     used_up_features: tuple[str, ...] = ()
     """Features whose paid replies are no longer useful: not those that are dropped only because others are."""
     cassette: Cassette | None = None

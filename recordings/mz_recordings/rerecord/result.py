@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mz_recordings.cassette.model import Cassette, Identity, Provenance, RecordedCall
 from mz_recordings.findings.model import Finding, FindingKind
+from mz_recordings.record.fixture import ExcludedFeature
 
 DELIVERED = "delivered"
 STOP_DESCRIPTIONS = {
@@ -29,13 +30,6 @@ PROVENANCES_BEST_FIRST: tuple[Provenance, ...] = get_args(Provenance)
 def weakest_provenance(*provenances: Provenance) -> Provenance:
     """Return the weakest of one or more provenances."""
     return max(provenances, key=PROVENANCES_BEST_FIRST.index)
-
-
-class DroppedRecordings(NamedTuple):
-    """A feature whose old recordings stay."""
-
-    feature: str
-    reason: str
 
 
 def stop_of_trace(trace: bytes) -> tuple[str, str]:
@@ -71,7 +65,7 @@ def _stop_text(stop: tuple[str, str]) -> str:
 
 def kept_features(
     old: Cassette, rejections: Mapping[str, str], unchanged: Collection[str], all_or_none: bool
-) -> tuple[tuple[str, ...], tuple[DroppedRecordings, ...]]:
+) -> tuple[tuple[str, ...], tuple[ExcludedFeature, ...]]:
     """Return the features whose new recordings are kept, and the dropped ones. `rejections` has, for each feature that
     ran, the reason against its recordings, or an empty string. Features are kept or dropped together with their
     dependencies and dependents, unless nothing changed in them. `all_or_none`: keep all or none."""
@@ -95,7 +89,7 @@ def kept_features(
             for feature in rejections
         }
     kept = tuple(feature for feature in rejections if feature not in dropped)
-    return kept, tuple(DroppedRecordings(feature, reason) for feature, reason in dropped.items())
+    return kept, tuple(ExcludedFeature(feature, reason) for feature, reason in dropped.items())
 
 
 class CallOrigin(NamedTuple):
