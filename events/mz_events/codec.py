@@ -6,7 +6,6 @@ the upcasters; an event of a newer one is an error that names it, never silently
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
@@ -117,15 +116,6 @@ def comparable_payload(event: Event) -> Payload:
     """
     fields: Payload = msgspec.to_builtins(event)
     return {name: value for name, value in fields.items() if name not in event.NON_DETERMINISTIC}
-
-
-def log_digest(events: Iterable[Event]) -> Digest:
-    """Return the sha256 over types and payloads in order, without the envelope and non-deterministic fields."""
-    digest = hashlib.sha256()
-    for event in events:
-        digest.update(msgspec.json.encode(comparable_payload(event), order="deterministic"))
-        digest.update(b"\n")
-    return Digest(digest.hexdigest())
 
 
 def cited_digests(event: Event) -> tuple[Digest, ...]:

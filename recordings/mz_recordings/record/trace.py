@@ -102,7 +102,7 @@ def _key_with_run(key: str, run: str) -> str:
 
 
 def encode_trace(events: Iterable[Event]) -> bytes:
-    """Return a line of JSON per event; its sha256 is `mz_events.codec.log_digest` of the same events."""
+    """Return a line of JSON per event."""
     return b"".join(msgspec.json.encode(comparable_payload(event), order="deterministic") + b"\n" for event in events)
 
 
