@@ -34,11 +34,11 @@ from tests.cli.drive import on_terminal, run
 from tests.cli.stored_run import RUN, START_US, StoredRun
 
 GOING = f"mz resume {RUN}"
-ASKED = Question(
+QUESTION = Question(
     question_kind=QuestionKind.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=Digest("0"), since_us=1,
     event_ref=f"{feature_stream(RUN, 'audit')}@6",
 )  # fmt: skip
-AUDIT = FeatureView(feature="audit", status="waiting", question=ASKED)
+AUDIT = FeatureView(feature="audit", status="waiting", question=QUESTION)
 LOGIN = FeatureView(feature="login", status="delivered", branch="feat/login", target="main", started_us=1)
 EXPORT = FeatureView(feature="export", status="delivered", branch="feat/export", target="feat/login", started_us=1)
 

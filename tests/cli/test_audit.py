@@ -20,7 +20,7 @@ from tests.cli.drive import on_terminal, run
 from tests.cli.stored_run import RUN, StoredRun
 from tests.cli.test_status import HOSTILE
 
-PLACE = re.compile(r"(?:run|inbox)/[\w-]+(?:/[\w-]+)?@\d+")
+EVENT_REF = re.compile(r"(?:run|inbox)/[\w-]+(?:/[\w-]+)?@\d+")
 
 
 def report(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
@@ -94,7 +94,7 @@ def test_every_claim_names_a_place_that_is_there(stored_run: StoredRun, capsys: 
         section, subject, _, places = line.split("\t")
         assert places or (section, subject) == ("verdict", "log")
         assert set(places.split()) <= event_refs
-    assert set(PLACE.findall(run(capsys, "audit", "--json").out)) <= event_refs
+    assert set(EVENT_REF.findall(run(capsys, "audit", "--json").out)) <= event_refs
 
 
 def test_it_needs_nothing_but_the_log(clean: StoredRun, capsys: pytest.CaptureFixture[str],

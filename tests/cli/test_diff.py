@@ -58,8 +58,8 @@ def test_as_json(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     differences = {entry["path"]: (entry["left"], entry["right"]) for entry in login["differences"]}
     assert differences["status"] == ("delivered", "waiting")
     assert differences["computed_usd"] == ("0.04938", None)
-    assert [each["left"] for each in result["features"]] == [True] * 4
-    assert [each["right"] for each in result["features"]] == [True, False, False, False]
+    assert [feature["left"] for feature in result["features"]] == [True] * 4
+    assert [feature["right"] for feature in result["features"]] == [True, False, False, False]
 
 
 def test_exit_codes(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,7 +140,7 @@ def copy(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cop
 
 
 def change(copy: Copy, changed: Callable[[Cassette], Cassette]) -> None:
-    save(changed(copy.cassette()), copy.place, replace=True)
+    save(changed(copy.cassette()), copy.folder, replace=True)
 
 
 def found_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, list[tuple[str, str, str | None]]]:
@@ -161,7 +161,7 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
     assert found_in(capsys, "--static") == (0, [])
 
     def planted(*changes: Callable[[Cassette], Cassette]) -> tuple[int, list[tuple[str, str, str | None]]]:
-        save(clean, copy.place, replace=True)
+        save(clean, copy.folder, replace=True)
         for item in changes:
             change(copy, item)
         return found_in(capsys, "--static")
@@ -188,7 +188,7 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
     assert planted(
         lambda single: with_event(single, "alpha", "artifact.parsed", lambda line: {**line, "files": ["x.py"]})
     ) == (3, [("ARTIFACT", "medium", "write")])  # fmt: skip
-    save(clean, copy.place, replace=True)
+    save(clean, copy.folder, replace=True)
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 1")
     assert found_in(capsys, "--static") == (3, [("DECISION", "high", "write")])
 
@@ -251,7 +251,7 @@ def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, capsys: pytes
     assert answer.out.startswith("recordings/wire/claude-code-2.1.197.yaml: of claude-code 2.1.197 ")
     assert "reason: a patched command line" in (copy.root / "recordings/wire/claude-code-2.1.197.yaml").read_text()
     assert found_in(capsys, "--static")[1] == []
-    assert load(copy.place) == copy.cassette()
+    assert load(copy.folder) == copy.cassette()
 
 
 @pytest.mark.slow

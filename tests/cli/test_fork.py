@@ -10,10 +10,10 @@ import pytest
 
 from tests.cli.drive import Result, spawn
 from tests.support.tree import ROOT
-from tests.support.workshop import STORY, Workshop
+from tests.support.workshop import SCRIPT, Workshop
 
 PAGE = (ROOT / "docs" / "fork.md").read_text("utf-8")
-OTHER = {**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
+OTHER = {**SCRIPT, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
 
 
 @pytest.fixture(scope="module")

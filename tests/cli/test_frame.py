@@ -129,12 +129,12 @@ def test_every_state_has_a_mark_of_its_own_shape() -> None:
     assert all(display_width(glyph) == 1 for glyph in (*glyphs.values(), *SPINNER))
 
 
-WORDS = st.text(max_size=30) | st.just(HOSTILE) | st.just("漢字🎉" * 50)
+TEXTS = st.text(max_size=30) | st.just(HOSTILE) | st.just("漢字🎉" * 50)
 STATUSES = st.sampled_from(["working", "waiting", "queued", "delivered", "held", "failed"])
 
 
 @settings(max_examples=50)
-@given(st.integers(1, 120), st.integers(1, 40), st.lists(STATUSES, max_size=30), WORDS)
+@given(st.integers(1, 120), st.integers(1, 40), st.lists(STATUSES, max_size=30), TEXTS)
 def test_the_picture_fits(columns: int, lines: int, statuses: list[str], text: str) -> None:
     features = tuple(
         msgspec.structs.replace(at_work(f"f{number}"), status=status) for number, status in enumerate(statuses)
@@ -192,7 +192,7 @@ def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:
     assert any("delivered" in line and "… and 49" in line for line in shown), shown
 
 
-@given(WORDS, st.integers(0, 60))
+@given(TEXTS, st.integers(0, 60))
 def test_text_fits(text: str, cells: int) -> None:
     assert display_width(fit(text, cells)) <= cells
     assert fit(text, cells) == text or cells == 0 or fit(text, cells).endswith("…")

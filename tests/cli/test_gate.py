@@ -35,15 +35,15 @@ PROMPTS = tuple(
     for call in ("write", "write.a2")
 )  # fmt: skip
 COUNTS = {"static": {"pipelines": 2, "prompts": 40}, "artifacts": {"artifacts": 2744}, "replays": {"cassettes": 3}}
-FOUND = {"artifacts": (RULE,), "replays": PROMPTS}
+FINDINGS = {"artifacts": (RULE,), "replays": PROMPTS}
 RESULT = GateResult(
     started=AT, finished=AT, duration_ms=12_340,
     layers=tuple(
         LayerResult(
             number=layer.number, name=layer.name, about=layer.about, duration_ms=layer.number * 1000,
-            status="empty" if layer.name == "formats" else "failed" if layer.name in FOUND else "passed",
+            status="empty" if layer.name == "formats" else "failed" if layer.name in FINDINGS else "passed",
             reason="nothing to check" if layer.name == "formats" else "",
-            checked=COUNTS.get(layer.name, {}), findings=FOUND.get(layer.name, ()),
+            checked=COUNTS.get(layer.name, {}), findings=FINDINGS.get(layer.name, ()),
             remarks=("there is no features.md",) if layer.name == "static" else (),
         )
         for layer in LAYERS

@@ -262,7 +262,7 @@ def test_a_library_that_has_expired_still_finds_the_commit(recorded: Path, tmp_p
     used = tuple(
         call._replace(recording=replace(call.recording, recorded_at="2020-01-01T00:00:00Z")) for call in cassette.calls
     )
-    save(cassette._replace(manifest=manifest, calls=used), copy.place, replace=True)
+    save(cassette._replace(manifest=manifest, calls=used), copy.folder, replace=True)
     GitRepo(copy.root).commit()
     assert spawn(copy.root, "replay").exit == 4
     result = spawn(copy.root, "replay", "--bisect", "--json", "--junit", "junit.xml")

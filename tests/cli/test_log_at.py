@@ -33,9 +33,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.stored_run import RUN, StoredRun
-from tests.support import given
-from tests.support.given import DIGEST
+from tests.support import steps
 from tests.support.samples import sample, samples
+from tests.support.steps import DIGEST
 
 NEWER = "20260302-080000-ffff"
 
@@ -47,18 +47,18 @@ def at(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 
 
 def state(*events: Event) -> Any:
-    recorded_events = given.recorded(*events)
+    recorded_events = steps.recorded(*events)
     result = state_at(recorded_events, len(recorded_events) + 1, "here", lambda _: "a text").feature
     return msgspec.json.decode(msgspec.json.encode(result))
 
 
-BUILD = (*given.planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2")))
+BUILD = (*steps.planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2")))
 UNIT = (*BUILD, UnitStarted(phase="build", unit="u1", iteration=1))
-CALL = given.ref("build", unit="u1")
+CALL = steps.ref("build", unit="u1")
 
 
 def test_a_feature_at_work() -> None:
-    result = state(*UNIT, *given.accepted(CALL), given.gate("test", passed=False))
+    result = state(*UNIT, *steps.accepted(CALL), steps.gate("test", passed=False))
     assert (result["state"], result["phase"], result["unit"], result["done"]) == ("working", "build", "u1", ["plan"])
     assert result["attempts"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
     assert result["checked"] == {"test": False}
@@ -69,7 +69,7 @@ def test_a_feature_at_work() -> None:
 
 
 def test_what_is_owed() -> None:
-    assert state(*UNIT, given.requested(CALL))["pending_outcome"] == "agent.requested"
+    assert state(*UNIT, steps.requested(CALL))["pending_outcome"] == "agent.requested"
 
 
 def test_held_waiting_and_ended() -> None:
@@ -84,7 +84,7 @@ def test_held_waiting_and_ended() -> None:
     )
     failed = state(*BUILD, FeatureFailed(code="no"))
     assert (failed["state"], failed["code"], failed["done"]) == ("failed", "no", ["plan"])
-    assert (state(given.STARTED)["state"], state(given.STARTED)["branch"]) == ("opening", "feat/a")
+    assert (state(steps.STARTED)["state"], state(steps.STARTED)["branch"]) == ("opening", "feat/a")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_held_waiting_and_ended() -> None:
 )
 def test_a_run(event: Event | None, status: str) -> None:
     begun = (sample(RunStarted), sample(ItemAdded), *([event] if event else []))
-    run_state_shape = run_state(given.given_run(*begun))
+    run_state_shape = run_state(steps.given_run(*begun))
     assert (run_state_shape.status, [track_shape.state for track_shape in run_state_shape.features]) == (
         status,
         ["queued"],
@@ -112,7 +112,7 @@ def test_money_of_a_run() -> None:
     events = (sample(RunStarted), msgspec.structs.replace(item, feature=a),
               CallReserved(feature=a, key="1", nanousd=5_000_000), CallReserved(feature=a, key="2", nanousd=7_000_000),
               CallSettled(feature=a, key="1", nanousd=4_000_000))  # fmt: skip
-    state = run_state(given.given_run(*events))
+    state = run_state(steps.given_run(*events))
     feature = state.features[0]
     assert (state.committed_usd, feature.spent_usd, feature.reserved_usd) == ("0.011", "0.004", "0.007")
 
@@ -121,9 +121,9 @@ def test_money_of_a_run() -> None:
 def test_any_event_may_come_first(stream: str) -> None:
     """Nothing that was ever recorded may keep people from looking."""
     for event in samples():
-        recorded_events = given.recorded(event, stream=stream)
+        recorded_events = steps.recorded(event, stream=stream)
         assert state_rows(state_at(recorded_events, 1, "here", lambda _: ""))
-    assert feature_state(given.state_after(), (), lambda _: "").state == "unborn"
+    assert feature_state(steps.state_after(), (), lambda _: "").state == "unborn"
 
 
 # through the command --------------------------------------------------------------------------------------------------

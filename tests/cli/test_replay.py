@@ -189,10 +189,10 @@ def test_a_changed_prompt_is_one_finding_until_it_is_accepted(copy: Copy, snapsh
 @pytest.mark.slow
 def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
     """Not comparable, of another pipeline, and drifted."""
-    save(copy.cassette(), copy.place.parent / "damaged")
-    (copy.place.parent / "damaged" / "alpha" / "write.patch").write_text("other")
-    save(copy.cassette(), copy.place.parent / "newer")
-    manifest = copy.place.parent / "newer" / "cassette.yaml"
+    save(copy.cassette(), copy.folder.parent / "damaged")
+    (copy.folder.parent / "damaged" / "alpha" / "write.patch").write_text("other")
+    save(copy.cassette(), copy.folder.parent / "newer")
+    manifest = copy.folder.parent / "newer" / "cassette.yaml"
     manifest.write_text(manifest.read_text().replace(f"format: {FORMAT}", "format: 9", 1))
     result = spawn(copy.root, "replay", "-j", "2", "--json")
     kinds = {

@@ -24,7 +24,7 @@ from mz_cli.reports.sarif import FINGERPRINT, sarif
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 from syrupy.assertion import SnapshotAssertion
 
-from tests.support.reports import FAILED, FOUND, HOSTILE, NOTES, PASSED, prompt
+from tests.support.reports import FAILED, FINDINGS, HOSTILE, NOTES, PASSED, prompt
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=40)
 """Lone surrogates, controls and marks too."""
@@ -116,7 +116,10 @@ def check_junit(text: str) -> Xml.Element:
 
 def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> None:
     """Two findings of high risk, and the command fails for one of them."""
-    grave, finding = FOUND[2], msgspec.structs.replace(FOUND[2], feature="alpha", message="told only", fails=False)
+    grave, finding = (
+        FINDINGS[2],
+        msgspec.structs.replace(FINDINGS[2], feature="alpha", message="told only", fails=False),
+    )
     other = Suite(name="other", findings=(finding,), cases=("alpha",))
     report = Report(
         title="mz drift", exit=3, version="1", suites=(msgspec.structs.replace(NOTES, findings=(grave, finding)), other)
@@ -132,8 +135,8 @@ def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> Non
 
 
 def test_kinds_have_the_risk_that_was_found() -> None:
-    low = msgspec.structs.replace(FOUND[2], risk="low")
-    for findings, risk in (((low,), "low"), ((low, FOUND[2]), "high")):
+    low = msgspec.structs.replace(FINDINGS[2], risk="low")
+    for findings, risk in (((low,), "low"), ((low, FINDINGS[2]), "high")):
         report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
         assert kind_totals(finding_groups(report)) == (("TRACE", risk, len(findings)),)
 
@@ -202,8 +205,8 @@ def test_sarif(report: Report, snapshot: SnapshotAssertion) -> None:
 
 def test_one_cause_is_one_alert_that_stays_the_same_one() -> None:
     """Its words, its line and the number of its places may change; a viewer still knows it."""
-    now = msgspec.structs.replace(FOUND[0], message="other words", line=99, detail=("+other",))
-    others = (now, prompt("delta", "write"), *FOUND)
+    now = msgspec.structs.replace(FINDINGS[0], message="other words", line=99, detail=("+other",))
+    others = (now, prompt("delta", "write"), *FINDINGS)
     later = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=others),))
     before, after = ([*check_sarif(sarif(report))["results"]] for report in (FAILED, later))
     assert (before[1]["occurrenceCount"], after[0]["occurrenceCount"]) == (2, 4)
@@ -213,7 +216,7 @@ def test_one_cause_is_one_alert_that_stays_the_same_one() -> None:
 
 
 def test_a_place_of_any_name_is_a_relative_uri() -> None:
-    finding = msgspec.structs.replace(FOUND[0], file="C:/a b/ü#?.md")
+    finding = msgspec.structs.replace(FINDINGS[0], file="C:/a b/ü#?.md")
     report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=(finding,)),))
     (result,) = check_sarif(sarif(report))["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]

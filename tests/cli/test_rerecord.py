@@ -54,7 +54,7 @@ from tests.support.again import Again
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette as tape
 from tests.support.tapes import recording
-from tests.support.workshop import STORY, clone
+from tests.support.workshop import SCRIPT, clone
 
 SIGN = "pipelines/templates/sign.md.j2"
 NOBODY = RerecordOptions()
@@ -215,7 +215,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
         ((), 4, "no cassette in recordings"),
         (("recordings/other",), 4, "no cassette in recordings"),
@@ -225,10 +225,10 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
 )
-def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, message: str) -> None:
     result = run(capsys, "rerecord", *args)
     assert (result.exit, result.out) == (code, "")
-    assert said in result.err
+    assert message in result.err
 
 
 # what is selected -----------------------------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def again(recorded: Path, tmp_path: Path) -> Again:
 def test_nothing_is_paid_without_an_agent_a_login_or_a_word(again: Again, capsys: pytest.CaptureFixture[str]) -> None:
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     order = again.order(CallSelection())
-    work = RerecordWork(again.copy.place, order, RerecordWorkspace(again.place, "0"), again.prepared(CallSelection()))
-    (signed,) = select_calls(again.copy.root, [again.copy.place], ["alpha/sign"])
+    work = RerecordWork(again.copy.folder, order, RerecordWorkspace(again.folder, "0"), again.prepared(CallSelection()))
+    (signed,) = select_calls(again.copy.root, [again.copy.folder], ["alpha/sign"])
     check_phases([work], CallSelection(selectors=(signed,)))
     with pytest.raises(MzError, match="no cassette has the phase 'sing'; did you mean `sign`"):
         check_phases([work], CallSelection(selectors=(signed, replace(signed, phase="sing"))))
@@ -331,19 +331,22 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     shutil.move(root / "recordings", elsewhere)
     (root / "recordings").symlink_to(elsewhere)
     again.copy.edit(SIGN, "Sign the", "Please sign the")
-    before = load(again.copy.place)
+    before = load(again.copy.folder)
     everything = {**os.environ, **again.environment}
 
     def begin() -> subprocess.Popen[bytes]:
         return subprocess.Popen([*MZ, "rerecord", "--yes"], cwd=root, env=everything, stderr=subprocess.PIPE)
 
-    again.says({**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "run": "sleep 60"}})
+    again.says({**SCRIPT, "alpha.sign.2.1": {**SCRIPT["alpha.sign.2.1"], "run": "sleep 60"}})
     killed = begin()
     until(killed, again, "alpha.sign.2.1")
     killed.kill()
     killed.communicate()
     again.says(
-        {**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "run": f"touch {root}/intruder 2>/dev/null; sleep 1.5"}}
+        {
+            **SCRIPT,
+            "alpha.sign.2.1": {**SCRIPT["alpha.sign.2.1"], "run": f"touch {root}/intruder 2>/dev/null; sleep 1.5"},
+        }
     )
     stopped = begin()
     until_second(stopped, again)
@@ -351,21 +354,21 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     _, data = stopped.communicate(timeout=60)
     assert stopped.returncode == 20, data
     assert b"2 paid replies are kept" in data
-    assert load(again.copy.place) == before
+    assert load(again.copy.folder) == before
     assert not (can_run_offline() and (root / "intruder").exists())
 
     (elsewhere / ".rerecorded").write_text("in the way")
     full = spawn(root, "rerecord", "--yes", **again.environment)
     assert full.exit == 11, full.err
     assert "without paying anything twice" in full.err
-    assert load(again.copy.place) == before
+    assert load(again.copy.folder) == before
     (elsewhere / ".rerecorded").unlink()
     output = on_terminal(root, "rerecord", env=again.environment, answers="y\ny\n" + "n\n" * 9)
     assert "Call the real agent? [y/N]" in output
     assert "Accept PROMPT? [y/N]" in output
     assert "new recordings of alpha (0 agent calls, $0.00" in " ".join(output.split())
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1", "alpha.sign.2.1"]
-    assert load(again.copy.place) != before
+    assert load(again.copy.folder) != before
     assert [path.name for path in elsewhere.iterdir()] == ["notes"]
     assert (root / "recordings").is_symlink()
 
@@ -380,13 +383,13 @@ def until_second(process: subprocess.Popen[bytes], again: Again) -> None:
 def test_what_was_paid_for_a_feature_that_goes_with_another_is_kept(again: Again) -> None:
     """Beta fails, so that nothing is taken; the next attempt pays for beta alone."""
     again.copy.edit(SIGN, "Sign the", "Please sign the")
-    again.says({**STORY, **{f"beta.sign.1.{attempt}": {"fail": "Error: no"} for attempt in range(1, 9)}})
+    again.says({**SCRIPT, **{f"beta.sign.1.{attempt}": {"fail": "Error: no"} for attempt in range(1, 9)}})
     failed = spawn(again.copy.root, "rerecord", "--yes", **again.environment)
     assert failed.exit == 1, failed.err
     assert "2 paid replies are kept" in failed.err
     assert again.calls()[:2] == ["alpha.sign.1.1", "alpha.sign.2.1"]
     count = len(again.calls())
-    again.says(STORY)
+    again.says(SCRIPT)
     done = spawn(again.copy.root, "rerecord", "--yes", "--accept", "ALL", **again.environment)
     assert done.exit == 0, done.err
     assert {name.partition(".")[0] for name in again.calls()[count:]} == {"beta"}
@@ -399,7 +402,7 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
     again.single()
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     again.program.write_text(again.program.read_text() + "import time\ntime.sleep(act.get('linger', 0))\n")
-    again.says({**STORY, "alpha.sign.2.1": {**STORY["alpha.sign.2.1"], "linger": 60}})
+    again.says({**SCRIPT, "alpha.sign.2.1": {**SCRIPT["alpha.sign.2.1"], "linger": 60}})
     everything = {**os.environ, **again.environment}
     killed = subprocess.Popen(
         [*MZ, "rerecord", "--yes"], cwd=again.copy.root, env=everything, stderr=subprocess.DEVNULL
@@ -411,7 +414,7 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
         time.sleep(0.05)
     killed.kill()
     killed.communicate()
-    again.says(STORY)
+    again.says(SCRIPT)
     prepared = again.prepared(CallSelection())
     assert [repeated_call.identity.path for repeated_call in prepared.calls if repeated_call.is_paid] == [
         "alpha/sign",
@@ -429,7 +432,7 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(
     again: Again, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later mz, with a newer format, accepts it, so that a copy of the old one is kept."""
-    root, path = again.copy.root, again.copy.place
+    root, path = again.copy.root, again.copy.folder
     old = load(path)
     item = old.calls[-1]
     text = {name: data.replace(b"Sign the", b"Please sign the") for name, data in item.contents.items()}

@@ -309,7 +309,7 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words_", "exit_code", "code"),
+    ("arguments", "exit_code", "code"),
     [
         (("approve", "nope"), 10, "MZ4010"),
         (("approve", "r7/b"), 2, "MZ5001"),
@@ -323,10 +323,10 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     ],
 )
 def test_what_cannot_be_answered(
-    mz: Mz, kept: Callable[[str], str], words_: tuple[str, ...], exit_code: int, code: str
+    mz: Mz, kept: Callable[[str], str], arguments: tuple[str, ...], exit_code: int, code: str
 ) -> None:
     kept("blocker")
-    answer = mz("review", *words_)
+    answer = mz("review", *arguments)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert code in answer.err
     assert inbox() == [], "nothing is left behind"

@@ -19,7 +19,7 @@ from tests.support.workshop import BACKLOG, SETTINGS, Workshop
 pytestmark = pytest.mark.slow
 
 GATE = "leak --secrets; ! grep -rh broken notes"
-STORY: dict[str, object] = {
+SCRIPT: dict[str, object] = {
     "alpha.write.1.1": {"write": {"notes/alpha.md": "short"}, "run": "leak"},
     "alpha.write.1.2": {"write": {"notes/alpha.md": "# Alpha\nThis is broken, and long enough.\n"}, "run": "leak"},
     "alpha.write.1.3": {"write": {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, "run": "leak"},
@@ -64,13 +64,13 @@ class Scene:
         inputs = {self.root / name for name in (".env", "features.md", ".git/config")}
         yield from ((name, data) for name, data in files(self.root) if Path(name) not in inputs)
         yield from files(self.temporary)
-        yield from files(self.workshop.place / "people")
+        yield from files(self.workshop.folder / "people")
         yield from ((name, data) for name, data in objects(self.root))
         yield from self.printed
 
 
 def test_no_canary_survives_a_run(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, STORY)
+    scene = Scene(tmp_path, SCRIPT)
     ran = scene.mz("run")
     assert ran.exit == 21, ran.err
     worktree = next((scene.root / ".mz" / "worktrees").glob("*/alpha/.env"))
@@ -105,7 +105,7 @@ def test_no_canary_survives_a_run(tmp_path: Path) -> None:
 
 def places_in(scene: Scene) -> dict[str, list[str]]:
     """What of this machine stands in the recording."""
-    home = scene.workshop.place
+    home = scene.workshop.folder
     wanted = {
         "user": (USER.encode(),),
         "home": (str(home / "home").encode(), str(home / "people").encode()),
@@ -119,7 +119,7 @@ def places_in(scene: Scene) -> dict[str, list[str]]:
 def test_a_secret_that_is_handed_over_stops_the_run_and_is_not_recorded(tmp_path: Path) -> None:
     """What an agent leaves in the tree is never rewritten: a person is asked, and no recording is made of it."""
     output = f"# Alpha\nThis is long enough: {SECRETS['STRIPE_API_KEY']}\n"
-    scene = Scene(tmp_path, {**STORY, "alpha.write.1.1": {"write": {"notes/alpha.md": output}}})
+    scene = Scene(tmp_path, {**SCRIPT, "alpha.write.1.1": {"write": {"notes/alpha.md": output}}})
     assert scene.mz("run").exit == 21
     (requested,) = json.loads(scene.mz("review", "list", "--json").out)["questions"]
     assert (requested["question_kind"], requested["code"]) == ("secret", "notes/alpha.md")

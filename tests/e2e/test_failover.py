@@ -11,7 +11,7 @@ from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionDropped
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.names import FeatureId, feature_stream
 
-from tests.support.workshop import STORY, Workshop, clone
+from tests.support.workshop import SCRIPT, Workshop, clone
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ folder.mkdir(exist_ok=True)
 (folder / (feature + ".md")).write_text("# From the scribe\\nabout " + feature + " and more\\n")
 print("Written.")
 """
-REFUSED = {**STORY, "alpha.sign.1.1": {"fail": "API Error: 401 authentication_error: your login has expired"}}
+REFUSED = {**SCRIPT, "alpha.sign.1.1": {"fail": "API Error: 401 authentication_error: your login has expired"}}
 
 
 def test_the_work_goes_on_with_the_next_agent_and_replays_so(tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ class Model:
     """Writes a note that is too short, mends it, and signs it."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, bool]] = []
+        self.requests: list[tuple[str, bool]] = []
         """Of each call: its newest prompt, and whether the first prompt of the feature was there as well."""
 
     def __call__(self, request: Request) -> Answer:
         prompt, output = request.prompt, "\n".join(request.user_texts())
         done = len(request.results())
         if not done:
-            self.asked.append((prompt, "Write a note" in output))
+            self.requests.append((prompt, "Write a note" in output))
         if "Sign the note" in prompt:
             return self._hands_over(request, done, "letters/alpha.md", "# Letter\nabout alpha\n")
         if "at least 10 are needed" in prompt:
@@ -94,8 +94,8 @@ def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_pat
     """One of them is told its session, the other names it itself, and counts on from call to call."""
     played = play(tmp_path, agent)
     assert played.resumed() == [False, True, True]
-    assert [first_prompt_known for _, first_prompt_known in played.model.asked] == [True, True, True]
-    rework = played.model.asked[1][0]
+    assert [first_prompt_known for _, first_prompt_known in played.model.requests] == [True, True, True]
+    rework = played.model.requests[1][0]
     assert "Write a note" not in rework, "the newest prompt tells what is new"
     reads = [event for event in played.events if isinstance(event, ReplyParsed)]
     assert len({read.session for read in reads}) == 1
@@ -110,4 +110,4 @@ def test_a_conversation_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
     assert [event.reason for event in played.events if isinstance(event, SessionDropped)] == [SessionDropReason.MISSING]
     problems = [event.problem.code for event in played.events if isinstance(event, ReplyParsed) and event.problem]
     assert problems == ["session-missing"]
-    assert "Write a note" in played.model.asked[1][0], "the whole prompt"
+    assert "Write a note" in played.model.requests[1][0], "the whole prompt"

@@ -36,7 +36,7 @@ class Desk:
     """A working directory, a place for sessions, and calls to a scripted model from there."""
 
     def __init__(self, location: Path) -> None:
-        self.place, self.work, self.state = location, location / "work", location / "state"
+        self.folder, self.work, self.state = location, location / "work", location / "state"
         subprocess.run(["git", "init", "-q", str(self.work)], check=True)
         self.requests: list[Request] = []
         self.lines: list[dict[str, Any]] = []
@@ -302,11 +302,11 @@ def test_a_conversation_is_for_its_owner_alone(desk: Desk) -> None:
 
 def test_a_conversation_of_another_directory_is_refused(desk: Desk) -> None:
     desk.call(works)
-    desk.work = desk.place / "elsewhere"
+    desk.work = desk.folder / "elsewhere"
     desk.work.mkdir()
     parsed_reply = desk.call(works, resumes=True)
     assert code_of(parsed_reply) == "session-missing"
-    assert str(desk.place / "work") in parsed_reply.problem_detail
+    assert str(desk.folder / "work") in parsed_reply.problem_detail
 
 
 def _folder(path: Path) -> None:
@@ -441,9 +441,9 @@ def test_a_wait_until_a_date() -> None:
 
 
 # whatever the model says ----------------------------------------------------------------------------------------------
-WORDS = st.text(max_size=8) | st.sampled_from(["note.md", "../x", ".", "true"])
-GIVEN = st.recursive(
-    st.none() | st.integers() | WORDS,
+TEXTS = st.text(max_size=8) | st.sampled_from(["note.md", "../x", ".", "true"])
+INPUTS = st.recursive(
+    st.none() | st.integers() | TEXTS,
     lambda more: (
         st.lists(more, max_size=2)
         | st.dictionaries(st.sampled_from(["path", "content", "old", "new", "pattern", "expression", "limit"]), more)
@@ -452,8 +452,8 @@ GIVEN = st.recursive(
 )
 TOOLS = st.sampled_from(["read_file", "list_files", "search_files", "write_file", "edit_file", "fly", ""])
 BLOCKS = (
-    st.builds(text, WORDS)
-    | st.builds(use, TOOLS, GIVEN | st.sampled_from(['{"path": "a', "", "[" * 50]), st.integers(0, 3))
+    st.builds(text, TEXTS)
+    | st.builds(use, TOOLS, INPUTS | st.sampled_from(['{"path": "a', "", "[" * 50]), st.integers(0, 3))
     | st.just({"type": "thinking", "thinking": "hm", "signature": "s"})
     | st.just({"type": "unheard_of", "more": [1]})
 )
@@ -462,8 +462,8 @@ USAGES = st.sampled_from([{}, None, {"input_tokens": "x"}, {"input_tokens": -1, 
 ANSWERS = (
     st.builds(answer, STOPS, BLOCKS)
     | st.builds(answer, STOPS, BLOCKS, BLOCKS, usage=USAGES)
-    | st.builds(Refusal, st.sampled_from([400, 401, 404, 413, 429, 500, 529]), WORDS, WORDS, st.just(SOON))
-    | st.builds(breaks_off, st.sampled_from(["overloaded_error", "x"]), WORDS)
+    | st.builds(Refusal, st.sampled_from([400, 401, 404, 413, 429, 500, 529]), TEXTS, TEXTS, st.just(SOON))
+    | st.builds(breaks_off, st.sampled_from(["overloaded_error", "x"]), TEXTS)
     | st.builds(Garbage, st.binary(max_size=60) | st.just(b'event: message_start\ndata: {"type": "message_start"}\n\n'))
 )
 

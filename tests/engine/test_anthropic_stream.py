@@ -116,8 +116,8 @@ def test_ways_to_fail(kind: str, code: str) -> None:
 
 
 def test_a_wait_is_rounded_up() -> None:
-    for given_, seconds in ((0.02, 1), (61.5, 62), (90, 90), (-1, 600), ("9", 600), (10**30, 600), (True, 600)):
-        problem = read(failed("rate_limit_error", retry_after_seconds=given_)).problem
+    for retry_after, seconds in ((0.02, 1), (61.5, 62), (90, 90), (-1, 600), ("9", 600), (10**30, 600), (True, 600)):
+        problem = read(failed("rate_limit_error", retry_after_seconds=retry_after)).problem
         assert problem is not None
         assert problem.retry_after_seconds == seconds
 

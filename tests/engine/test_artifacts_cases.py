@@ -26,7 +26,7 @@ class Case(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     parsed: dict[str, Any] | None = None
     others: dict[str, str] = {}
     limits: dict[str, int] = {}
-    words: int = 0
+    word_count: int = 0
     """So many words take the place of `{words}`."""
     cut: int | None = None
 
@@ -34,7 +34,7 @@ class Case(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def content(self) -> str | None:
         if self.text is None:
             return None
-        text = self.text.replace("{words}", " ".join(["w"] * self.words)) if self.words else self.text
+        text = self.text.replace("{words}", " ".join(["w"] * self.word_count)) if self.word_count else self.text
         return text[: self.cut]
 
 

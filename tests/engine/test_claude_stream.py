@@ -36,7 +36,7 @@ def finished(**more: object) -> dict[str, object]:
     return {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s", **more}
 
 
-def said(name: str, text: str, **usage: object) -> dict[str, object]:
+def assistant_line(name: str, text: str, **usage: object) -> dict[str, object]:
     message = {"id": name, "model": "m", "content": [{"type": "text", "text": text}], "usage": usage}
     return {"type": "assistant", "message": message, "parent_tool_use_id": None}
 
@@ -151,8 +151,10 @@ def test_what_we_did_ourselves_comes_first() -> None:
 
 
 def test_an_earlier_api_error_that_was_retried_is_over() -> None:
-    broken = said("a", "API Error") | {"error": "rate_limit"}
-    parsed_reply = read(broken, said("b", "fine"), finished(subtype="error_max_turns", is_error=True), exit_=1)
+    broken = assistant_line("a", "API Error") | {"error": "rate_limit"}
+    parsed_reply = read(
+        broken, assistant_line("b", "fine"), finished(subtype="error_max_turns", is_error=True), exit_=1
+    )
     assert _problem(parsed_reply)[0] == "turn-limit"
 
 
@@ -187,14 +189,18 @@ def test_side_models_are_counted() -> None:
 def test_requests_are_told_apart_where_they_add_up() -> None:
     """Long contexts have prices of their own, so each request is priced by itself where the stream allows it."""
     models = {"m": {"inputTokens": 30, "outputTokens": 7, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0}}
-    document, other = said("a", "x", input_tokens=10, output_tokens=3), said("b", "y", input_tokens=20, output_tokens=4)
+    document, other = (
+        assistant_line("a", "x", input_tokens=10, output_tokens=3),
+        assistant_line("b", "y", input_tokens=20, output_tokens=4),
+    )
     parsed_reply = read(document, document, other, finished(modelUsage=models))
     assert [(usage.input, usage.output, usage.requests) for usage in parsed_reply.usage] == [(10, 3, 1), (20, 4, 1)]
 
 
 def test_what_a_killed_call_used_is_kept() -> None:
     parsed_reply = read(
-        said("a", "x", input_tokens=10, output_tokens=3), said("a", "more", input_tokens=10, output_tokens=1)
+        assistant_line("a", "x", input_tokens=10, output_tokens=3),
+        assistant_line("a", "more", input_tokens=10, output_tokens=1),
     )
     assert [(usage.model, usage.input, usage.output) for usage in parsed_reply.usage] == [("m", 10, 3)]
     assert parsed_reply.text == "x\nmore"
@@ -203,7 +209,8 @@ def test_what_a_killed_call_used_is_kept() -> None:
 
 def test_a_result_of_zeros_after_work_reports_nothing() -> None:
     parsed_reply = read(
-        said("a", "x", input_tokens=10, output_tokens=3), finished(is_error=True, total_cost_usd=0, modelUsage={})
+        assistant_line("a", "x", input_tokens=10, output_tokens=3),
+        finished(is_error=True, total_cost_usd=0, modelUsage={}),
     )
     assert parsed_reply.usage
     assert parsed_reply.reported_nanousd is None
@@ -222,13 +229,13 @@ def test_money_is_exact(money: object) -> None:
 
 @pytest.mark.parametrize("money", [None, "n/a", True, -1, 1e300, [], "NaN", "1e999999"])
 def test_money_that_is_none(money: object) -> None:
-    stub = said("a", "x", input_tokens=10, output_tokens=3)
+    stub = assistant_line("a", "x", input_tokens=10, output_tokens=3)
     assert read(stub, finished(total_cost_usd=money)).reported_nanousd is None
 
 
 def test_the_text_of_subagents_is_not_the_agents() -> None:
-    side = said("b", "from a helper") | {"parent_tool_use_id": "t"}
-    assert read(said("a", "mine"), side).text == "mine"
+    side = assistant_line("b", "from a helper") | {"parent_tool_use_id": "t"}
+    assert read(assistant_line("a", "mine"), side).text == "mine"
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:
@@ -258,7 +265,7 @@ def test_thoughts_are_no_more_than_the_output() -> None:
 def test_a_result_of_zeros_after_work_is_not_all_that_was_used() -> None:
     """Lines of requests tell the output as it begins, so that a budget keeps the reservation."""
     zeros = finished(is_error=True, total_cost_usd=0, modelUsage={})
-    work = said("a", "x", input_tokens=10, output_tokens=1)
+    work = assistant_line("a", "x", input_tokens=10, output_tokens=1)
     assert read(work, zeros).usage_incomplete
     assert not read(zeros).usage_incomplete
     models = {"m": {"inputTokens": 10, "outputTokens": 7}}

@@ -19,7 +19,7 @@ from tests.support import codex_cli
 from tests.support.claude_cli import plain_spawn
 from tests.support.codex_cases import CODEX
 from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request, Unexpected
-from tests.support.processes import PLACE, fresh_key, left, repository, wait_for
+from tests.support.processes import WORKTREE, fresh_key, left, repository, wait_for
 
 invocation = Codex(load_patterns()).invocation
 
@@ -179,7 +179,7 @@ def _door(root: Path, url: str) -> AgentRegistry:
 
 
 def _spec(**more: object) -> CallSpec:
-    return codex_cli.spec("Write a note.", None, **{"key": fresh_key(), "worktree": PLACE, **more})
+    return codex_cli.spec("Write a note.", None, **{"key": fresh_key(), "worktree": WORKTREE, **more})
 
 
 def _plain(directory: Path, outside: dict[str, str], call: CallSpec) -> CallResult:

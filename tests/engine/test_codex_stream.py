@@ -28,7 +28,7 @@ def reading(result: CallResult) -> ParsedReply:
     return Codex(load_patterns()).parse_output(result)
 
 
-def said(text: str) -> dict[str, object]:
+def message_line(text: str) -> dict[str, object]:
     return {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message", "text": text}}
 
 
@@ -97,14 +97,18 @@ def test_parts_are_no_more_than_the_whole() -> None:
 
 
 def test_the_last_words_count() -> None:
-    assert read(THREAD, TURN, said("one"), said("two"), finished()).text == "two"
+    assert read(THREAD, TURN, message_line("one"), message_line("two"), finished()).text == "two"
 
 
 def test_reconnecting_is_no_end() -> None:
     going_on = read(THREAD, TURN, trouble("Reconnecting... 1/5 (x)"), exit_=None)
     assert going_on.ending == "no-terminal"
     parsed_reply = read(
-        THREAD, TURN, trouble("Reconnecting... 1/5 (unexpected status 401 Unauthorized)"), said("ok"), finished()
+        THREAD,
+        TURN,
+        trouble("Reconnecting... 1/5 (unexpected status 401 Unauthorized)"),
+        message_line("ok"),
+        finished(),
     )
     assert (parsed_reply.ending, code(parsed_reply)) == ("success", "")
 
@@ -117,24 +121,24 @@ def test_a_call_that_broke_off_while_it_reconnected_says_why() -> None:
 
 
 def test_trouble_that_was_overcome_is_not_why_it_broke_off() -> None:
-    parsed_reply = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), said("I go on."), exit_=-9)
+    parsed_reply = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), message_line("I go on."), exit_=-9)
     assert code(parsed_reply) == "no-terminal"
 
 
 def test_a_turn_that_was_begun_owes_an_end() -> None:
-    assert read(THREAD, TURN, finished(), TURN, said("more")).ending == "no-terminal"
+    assert read(THREAD, TURN, finished(), TURN, message_line("more")).ending == "no-terminal"
 
 
 def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
     """A budget keeps the reservation of such a call; a call that was refused at once cost nothing."""
     limit = failed("You've hit your usage limit. Try again later.")
-    refused, worked = read(THREAD, TURN, limit, exit_=1), read(THREAD, TURN, said("I begin."), limit, exit_=1)
+    refused, worked = read(THREAD, TURN, limit, exit_=1), read(THREAD, TURN, message_line("I begin."), limit, exit_=1)
     assert [(parsed_reply.usage, parsed_reply.usage_incomplete) for parsed_reply in (refused, worked)] == [
         ((), False),
         ((), True),
     ]
-    assert not read(THREAD, TURN, said("ok"), finished()).usage_incomplete
-    assert read(THREAD, TURN, finished(), TURN, said("more"), limit, exit_=1).usage_incomplete
+    assert not read(THREAD, TURN, message_line("ok"), finished()).usage_incomplete
+    assert read(THREAD, TURN, finished(), TURN, message_line("more"), limit, exit_=1).usage_incomplete
     warned = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "odd settings"}}
     assert not read(THREAD, TURN, warned, limit, exit_=1).usage_incomplete
 

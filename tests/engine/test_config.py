@@ -30,7 +30,7 @@ from mz_engine.run.settings import load_config
 
 from tests.support.gitrepo import POWERLESS
 
-WHOLE = """\
+COMPLETE = """\
 pipeline: mine
 agent: codex
 base: release/1.0
@@ -76,7 +76,7 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path, text: str) -> None:
 
 
 def test_every_setting_of_the_file_arrives(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path, WHOLE), {}, {}).config
+    config = load_config(write(tmp_path, COMPLETE), {}, {}).config
     assert (config.pipeline, config.agent, config.base, config.backlog) == (
         "mine",
         "codex",
@@ -287,7 +287,7 @@ def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path)
     schema = config_schema()
     jsonschema.Draft7Validator.check_schema(schema)
     validator = jsonschema.Draft7Validator(schema)
-    validator.validate(yaml.safe_load(WHOLE))
+    validator.validate(yaml.safe_load(COMPLETE))
     for text in ("agnet: x\n", "parallel_max: 0\n", "autonomy: sometimes\n", "commands: {test: {timeout: 5}}\n"):
         assert list(validator.iter_errors(yaml.safe_load(text)))
         refused(tmp_path, text)
@@ -319,7 +319,7 @@ def loaded_default(name: str) -> object:
 
 
 def test_values_are_kept_as_they_were_written(tmp_path: Path) -> None:
-    loaded = load_config(write(tmp_path, WHOLE), {"MZ_LIMITS_WAIT_MAX": "2h"}, {})
+    loaded = load_config(write(tmp_path, COMPLETE), {"MZ_LIMITS_WAIT_MAX": "2h"}, {})
     assert loaded.values["budget.run"] == "20.00"
     assert loaded.values["limits.wait_max"] == "2h"
     assert loaded.values["commands.test"] == "make test"

@@ -57,7 +57,7 @@ from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import trial
 from tests.support.examples import examples
-from tests.support.given import BASE, DIGEST, OPENED, recorded, ref, state_after
+from tests.support.steps import BASE, DIGEST, OPENED, recorded, ref, state_after
 from tests.support.tree import ROOT
 
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
@@ -216,7 +216,7 @@ def test_what_breaks_a_session(what: str) -> None:
     assert agent_session.drop_reason is reason
 
 
-TOLD: tuple[Event, ...] = (
+MESSAGES: tuple[Event, ...] = (
     *IN_PLAN,
     *(event for events, _ in BREAKS.values() for event in events),
     *(requested(ref("plan", at), resumes=at > 1, shown=("a",)) for at in (1, 2, 3)),
@@ -237,7 +237,7 @@ PINS: dict[tuple[str, ...], Pins] = {
 
 
 @examples(60)
-@given_any(st.lists(st.sampled_from(TOLD), max_size=30), st.sampled_from(tuple(PINS)))
+@given_any(st.lists(st.sampled_from(MESSAGES), max_size=30), st.sampled_from(tuple(PINS)))
 def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], failover: tuple[str, ...]) -> None:
     """The new agent is another agent of the settings, and a continued session belongs to the run and is complete."""
     pinned = PINS[failover]
@@ -428,13 +428,13 @@ def sessions_are_whole(world: World) -> None:
                     alive = ""
 
 
-ALONE: dict[str, tuple[str, ...]] = {"a": ()}
+SINGLE_ITEM: dict[str, tuple[str, ...]] = {"a": ()}
 """The feature with a rework, units, a review that sends one back, and questions."""
 
 
 def steps(pinned: Pins) -> int:
     world = new_world()
-    trial.begin(world, pinned, ALONE)
+    trial.begin(world, pinned, SINGLE_ITEM)
     start = world.steps
     trial.deliver(world, pinned, 7)
     return world.steps - start
@@ -442,7 +442,7 @@ def steps(pinned: Pins) -> int:
 
 def crash_at(pinned: Pins, cut: int) -> World:
     world = new_world()
-    trial.begin(world, pinned, ALONE)
+    trial.begin(world, pinned, SINGLE_ITEM)
     world.crash_at_step = world.steps + cut
     with suppress(Crash):
         trial.deliver(world, pinned, 7)
@@ -463,7 +463,7 @@ def test_sessions_are_whole_in_any_interleaving(seed: int) -> None:
 def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does() -> None:
     pinned, observed = pins(), set()
     clean = new_world()
-    trial.begin(clean, pinned, ALONE)
+    trial.begin(clean, pinned, SINGLE_ITEM)
     trial.deliver(clean, pinned, 7)
     for cut in range(1, steps(pinned) + 1, 17):
         world = crash_at(pinned, cut)

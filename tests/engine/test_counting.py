@@ -62,7 +62,7 @@ def test_what_was_counted_goes_before_what_was_estimated(
 
 MANY = st.integers(0, 2_000_000)
 SHARES = st.floats(0, 1).map(lambda share: round(share, 3))
-KNOWN = st.builds(
+COUNTS = st.builds(
     Coefficients, agent=st.just("a"), model=st.just(""), phase=st.just(""), calls=st.just(5),
     input=st.floats(0.1, 30).map(lambda ratio: round(ratio, 3)), output=st.floats(0.1, 5), cache_read=SHARES,
     cache_write=st.just(0.0), input_tokens=MANY, output_tokens=MANY,
@@ -71,7 +71,7 @@ PRICES = GenaiPrices()
 
 
 @settings(max_examples=200, deadline=None)
-@given_any(MANY, MANY, st.one_of(st.none(), KNOWN))
+@given_any(MANY, MANY, st.one_of(st.none(), COUNTS))
 def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, expected: Coefficients | None) -> None:
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
 
@@ -210,15 +210,15 @@ class Answers:
     """Processes that answer any question after the same time with the same words."""
 
     def __init__(self, duration_ms: int, data: bytes) -> None:
-        self.duration_ms, self.said, self.questions = duration_ms, data, 0
+        self.duration_ms, self.output, self.questions = duration_ms, data, 0
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         raise AssertionError(spec.key)
 
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         self.questions += 1
-        exit_code = 0 if self.said else 1
-        return CallResult(stdout=self.said, stderr=b"", exit=exit_code, duration_ms=self.duration_ms)
+        exit_code = 0 if self.output else 1
+        return CallResult(stdout=self.output, stderr=b"", exit=exit_code, duration_ms=self.duration_ms)
 
     def salvage(self, key: str) -> CallResult | None:
         raise AssertionError(key)
@@ -302,11 +302,11 @@ class NeverCounts(Messages):
     """An API that keeps whoever counts waiting."""
 
     def __init__(self) -> None:
-        self.asked, self.over = threading.Event(), threading.Event()
+        self.requested, self.over = threading.Event(), threading.Event()
 
     def other(self, path: str, body: dict[str, Any]) -> Mapping[str, Any] | None:
         if path.endswith("/count_tokens"):
-            self.asked.set()
+            self.requested.set()
             self.over.wait(60)
         return super().other(path, body)
 
@@ -322,7 +322,7 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
             session.start({}, ("alpha",))
 
             def end() -> None:
-                dialect.asked.wait(60)
+                dialect.requested.wait(60)
                 session.stop()
                 session.kill()
 
@@ -332,7 +332,7 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
             assert started is not None
             streams = (feature_stream(started.run, FeatureId("alpha")), run_stream(started.run))
             events = [item.event for stream in streams for item in session.store.read(stream)]
-    assert dialect.asked.is_set()
+    assert dialect.requested.is_set()
     assert not [element for element in events if isinstance(element, AgentRequested | CallReserved)]
     assert [entry.status for entry in events if isinstance(entry, FeatureStopped)] == [FeatureOutcome.INTERRUPTED]
     assert endpoint.requests == []

@@ -29,7 +29,7 @@ from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import BetweenPhases, CreatingWorkspace, Ended, Restoring, RunningSetup, progress_of
 
 from tests.support import trial
-from tests.support.given import (
+from tests.support.steps import (
     BASE,
     DIGEST,
     OPENED,

@@ -35,7 +35,7 @@ from mz_projections.feature.fold import apply_strict, fold
 from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring
 
 from tests.support import trial
-from tests.support.given import (
+from tests.support.steps import (
     BASE,
     DIGEST,
     OPENED,

@@ -40,7 +40,7 @@ from mz_events.catalog.run import (
 from mz_events.names import Commit, FeatureId, Path, RunId
 
 from tests.support import trial
-from tests.support.given import BASE, DIGEST, given_run, recorded, ref, requested, when_run_decided
+from tests.support.steps import BASE, DIGEST, given_run, recorded, ref, requested, when_run_decided
 
 PINS = trial.pins(Config(parallel_max=2))
 A, B, C = FeatureId("a"), FeatureId("b"), FeatureId("c")

@@ -13,7 +13,7 @@ from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import git_directory, protected_paths
 from mz_events.redaction.redactor import Secrets
 
-from tests.support.processes import DAEMON, PLACE, fresh_key, left, python, repository
+from tests.support.processes import DAEMON, WORKTREE, fresh_key, left, python, repository
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "TOKEN": "hunter2-hunter2", "DATABASE": "local"}
 
@@ -25,7 +25,7 @@ def executor(root: Path, **more: object) -> ProcessExecutor:
 def run(root: Path, command: str, timeout_seconds: int = 30, **more: object) -> CommandResult:
     if not (root / ".git").exists():
         repository(root)
-    return executor(root, **more).run(PLACE, command, timeout_seconds, fresh_key())
+    return executor(root, **more).run(WORKTREE, command, timeout_seconds, fresh_key())
 
 
 def test_a_command_line_runs_in_the_worktree(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_servers_in_the_background_end_with_the_command(tmp_path: Path) -> None:
     repository(tmp_path)
     key = fresh_key()
     command = f"{' '.join(python('')[:4])} '{DAEMON}'; sleep 600 & echo done"
-    result = executor(tmp_path).run(PLACE, command, 30, key)
+    result = executor(tmp_path).run(WORKTREE, command, 30, key)
     assert (result.exit, result.output) == (0, b"done\n")
     assert not left(key, 0)
 

@@ -28,10 +28,10 @@ from mz_projections.run.fold import fold_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import trial
-from tests.support.given import DIGEST, OPENED, ref, replied, state_after, when_decided
+from tests.support.steps import DIGEST, OPENED, ref, replied, state_after, when_decided
 
 TWO = trial.pins(Config(agent="one", failover=("two", "three")))
-ONE = trial.pins(Config(agent="one"))
+SINGLE_AGENT = trial.pins(Config(agent="one"))
 IN_PLAN = (*OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1))
 
 
@@ -65,7 +65,7 @@ def switch(attempt: int, source: str, to: str, code: str = "x") -> AgentSwitched
 )
 def test_what_one_agent_cannot_do_the_next_one_does(item: Problem) -> None:
     assert after(item) == switch(1, "simulated", "two", item.code)
-    assert not isinstance(after(item, pins=ONE), AgentSwitched), "it is off by default"
+    assert not isinstance(after(item, pins=SINGLE_AGENT), AgentSwitched), "it is off by default"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_one_agent_cannot_do_the_next_one_does(item: Problem) -> None:
     ],
 )
 def test_what_would_meet_any_agent_is_decided_as_without_others(item: Problem) -> None:
-    assert after(item) == after(item, pins=ONE)
+    assert after(item) == after(item, pins=SINGLE_AGENT)
 
 
 def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 MERGE = Commit("c" * 40)
 KEY = "r1/f1/pr//1/1/pull-request"
 BODY = f"What and why.\n\nMz-Key: {KEY}\n"
-PLACE = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
+WORKTREE = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_what_would_make_gh_talk_to_a_person_is_kept_from_it(repo: GitRepo, tmp_
 
 
 def test_handing_over_writes_a_file_for_a_person(repo: GitRepo, gh: FakeGh) -> None:
-    name = forge(repo, gh).write_description(PLACE, "main", "Add it", BODY)
+    name = forge(repo, gh).write_description(WORKTREE, "main", "Add it", BODY)
     assert name == ".mz/pull-requests/r1/f1.md"
     text = (repo.root / name).read_text()
     assert "# Add it\n" in text

@@ -26,9 +26,9 @@ from mz_projections.run.delivered import DELIVERED, latest_deliveries
 from mz_projections.run.fold import RunState
 from mz_projections.views.run import run_view
 
-from tests.support.workshop import STORY, Workshop, clone
+from tests.support.workshop import SCRIPT, Workshop, clone
 
-OTHER = {**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
+OTHER = {**SCRIPT, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected,
 from tests.support.gemini_cases import GEMINI
 from tests.support.gemini_cli import environment, spec
 from tests.support.make_gemini_transcripts import INSTALLED
-from tests.support.processes import PLACE, fresh_key, left, repository
+from tests.support.processes import WORKTREE, fresh_key, left, repository
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
@@ -55,7 +55,7 @@ def talks(request: Request) -> Answer:
 
 
 def test_it_works_in_its_directory_goes_on_and_counts_exactly(tmp_path: Path) -> None:
-    session, outside = str(uuid.uuid4()), _around(tmp_path)
+    session, outside = str(uuid.uuid4()), agent_environment(tmp_path)
     with Endpoint(talks) as endpoint:
         there = {**outside, "GOOGLE_GEMINI_BASE_URL": endpoint.url}
         first = _call(tmp_path, there, spec("Prompt one", session))
@@ -84,7 +84,7 @@ def test_it_has_the_tools_that_were_asked_for(tmp_path: Path, tools: tuple[str, 
         beyond = Use("write_file", {"file_path": str(tmp_path / "beyond.md"), "content": "x"})
         return Reply("", (beyond, request.run("touch ran.md")))
 
-    outside = _around(tmp_path)
+    outside = agent_environment(tmp_path)
     (tmp_path / "work" / "README.md").write_text("of the project")
     with Endpoint(reaches) as endpoint:
         there = {**outside, "GOOGLE_GEMINI_BASE_URL": endpoint.url}
@@ -104,11 +104,11 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
         return Reply("Writing.", (request.write("note.md", "# Hi\n"), request.run(COMMAND)))
 
     with Endpoint(hangs) as endpoint:
-        outside = {**_around(tmp_path, endpoint.url), "TMPDIR": str(tmp_path / "temporary")}
+        outside = {**agent_environment(tmp_path, endpoint.url), "TMPDIR": str(tmp_path / "temporary")}
         (tmp_path / "temporary").mkdir()
         processes = AgentProcesses(tmp_path, outside, Secrets({"KEY": outside["GEMINI_API_KEY"]}))
         agents = AgentRegistry(processes, outside)
-        call = spec("Work.", None, key=key, worktree=PLACE, total_seconds=60, idle_seconds=6)
+        call = spec("Work.", None, key=key, worktree=WORKTREE, total_seconds=60, idle_seconds=6)
         reading = agents.adapter("gemini").parse_output(agents.call(call))
     assert not left(key, 0)
     assert (path / "note.md").read_text() == "# Hi\n"
@@ -120,10 +120,10 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
 
 def test_the_version_is_the_one_that_the_transcripts_are_of(tmp_path: Path) -> None:
     """Else `agent_cases gemini` and `make_gemini_transcripts` write the stored files anew."""
-    assert ADAPTER.check_auth(_around(tmp_path)).version == INSTALLED
+    assert ADAPTER.check_auth(agent_environment(tmp_path)).version == INSTALLED
 
 
-def _around(tmp_path: Path, url: str = "") -> dict[str, str]:
+def agent_environment(tmp_path: Path, url: str = "") -> dict[str, str]:
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir()
     return environment(tmp_path / "home", url)

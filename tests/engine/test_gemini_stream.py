@@ -18,12 +18,14 @@ from tests.support.examples import examples
 from tests.support.gemini_cases import GEMINI
 from tests.support.values import JSON
 
-ASKED = "gemini-asked-for"
+REQUESTED_MODEL = "gemini-asked-for"
 
 
 def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
-    return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, problem=problem, model=ASKED))
+    return reading(
+        CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, problem=problem, model=REQUESTED_MODEL)
+    )
 
 
 def reading(result: CallResult) -> ParsedReply:
@@ -261,7 +263,7 @@ def test_without_models_the_sums_are_those_of_the_model_that_it_began_with() -> 
     assert read({"type": "init", "model": "m"}, finished(stats=sums)).usage == (
         Usage(model="m", input=20, output=16, reasoning=6),
     )
-    assert read(finished(stats=sums)).usage[0].model == ASKED
+    assert read(finished(stats=sums)).usage[0].model == REQUESTED_MODEL
 
 
 @pytest.mark.parametrize("total", [None, 5, "9", -1, 2.5, True])

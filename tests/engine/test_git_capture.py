@@ -32,17 +32,17 @@ def desk(tmp_path: pathlib.Path) -> Desk:
 
 
 def changes(desk: Desk) -> dict[str, str]:
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert capture.forbidden_changes == ()
     return {change.path: change.kind for change in desk.port.changes(desk.base, capture.tree)}
 
 
 def test_nothing_changed_is_no_new_capture(desk: Desk) -> None:
-    assert desk.port.capture(desk.place, desk.base).tree == desk.base
+    assert desk.port.capture(desk.feature_worktree, desk.base).tree == desk.base
     desk.write({"new": "1"})
-    first = desk.port.capture(desk.place, desk.base)
-    assert desk.port.capture(desk.place, desk.base) == first
-    assert desk.another().capture(desk.place, desk.base) == first
+    first = desk.port.capture(desk.feature_worktree, desk.base)
+    assert desk.port.capture(desk.feature_worktree, desk.base) == first
+    assert desk.another().capture(desk.feature_worktree, desk.base) == first
 
 
 def test_all_kinds_of_change(desk: Desk) -> None:
@@ -51,7 +51,7 @@ def test_all_kinds_of_change(desk: Desk) -> None:
     (desk.worktree / "README.md").unlink()
     (desk.worktree / "src/lib/deep.py").chmod(0o755)
     (desk.worktree / "link").symlink_to("/nowhere/at all")
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert desk.port.changes(desk.base, capture.tree) == (
         Change(path=Path("README.md"), kind="deleted"),
         Change(path=Path("bin/run"), kind="added"),
@@ -74,7 +74,7 @@ def test_each_capture_follows_the_one_before_and_is_durable_under_its_ref(desk: 
     trees = []
     for text in ("1", "2", "3"):
         desk.write({"new": text})
-        trees.append(desk.port.capture(desk.place, desk.base).tree)
+        trees.append(desk.port.capture(desk.feature_worktree, desk.base).tree)
     chain = desk.repo.git("rev-list", "refs/mz/r1/f1").split()
     assert chain == [*reversed(trees), desk.base]
     desk.repo.git("reflog", "expire", "--expire=now", "--all")
@@ -85,7 +85,7 @@ def test_each_capture_follows_the_one_before_and_is_durable_under_its_ref(desk: 
 
 def test_a_file_that_git_has_lost_is_not_taken_for_one_that_is_absent(desk: Desk) -> None:
     desk.write({"key.txt": "secret"})
-    tree = desk.port.capture(desk.place, desk.base).tree
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
     objects = desk.repo.root / ".git" / "objects"
     objects.rename(objects.with_name("gone"))
     objects.mkdir()
@@ -95,14 +95,14 @@ def test_a_file_that_git_has_lost_is_not_taken_for_one_that_is_absent(desk: Desk
 
 def test_a_capture_after_the_ref_was_lost_leads_back_to_what_was_before(desk: Desk) -> None:
     desk.write({"new": "1"})
-    first = desk.port.capture(desk.place, desk.base).tree
+    first = desk.port.capture(desk.feature_worktree, desk.base).tree
     desk.repo.git("update-ref", "-d", "refs/mz/r1/f1")
     desk.write({"new": "2"})
-    second = desk.port.capture(desk.place, first).tree
+    second = desk.port.capture(desk.feature_worktree, first).tree
     assert desk.repo.head(f"{second}^") == first
     desk.repo.git("update-ref", "refs/mz/r1/f1", desk.base)
     desk.write({"new": "3"})
-    third = desk.another().capture(desk.place, second).tree
+    third = desk.another().capture(desk.feature_worktree, second).tree
     assert desk.repo.git("rev-list", "--parents", "-1", third).split()[1:] == [desk.base, second]
 
 
@@ -152,8 +152,8 @@ def test_a_file_may_become_a_directory_and_back(desk: Desk) -> None:
     (desk.worktree / "README.md").unlink()
     desk.write({"README.md/part/one": "1"})
     assert changes(desk) == {"README.md": "deleted", "README.md/part/one": "added"}
-    before = desk.port.capture(desk.place, desk.base).tree
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    before = desk.port.capture(desk.feature_worktree, desk.base).tree
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert changes(desk) == {}
     assert set(desk.tree(before)) == {*FILES, "README.md/part/one"} - {"README.md"}
 
@@ -161,7 +161,7 @@ def test_a_file_may_become_a_directory_and_back(desk: Desk) -> None:
 def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(desk: Desk) -> None:
     file = desk.worktree / "src/app.py"
     time.sleep(2 * RACY_NS / 1e9)
-    desk.port.capture(desk.place, desk.base)
+    desk.port.capture(desk.feature_worktree, desk.base)
     times = file.stat().st_mtime_ns
     file.write_text("print('HELLO')\n")
     os.utime(file, ns=(times, times))
@@ -176,9 +176,9 @@ def test_no_filter_attribute_or_line_ending_rule_is_applied(desk: Desk, tmp_path
     desk.git("config", "core.fsmonitor", f"touch {ran}; false")
     desk.write({".gitattributes": "* filter=evil text eol=crlf ident\n", "dos": b"a\r\n$Id$\r\n", "unix": b"a\n"})
     (desk.repo.root / ".git/info/attributes").write_text("* filter=evil\n")
-    tree = desk.port.capture(desk.place, desk.base).tree
-    desk.port.ensure(desk.place, desk.base, desk.base)
-    desk.port.ensure(desk.place, desk.base, tree)
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, tree)
     assert (desk.worktree / "dos").read_bytes() == b"a\r\n$Id$\r\n"
     assert desk.port.read(tree, Path("unix")) == b"a\n"
     assert not ran.exists()
@@ -191,12 +191,12 @@ def test_special_files_are_recorded_and_stay_out(desk: Desk, monkeypatch: pytest
         server.bind("sock")
     (desk.worktree / "src/app.py").unlink()
     os.mkfifo(desk.worktree / "src/app.py")
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert capture.forbidden_changes == tuple(
         ForbiddenChange(kind="special", path=Path(path)) for path in ("pipe", "sock", "src/app.py")
     )
     assert desk.tree(capture.tree) == desk.tree(desk.base)
-    desk.port.ensure(desk.place, desk.base, capture.tree)
+    desk.port.ensure(desk.feature_worktree, desk.base, capture.tree)
     assert desk.state() == "## feat/f1"
 
 
@@ -204,7 +204,7 @@ def test_a_special_file_in_place_of_a_directory(desk: Desk) -> None:
     (desk.worktree / "src/lib/deep.py").unlink()
     (desk.worktree / "src/lib").rmdir()
     os.mkfifo(desk.worktree / "src/lib")
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert capture.forbidden_changes == (ForbiddenChange(kind="special", path=Path("src/lib")),)
     assert desk.tree(capture.tree) == desk.tree(desk.base)
 
@@ -213,13 +213,13 @@ def test_a_repository_inside_stays_out(desk: Desk) -> None:
     desk.write({"vendor/x/file": "f", "src/new": "n"})
     desk.repo.git("init", "--quiet", cwd=desk.worktree / "vendor/x")
     desk.repo.git("init", "--quiet", cwd=desk.worktree / "src")
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert capture.forbidden_changes == (
         ForbiddenChange(kind="nested-git", path=Path("src")),
         ForbiddenChange(kind="nested-git", path=Path("vendor/x")),
     )
     assert set(desk.tree(capture.tree)) == {*FILES, "src/new"}
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.state() == "## feat/f1"
     assert not (desk.worktree / "vendor").exists()
     assert not (desk.worktree / "src/.git").exists()
@@ -233,7 +233,7 @@ def test_files_that_are_too_big_are_recorded_by_size(desk: Desk) -> None:
             file.truncate(size)
     with (desk.worktree / "large").open("wb") as file:
         file.truncate(FILE_BYTES_MAX)
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert capture.forbidden_changes == (
         ForbiddenChange(kind="too-big", path=Path("README.md"), size_bytes=size),
         ForbiddenChange(kind="too-big", path=Path("huge"), size_bytes=size),
@@ -247,7 +247,7 @@ def test_a_big_file_of_the_users_is_none_of_our_business(tmp_path: pathlib.Path)
     desk = Desk(tmp_path, files={**FILES, "data.bin": bytes(FILE_BYTES_MAX + 1)})
     desk.open()
     assert changes(desk) == {}
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.state() == "## feat/f1"
 
 
@@ -266,12 +266,12 @@ def test_names_that_no_event_may_hold(desk: Desk, name: bytes, shown: str) -> No
     path = os.fsencode(desk.worktree) + b"/" + name
     pathlib.Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(os.fsdecode(path)).write_text("x")
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert [(forbidden_change.kind, forbidden_change.path) for forbidden_change in capture.forbidden_changes] == [
         ("special", shown)
     ]
     assert desk.tree(capture.tree) == desk.tree(desk.base)
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.state() == "## feat/f1"
 
 
@@ -282,7 +282,7 @@ def test_odd_names_of_the_users_own_files_stay_as_they_are(tmp_path: pathlib.Pat
     assert changes(desk) == {}
     (desk.worktree / "new\nline").write_text("changed")
     (desk.worktree / "~/tilde").unlink()
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert [(forbidden_change.kind, forbidden_change.path) for forbidden_change in capture.forbidden_changes] == [
         ("special", "new\\nline"),
         ("special", "~/tilde"),
@@ -297,7 +297,7 @@ def test_directories_without_rights_are_opened_up(desk: Desk) -> None:
     (desk.worktree / "closed").chmod(0o500)
     (desk.worktree / "src/app.py").chmod(0)
     assert changes(desk) == {"closed/inner/file": "added"}
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert not (desk.worktree / "closed").exists()
 
 
@@ -310,7 +310,7 @@ def test_submodules_are_kept_as_they_were(tmp_path: pathlib.Path) -> None:
     assert (desk.worktree / "lib/sub").is_dir()
     desk.write({"lib/sub/file": "f", "lib/sub/.git": "gitdir: elsewhere"})
     assert changes(desk) == {}
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert (desk.worktree / "lib/sub/file").exists()
 
 
@@ -322,7 +322,7 @@ def test_copied_files_are_never_captured(tmp_path: pathlib.Path) -> None:
     desk.write({"local.cfg": "changed", "certs/more": "m"})
     assert changes(desk) == {}
     (desk.worktree / "local.cfg").unlink()
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert (desk.worktree / "local.cfg").read_text() == "mine"
     assert (desk.worktree / "certs/more").exists()
 
@@ -343,11 +343,11 @@ def test_a_file_system_without_executable_bits(tmp_path: pathlib.Path) -> None:
 def test_a_worktree_that_is_gone_cannot_be_captured(desk: Desk) -> None:
     desk.worktree.rename(desk.worktree.with_name("elsewhere"))
     with pytest.raises(RepositoryUnusable) as lost:
-        desk.port.capture(desk.place, desk.base)
+        desk.port.capture(desk.feature_worktree, desk.base)
     assert lost.value.code == "worktree-lost"
     desk.worktree.symlink_to("elsewhere")
     with pytest.raises(RepositoryUnusable):
-        desk.port.capture(desk.place, desk.base)
+        desk.port.capture(desk.feature_worktree, desk.base)
 
 
 def test_a_file_that_is_still_written_to_is_captured_whole_or_not_at_all(desk: Desk) -> None:
@@ -367,7 +367,7 @@ def test_a_file_that_is_still_written_to_is_captured_whole_or_not_at_all(desk: D
     try:
         for _ in range(20):
             try:
-                tree = desk.port.capture(desk.place, desk.base).tree
+                tree = desk.port.capture(desk.feature_worktree, desk.base).tree
             except RepositoryUnusable as busy:
                 assert busy.code == "worktree-busy"  # noqa: PT017 - only some of the captures fail
                 continue
@@ -397,10 +397,10 @@ def test_a_capture_needs_nothing_of_git_in_the_worktree(desk: Desk) -> None:
 def test_keeping_puts_paths_back_and_touches_no_worktree(desk: Desk) -> None:
     desk.write({"src/app.py": "mine", "src/new": "n", "other": "o"})
     (desk.worktree / "README.md").unlink()
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     state = desk.state()
     revert = tuple(map(Path, ("src/app.py", "src/new", "README.md", "never/there")))
-    kept = desk.port.revert_paths(desk.place, capture.tree, desk.base, revert)
+    kept = desk.port.revert_paths(desk.feature_worktree, capture.tree, desk.base, revert)
     assert desk.port.changes(desk.base, kept) == (Change(path=Path("other"), kind="added"),)
     assert desk.repo.head("refs/mz/r1/f1") == kept
     assert desk.repo.head(f"{kept}^") == capture.tree
@@ -410,9 +410,9 @@ def test_keeping_puts_paths_back_and_touches_no_worktree(desk: Desk) -> None:
 def test_keeping_turns_a_directory_back_into_a_file(desk: Desk) -> None:
     (desk.worktree / "README.md").unlink()
     desk.write({"README.md/a": "a", "src/lib/deep.py": "changed"})
-    capture = desk.port.capture(desk.place, desk.base)
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
     for revert in (("README.md",), ("README.md", "README.md/a"), ("README.md/a", "README.md")):
-        kept = desk.port.revert_paths(desk.place, capture.tree, desk.base, tuple(map(Path, revert)))
+        kept = desk.port.revert_paths(desk.feature_worktree, capture.tree, desk.base, tuple(map(Path, revert)))
         assert desk.port.changes(desk.base, kept) == (Change(path=Path("src/lib/deep.py"), kind="modified"),)
         assert desk.port.paths(kept) == desk.another().paths(kept)
 
@@ -421,19 +421,19 @@ def test_keeping_turns_a_file_back_into_a_directory(desk: Desk) -> None:
     (desk.worktree / "src/lib/deep.py").unlink()
     (desk.worktree / "src/lib").rmdir()
     desk.write({"src/lib": "a file now"})
-    capture = desk.port.capture(desk.place, desk.base)
-    kept = desk.port.revert_paths(desk.place, capture.tree, desk.base, (Path("src/lib/deep.py"),))
+    capture = desk.port.capture(desk.feature_worktree, desk.base)
+    kept = desk.port.revert_paths(desk.feature_worktree, capture.tree, desk.base, (Path("src/lib/deep.py"),))
     assert desk.port.changes(desk.base, kept) == ()
     assert desk.port.paths(kept) == desk.another().paths(kept)
 
 
 def test_a_patch_is_whole_for_binary_files_too(desk: Desk) -> None:
     desk.write({"bin": bytes(range(256)), "src/app.py": "print('bye')\n"})
-    tree = desk.port.capture(desk.place, desk.base).tree
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
     patch = desk.port.patch(desk.base, tree)
     assert b"GIT binary patch" in patch
     assert b"-print('hello')\n+print('bye')\n" in patch
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     file = desk.repo.root / "the.patch"
     file.write_bytes(patch)
     desk.git("apply", "--index", str(file))

@@ -10,7 +10,7 @@ from mz_engine.git.process import mask_credentials
 from mz_engine.ports import CreatedCommit, RefChange, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
-from tests.support.desk import FILES, PLACE, Desk
+from tests.support.desk import FILES, WORKTREE, Desk
 from tests.support.gitrepo import IDENTITY, GitRepo
 
 pytestmark = pytest.mark.slow
@@ -29,13 +29,13 @@ def desk(tmp_path: pathlib.Path) -> Desk:
 def work(desk: Desk) -> Commit:
     desk.write({"src/app.py": "print('bye')\nprint('really')\n", "new": "1\n2\n3\n", "bin": b"\0\1"})
     (desk.worktree / "README.md").unlink()
-    return desk.port.capture(PLACE, desk.base).tree
+    return desk.port.capture(WORKTREE, desk.base).tree
 
 
 # commits --------------------------------------------------------------------------------------------------------------
 def test_a_commit_holds_the_tree_and_moves_branch_head_and_index(desk: Desk) -> None:
     tree = work(desk)
-    made = desk.port.commit(PLACE, tree, desk.base, MESSAGE)
+    made = desk.port.commit(WORKTREE, tree, desk.base, MESSAGE)
     assert made == CreatedCommit(commit=desk.repo.head("feat/f1"), files=4, insertions=5, deletions=2)
     assert desk.repo.tree(made.commit) == desk.repo.tree(tree)
     assert desk.repo.head(f"{made.commit}^") == desk.base
@@ -45,7 +45,7 @@ def test_a_commit_holds_the_tree_and_moves_branch_head_and_index(desk: Desk) -> 
 
 
 def test_a_commit_may_be_empty(desk: Desk) -> None:
-    made = desk.port.commit(PLACE, desk.base, desk.base, MESSAGE)
+    made = desk.port.commit(WORKTREE, desk.base, desk.base, MESSAGE)
     assert (made.files, made.insertions, made.deletions) == (0, 0, 0)
     assert desk.repo.tree(made.commit) == desk.repo.tree(desk.base)
 
@@ -73,66 +73,66 @@ def test_no_hook_runs_and_nothing_is_signed(desk: Desk, tmp_path: pathlib.Path) 
             desk.repo.git("config", "core.hooksPath", configured)
         desk.repo.git("config", "commit.gpgSign", "true")
         port = desk.another()
-        port.ensure(PLACE, desk.base, desk.base)
-        made = port.commit(PLACE, work(desk), desk.base, MESSAGE)
-        port.push("origin", PLACE.branch, made.commit, port.remote_head("origin", PLACE.branch))
-        port.close(PLACE)
-        port.ensure(PLACE, desk.base, desk.base)
+        port.ensure(WORKTREE, desk.base, desk.base)
+        made = port.commit(WORKTREE, work(desk), desk.base, MESSAGE)
+        port.push("origin", WORKTREE.branch, made.commit, port.remote_head("origin", WORKTREE.branch))
+        port.close(WORKTREE)
+        port.ensure(WORKTREE, desk.base, desk.base)
     assert not ran.exists()
 
 
 def test_the_identity_is_the_users_or_nobodys(desk: Desk, tmp_path: pathlib.Path) -> None:
     home = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    made = desk.another(home).commit(PLACE, desk.base, desk.base, MESSAGE)
+    made = desk.another(home).commit(WORKTREE, desk.base, desk.base, MESSAGE)
     assert (
         desk.repo.git("show", "-s", "--format=%an <%ae> %cn <%ce>", made.commit)
         == "mz <mz@localhost> mz <mz@localhost>"
     )
     (tmp_path / ".gitconfig").write_text("[user]\n\tname = Grace Hopper\n\temail = grace@example.org\n")
-    made = desk.another(home).commit(PLACE, desk.base, made.commit, MESSAGE)
+    made = desk.another(home).commit(WORKTREE, desk.base, made.commit, MESSAGE)
     assert (
         desk.repo.git("show", "-s", "--format=%an <%ae> %cn", made.commit)
         == "Grace Hopper <grace@example.org> Grace Hopper"
     )
-    made = desk.another({**home, **IDENTITY}).commit(PLACE, desk.base, made.commit, MESSAGE)
+    made = desk.another({**home, **IDENTITY}).commit(WORKTREE, desk.base, made.commit, MESSAGE)
     assert desk.repo.git("show", "-s", "--format=%an", made.commit) == "Ada"
 
 
 def test_commits_are_found_by_their_exact_key(desk: Desk) -> None:
-    first = desk.port.commit(PLACE, work(desk), desk.base, MESSAGE)
+    first = desk.port.commit(WORKTREE, work(desk), desk.base, MESSAGE)
     desk.repo.git("config", "trailer.separators", "=")
     talk = f"chore: talk\n\nMz-Key: {KEY}x is what I saw\n\nMz-Key: {KEY}0\n".encode()
-    second = desk.port.commit(PLACE, desk.base, first.commit, talk)
+    second = desk.port.commit(WORKTREE, desk.base, first.commit, talk)
     port = desk.another()
-    assert port.find_commit(PLACE, KEY) == first
-    assert port.find_commit(PLACE, f"{KEY}0") == second
+    assert port.find_commit(WORKTREE, KEY) == first
+    assert port.find_commit(WORKTREE, f"{KEY}0") == second
     for key in (KEY[:-1], f"{KEY}x", f"{KEY}x is what I saw", ".*", ""):
-        assert port.find_commit(PLACE, key) is None
+        assert port.find_commit(WORKTREE, key) is None
     desk.repo.git("update-ref", "refs/heads/feat/f1", desk.base)
-    assert port.find_commit(PLACE, KEY) is None
+    assert port.find_commit(WORKTREE, KEY) is None
     desk.repo.git("update-ref", "-d", "refs/heads/feat/f1")
-    assert port.find_commit(PLACE, KEY) is None
+    assert port.find_commit(WORKTREE, KEY) is None
 
 
 def test_a_key_in_a_merged_branch_is_not_ours(desk: Desk) -> None:
     desk.repo.git("checkout", "--quiet", "-b", "side")
     desk.repo.commit({"side": "1"}, MESSAGE.decode())
     desk.git("merge", "--quiet", "--no-ff", "-m", "merge", "side")
-    assert desk.port.find_commit(PLACE, KEY) is None
+    assert desk.port.find_commit(WORKTREE, KEY) is None
 
 
 def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None:
     tree = work(desk)
     desk.git("commit", "--quiet", "--allow-empty", "-m", "by hand")
     moved = desk.repo.head("feat/f1")
-    made = desk.port.commit(PLACE, tree, desk.base, MESSAGE)
+    made = desk.port.commit(WORKTREE, tree, desk.base, MESSAGE)
     assert desk.repo.head("feat/f1~1") == desk.base
     assert desk.repo.head(f"refs/mz/r1/rescue/heads/feat/f1/{moved}") == moved
-    assert desk.port.find_commit(PLACE, KEY) == made
+    assert desk.port.find_commit(WORKTREE, KEY) == made
 
 
 def test_what_a_branch_touched(desk: Desk) -> None:
-    made = desk.port.commit(PLACE, work(desk), desk.base, MESSAGE)
+    made = desk.port.commit(WORKTREE, work(desk), desk.base, MESSAGE)
     assert desk.port.changed_paths(desk.base, made.commit) == tuple(
         map(Path, ("README.md", "bin", "new", "src/app.py"))
     )
@@ -150,24 +150,24 @@ def far(desk: Desk, tmp_path: pathlib.Path) -> GitRepo:
 
 
 def test_pushing_is_found_again(desk: Desk, far: GitRepo) -> None:
-    assert desk.port.remote_head("origin", PLACE.branch) is None
-    desk.port.push("origin", PLACE.branch, desk.base, None)
-    assert desk.port.remote_head("origin", PLACE.branch) == desk.base == far.head("feat/f1")
-    made = desk.port.commit(PLACE, desk.base, desk.base, MESSAGE)
-    desk.port.push("origin", PLACE.branch, made.commit, desk.base)
+    assert desk.port.remote_head("origin", WORKTREE.branch) is None
+    desk.port.push("origin", WORKTREE.branch, desk.base, None)
+    assert desk.port.remote_head("origin", WORKTREE.branch) == desk.base == far.head("feat/f1")
+    made = desk.port.commit(WORKTREE, desk.base, desk.base, MESSAGE)
+    desk.port.push("origin", WORKTREE.branch, made.commit, desk.base)
     assert far.head("feat/f1") == made.commit
-    desk.port.push("origin", PLACE.branch, desk.base, made.commit)
+    desk.port.push("origin", WORKTREE.branch, desk.base, made.commit)
     assert far.head("feat/f1") == desk.base
 
 
 def test_a_push_over_somebody_elses_work_is_refused(desk: Desk, far: GitRepo) -> None:
-    desk.port.push("origin", PLACE.branch, desk.base, None)
+    desk.port.push("origin", WORKTREE.branch, desk.base, None)
     far.git("checkout", "--quiet", "feat/f1")
     theirs = far.commit({"theirs": "1"})
-    made = desk.port.commit(PLACE, desk.base, desk.base, MESSAGE)
+    made = desk.port.commit(WORKTREE, desk.base, desk.base, MESSAGE)
     for old in (desk.base, None):
         with pytest.raises(RemoteError, match="stale info"):
-            desk.port.push("origin", PLACE.branch, made.commit, old)
+            desk.port.push("origin", WORKTREE.branch, made.commit, old)
     assert far.head("feat/f1") == theirs
 
 
@@ -177,9 +177,9 @@ def test_a_remote_that_refuses_or_is_not_there_says_so(desk: Desk, far: GitRepo)
     hook.write_text("#!/bin/sh\necho no pushes on Fridays >&2\nexit 1\n")
     hook.chmod(0o755)
     with pytest.raises(RemoteError, match="no pushes on Fridays"):
-        desk.port.push("origin", PLACE.branch, desk.base, None)
+        desk.port.push("origin", WORKTREE.branch, desk.base, None)
     with pytest.raises(RemoteError, match="does not appear to be a git repository"):
-        desk.port.remote_head("absent", PLACE.branch)
+        desk.port.remote_head("absent", WORKTREE.branch)
 
 
 def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
@@ -192,7 +192,7 @@ def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
         if configured:
             desk.repo.git("config", "core.sshCommand", configured)
         with pytest.raises(RemoteError):
-            desk.another({**os.environ, **environment}).remote_head("origin", PLACE.branch)
+            desk.another({**os.environ, **environment}).remote_head("origin", WORKTREE.branch)
         arguments, session = path.read_text().splitlines()
         assert "-o BatchMode=yes" in arguments
         assert int(session) != os.getsid(0), "it could reach the user's terminal"
@@ -289,7 +289,7 @@ def test_hooks_where_the_configuration_says(desk: Desk) -> None:
 
 def test_old_values_are_rescued(desk: Desk) -> None:
     desk.repo.git("branch", "mine", desk.base)
-    made = desk.port.commit(PLACE, desk.base, desk.base, MESSAGE)
+    made = desk.port.commit(WORKTREE, desk.base, desk.base, MESSAGE)
     gone = "1" * 40
     moved = (
         RefChange(name="refs/heads/mine", old=desk.base, new=""),
@@ -299,20 +299,20 @@ def test_old_values_are_rescued(desk: Desk) -> None:
         RefChange(name="config", old="ab" * 32, new="cd" * 32),
     )
     for _ in range(2):
-        desk.port.rescue(PLACE, moved)
+        desk.port.rescue(WORKTREE, moved)
     assert set(desk.repo.git("for-each-ref", "--format=%(refname)", "refs/mz/r1/rescue").splitlines()) == {
         f"refs/mz/r1/rescue/heads/mine/{desk.base}",
         f"refs/mz/r1/rescue/heads/mine/deeper/{made.commit}",
     }
-    desk.port.rescue(PLACE, ())
+    desk.port.rescue(WORKTREE, ())
 
 
 def test_an_unusable_commit_is_an_error_not_a_guess(desk: Desk) -> None:
     for act in (
         lambda: desk.port.paths(Commit("1" * 40)),
-        lambda: desk.port.ensure(PLACE, desk.base, Commit("1" * 40)),
+        lambda: desk.port.ensure(WORKTREE, desk.base, Commit("1" * 40)),
         lambda: desk.port.changes(desk.base, Commit("1" * 40)),
-        lambda: desk.port.commit(PLACE, Commit("1" * 40), desk.base, MESSAGE),
+        lambda: desk.port.commit(WORKTREE, Commit("1" * 40), desk.base, MESSAGE),
     ):
         with pytest.raises(RepositoryUnusable) as refused:
             act()

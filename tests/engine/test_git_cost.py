@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tests.support.desk import PLACE, Desk
+from tests.support.desk import WORKTREE, Desk
 
 
 class Counted:
@@ -38,20 +38,20 @@ def counted(tmp_path: pathlib.Path) -> Counted:
 def test_few_processes_for_a_call_of_an_agent(tmp_path: pathlib.Path, counted: Counted) -> None:
     desk = Desk(tmp_path)
     port = desk.another(counted.environment)
-    port.open(PLACE, (desk.base,))
-    port.capture(PLACE, desk.base)
+    port.open(WORKTREE, (desk.base,))
+    port.capture(WORKTREE, desk.base)
     counted.since()
 
-    port.ensure(PLACE, desk.base, desk.base)
+    port.ensure(WORKTREE, desk.base, desk.base)
     assert len(counted.since()) <= 1, "nothing to do"
     desk.write({"src/app.py": "changed", "new": "n"})
-    tree = port.capture(PLACE, desk.base).tree
+    tree = port.capture(WORKTREE, desk.base).tree
     assert len(counted.since()) <= 3, "a capture"
     port.changes(desk.base, tree)
     port.snapshot()
-    port.ensure(PLACE, desk.base, tree)
+    port.ensure(WORKTREE, desk.base, tree)
     assert len(counted.since()) <= 4, "the check after it"
-    port.ensure(PLACE, desk.base, desk.base)
+    port.ensure(WORKTREE, desk.base, desk.base)
     assert len(counted.since()) <= 6, "a restore"
-    port.commit(PLACE, tree, desk.base, b"m\n")
+    port.commit(WORKTREE, tree, desk.base, b"m\n")
     assert len(counted.since()) <= 10, "a commit"

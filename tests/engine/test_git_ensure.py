@@ -212,7 +212,7 @@ ACTS: tuple[Callable[[Desk], None], ...] = (
 def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh: bool) -> None:
     act(desk)
     port = desk.another() if fresh else desk.port
-    port.ensure(desk.place, desk.base, desk.base)
+    port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.state() == CLEAN
     assert desk.git("rev-parse", "HEAD") == desk.repo.head("feat/f1") == desk.base
     assert desk.git("symbolic-ref", "HEAD") == "refs/heads/feat/f1"
@@ -231,18 +231,18 @@ def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh
 def test_the_tree_may_differ_from_the_head(desk: Desk) -> None:
     desk.write({"src/app.py": "changed", "new": "n"})
     (desk.worktree / "README.md").unlink()
-    tree = desk.port.capture(desk.place, desk.base).tree
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
     state = desk.state()
     commits(desk)
     shutil.rmtree(desk.worktree / "src")
-    desk.port.ensure(desk.place, desk.base, tree)
+    desk.port.ensure(desk.feature_worktree, desk.base, tree)
     assert desk.state() == state == f"{CLEAN}\n D README.md\n M src/app.py\n?? new"
 
 
 def test_commits_that_lose_their_branch_are_kept(desk: Desk) -> None:
     commits(desk)
     lost = desk.repo.head("feat/f1")
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.repo.git("for-each-ref", "--points-at", lost, "--format=%(refname)") == (
         f"refs/mz/r1/rescue/heads/feat/f1/{lost}"
     )
@@ -251,17 +251,17 @@ def test_commits_that_lose_their_branch_are_kept(desk: Desk) -> None:
 def test_the_index_knows_the_files(desk: Desk) -> None:
     """So that plumbing which does not refresh it works for an agent too."""
     dirty(desk)
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.git("diff-files") == ""
-    made = desk.port.commit(desk.place, desk.base, desk.base, b"nothing\n")
-    desk.port.ensure(desk.place, made.commit, desk.base)
+    made = desk.port.commit(desk.feature_worktree, desk.base, desk.base, b"nothing\n")
+    desk.port.ensure(desk.feature_worktree, made.commit, desk.base)
     assert desk.git("diff-files") == ""
 
 
 def test_files_that_stay_the_same_are_not_touched(desk: Desk) -> None:
     times = {name: (desk.worktree / name).stat().st_ctime_ns for name in FILES}
     desk.write({"src/app.py": "changed"})
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert [name for name in FILES if (desk.worktree / name).stat().st_ctime_ns != times[name]] == ["src/app.py"]
 
 
@@ -289,7 +289,7 @@ def test_another_name_of_a_file_is_not_written_through(desk: Desk) -> None:
     precious.write_text("p")
     (desk.worktree / "README.md").unlink()
     (desk.worktree / "README.md").hardlink_to(precious)
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert precious.read_text() == "p"
     assert (desk.worktree / "README.md").read_text() == FILES["README.md"]
 
@@ -297,20 +297,20 @@ def test_another_name_of_a_file_is_not_written_through(desk: Desk) -> None:
 # ignored files --------------------------------------------------------------------------------------------------------
 def test_ignored_files_are_kept_when_they_were_there_or_are_to_be_kept(desk: Desk) -> None:
     desk.write({"build/old": "1", "old.log": "1", "web/node_modules/x/y": "1", ".venv/bin/z": "1"})
-    before = desk.port.capture(desk.place, desk.base).tree
+    before = desk.port.capture(desk.feature_worktree, desk.base).tree
     desk.write({"build/new": "2", "build/sub/new": "2", "new.log": "2", "web/node_modules/new": "2", "src/x.log": "2"})
-    after = desk.port.capture(desk.place, before).tree
+    after = desk.port.capture(desk.feature_worktree, before).tree
     assert after != before
     assert desk.repo.tree(after) == desk.repo.tree(before)
-    desk.another().ensure(desk.place, desk.base, after)
+    desk.another().ensure(desk.feature_worktree, desk.base, after)
     assert (desk.worktree / "build/sub/new").exists()
-    desk.another().ensure(desk.place, desk.base, before)
+    desk.another().ensure(desk.feature_worktree, desk.base, before)
     left = {str(path.relative_to(desk.worktree)) for path in desk.worktree.rglob("*") if path.is_file()}
     ignored = {"build/old", "old.log", "web/node_modules/x/y", "web/node_modules/new"}
     assert left == {*FILES, ".git", *ignored, ".venv/bin/z"}
     assert not (desk.worktree / "build/sub").exists()
-    kept = desk.port.revert_paths(desk.place, before, desk.base, ())
-    desk.another().ensure(desk.place, desk.base, kept)
+    kept = desk.port.revert_paths(desk.feature_worktree, before, desk.base, ())
+    desk.another().ensure(desk.feature_worktree, desk.base, kept)
     assert (desk.worktree / "build/old").exists()
 
 
@@ -319,9 +319,9 @@ def test_after_our_notes_are_lost_the_worktree_is_as_a_new_one(tmp_path: pathlib
     desk.repo.write({".env": "1"})
     desk.open()
     desk.write({"build/old": "1", "node_modules/x": "1"})
-    tree = desk.port.capture(desk.place, desk.base).tree
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
     shutil.rmtree(desk.repo.root / ".mz/worktree-notes")
-    desk.another().ensure(desk.place, desk.base, tree)
+    desk.another().ensure(desk.feature_worktree, desk.base, tree)
     assert desk.state() == f"{CLEAN}\n!! .env\n!! node_modules/x"
 
 
@@ -330,15 +330,15 @@ def test_a_kept_file_makes_way_for_a_tracked_directory(tmp_path: pathlib.Path) -
     desk.open()
     shutil.rmtree(desk.worktree / "node_modules")
     (desk.worktree / "node_modules").write_text("a file now")
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert (desk.worktree / "node_modules/own/file").read_text() == "tracked"
 
 
 def test_what_is_kept_must_be_ignored(desk: Desk) -> None:
     desk.write({".venv/file": "1"})
-    assert desk.port.paths(desk.port.capture(desk.place, desk.base).tree)[0] == ".gitignore"
+    assert desk.port.paths(desk.port.capture(desk.feature_worktree, desk.base).tree)[0] == ".gitignore"
     desk.write({"sub/.venv/file": "1"})
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert not (desk.worktree / "sub").exists()
 
 
@@ -378,12 +378,12 @@ def test_a_captured_tree_can_be_had_elsewhere(
 ) -> None:
     other = FeatureWorktree(run="r1", feature="f2", branch="feat/f2")
     elsewhere = desk.worktree.with_name("f2")
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert isinstance(desk.port.open(other, (desk.base,)), WorkspaceCreated)
     before: Commit = desk.base
     for files in (first, second):
         put(desk.worktree, files)
-        capture = desk.port.capture(desk.place, before)
+        capture = desk.port.capture(desk.feature_worktree, before)
         desk.port.ensure(other, desk.base, capture.tree)
         again = desk.port.capture(other, capture.tree)
         assert again.forbidden_changes == ()
@@ -391,5 +391,5 @@ def test_a_captured_tree_can_be_had_elsewhere(
         assert elsewhere.joinpath("README.md").exists() == (desk.worktree / "README.md").is_file()
         assert desk.port.changes(capture.tree, again.tree) == ()
         before = capture.tree
-    desk.port.ensure(desk.place, desk.base, desk.base)
+    desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.state() == CLEAN

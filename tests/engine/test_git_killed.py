@@ -15,7 +15,7 @@ import time
 import pytest
 from mz_engine.ports import WorkspaceCreated
 
-from tests.support.desk import FILES, PLACE, Desk
+from tests.support.desk import FILES, WORKTREE, Desk
 
 WORKER = """
 import pathlib, sys
@@ -92,20 +92,20 @@ def test_any_instant_will_do(tmp_path: pathlib.Path, full: bool) -> None:
         port = desk.another()
         strings = [arguments[1] for arguments in rows if arguments[0] == "asked"]
         for key in strings[-1:]:
-            port.find_commit(PLACE, key)
-        opened = port.open(PLACE, (desk.base,))
+            port.find_commit(WORKTREE, key)
+        opened = port.open(WORKTREE, (desk.base,))
         assert isinstance(opened, WorkspaceCreated)
         captures = desk.repo.git("rev-list", "refs/mz/r1/f1").split()
         assert {texts[1] for texts in rows if texts[0] == "captured"} <= set(captures)
         done = [args for args in rows if args[0] == "committed"]
         for _, _, commit in done:
             assert desk.repo.git("cat-file", "-t", commit) == "commit"
-        tree = port.capture(PLACE, opened.tree).tree
-        port.ensure(PLACE, desk.base, desk.base)
+        tree = port.capture(WORKTREE, opened.tree).tree
+        port.ensure(WORKTREE, desk.base, desk.base)
         assert desk.state() == "## feat/f1"
-        port.ensure(PLACE, desk.base, tree)
-        assert desk.repo.tree(port.capture(PLACE, tree).tree) == desk.repo.tree(tree)
-        port.ensure(PLACE, desk.base, desk.base)
+        port.ensure(WORKTREE, desk.base, tree)
+        assert desk.repo.tree(port.capture(WORKTREE, tree).tree) == desk.repo.tree(tree)
+        port.ensure(WORKTREE, desk.base, desk.base)
     desk.repo.git("fsck", "--strict", "--no-dangling")
     desk.another()
     assert not list((desk.repo.root / ".git").glob("fast_import_crash_*"))

@@ -14,7 +14,7 @@ from mz_engine.ports import MergeResult, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
 from tests.engine.test_git_killed import Cutter
-from tests.support.desk import FILES, PLACE, Desk
+from tests.support.desk import FILES, WORKTREE, Desk
 from tests.support.gitrepo import IDENTITY, GitRepo
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def work(desk: Desk, files: dict[str, str | bytes], gone: tuple[str, ...] = ()) 
     for name in gone:
         (desk.worktree / name).unlink()
     parent = desk.repo.head("feat/f1")
-    return desk.port.commit(PLACE, desk.port.capture(PLACE, parent).tree, parent, b"feat: work\n").commit
+    return desk.port.commit(WORKTREE, desk.port.capture(WORKTREE, parent).tree, parent, b"feat: work\n").commit
 
 
 def moved(desk: Desk, files: dict[str, str | bytes], gone: tuple[str, ...] = ()) -> Commit:
@@ -47,11 +47,11 @@ def moved(desk: Desk, files: dict[str, str | bytes], gone: tuple[str, ...] = ())
 
 
 def merge(desk: Desk, head: Commit, other: Commit) -> MergeResult:
-    merged = desk.port.merge(PLACE, head, other, MESSAGE)
+    merged = desk.port.merge(WORKTREE, head, other, MESSAGE)
     assert desk.repo.head("feat/f1") == merged.commit == desk.git("rev-parse", "HEAD")
     assert desk.repo.tree(merged.tree) == desk.repo.tree(merged.commit)
     assert desk.git("status", "--short", "--untracked-files=all") == "", "worktree and index hold the commit"
-    assert desk.port.capture(PLACE, merged.tree).tree == merged.tree
+    assert desk.port.capture(WORKTREE, merged.tree).tree == merged.tree
     return merged
 
 
@@ -73,7 +73,7 @@ def test_both_sides_come_together(desk: Desk) -> None:
         "theirs": "100644 1",
     }
     assert not (desk.worktree / "src/lib").exists()
-    created_commit = desk.another().find_commit(PLACE, KEY)
+    created_commit = desk.another().find_commit(WORKTREE, KEY)
     assert created_commit is not None
     assert created_commit.commit == merged.commit
 
@@ -129,7 +129,7 @@ def test_all_kinds_of_conflicts_are_listed(desk: Desk) -> None:
 def test_files_that_were_renamed_are_followed(desk: Desk) -> None:
     lines = "".join(f"line {number}\n" for number in range(40))
     base = moved(desk, {"long": lines})
-    desk.port.merge(PLACE, desk.base, base, b"start\n")
+    desk.port.merge(WORKTREE, desk.base, base, b"start\n")
     head = work(desk, {"renamed": lines}, gone=("long",))
     other = moved(desk, {"long": lines.replace("line 20", "line twenty")})
     assert merge(desk, head, other).conflicts == ()
@@ -140,9 +140,9 @@ def test_a_merge_comes_out_the_same_every_time(desk: Desk) -> None:
     head = work(desk, {"src/app.py": "print('mine')\n"})
     other = moved(desk, {"src/app.py": "print('theirs')\n"})
     first = merge(desk, head, other)
-    assert desk.another().merge(PLACE, head, other, MESSAGE) == first
-    desk.port.ensure(PLACE, head, head)
-    again = desk.another().merge(PLACE, head, other, MESSAGE)
+    assert desk.another().merge(WORKTREE, head, other, MESSAGE) == first
+    desk.port.ensure(WORKTREE, head, head)
+    again = desk.another().merge(WORKTREE, head, other, MESSAGE)
     assert (again.commit, again.conflicts) == (first.commit, first.conflicts)
     assert (desk.worktree / "src/app.py").read_text().startswith("<<<<<<< ours\n")
 
@@ -154,8 +154,8 @@ def test_a_merge_is_as_old_as_its_newer_side(desk: Desk, tmp_path: pathlib.Path)
         text = desk.repo.git("cat-file", "commit", moved(desk, {f"file{second}": "1"}))
         (tmp_path / "commit").write_text(re.sub(r"> \d+ [+-]\d+", f"> {second} +0000", text) + "\n")
         sides.append(Commit(desk.repo.git("hash-object", "-t", "commit", "-w", str(tmp_path / "commit"))))
-    desk.port.ensure(PLACE, sides[0], sides[0])
-    merged = desk.port.merge(PLACE, sides[0], sides[1], MESSAGE)
+    desk.port.ensure(WORKTREE, sides[0], sides[0])
+    merged = desk.port.merge(WORKTREE, sides[0], sides[1], MESSAGE)
     assert desk.repo.git("show", "-s", "--format=%at %ct", merged.commit) == "1700000007 1700000007"
 
 
@@ -171,13 +171,13 @@ def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None
 
 def test_what_the_set_up_made_stays(desk: Desk) -> None:
     desk.write({"build/out": "1", "node_modules/x": "1"})
-    tree = desk.port.capture(PLACE, desk.base).tree
-    desk.port.adopt(PLACE, tree)
+    tree = desk.port.capture(WORKTREE, desk.base).tree
+    desk.port.adopt(WORKTREE, tree)
     head = work(desk, {"mine": "1"})
     merged = merge(desk, head, moved(desk, {"theirs": "1"}))
     assert (desk.worktree / "build/out").exists()
-    assert desk.port.ensure(PLACE, merged.commit, merged.tree) is False
-    assert desk.another().ensure(PLACE, merged.commit, merged.tree) is False
+    assert desk.port.ensure(WORKTREE, merged.commit, merged.tree) is False
+    assert desk.another().ensure(WORKTREE, merged.commit, merged.tree) is False
     assert (desk.worktree / "build/out").exists()
     assert (desk.worktree / "node_modules/x").exists()
 
@@ -191,14 +191,14 @@ def test_what_was_tracked_and_is_ignored_now_goes(desk: Desk) -> None:
 
 
 def test_a_worktree_that_has_vanished_is_built_for_the_merge(desk: Desk) -> None:
-    tree = desk.port.capture(PLACE, desk.base).tree
-    desk.port.adopt(PLACE, tree)
+    tree = desk.port.capture(WORKTREE, desk.base).tree
+    desk.port.adopt(WORKTREE, tree)
     head = work(desk, {"mine": "1"})
     other = moved(desk, {"theirs": "1"})
     shutil.rmtree(desk.worktree)
     merged = merge(desk, head, other)
     assert (desk.worktree / "theirs").read_text() == "1"
-    assert desk.port.ensure(PLACE, merged.commit, merged.tree) is True, "nobody has set it up"
+    assert desk.port.ensure(WORKTREE, merged.commit, merged.tree) is True, "nobody has set it up"
 
 
 def test_nothing_that_a_repository_configures_takes_part(desk: Desk, tmp_path: pathlib.Path) -> None:
@@ -215,7 +215,7 @@ def test_nothing_that_a_repository_configures_takes_part(desk: Desk, tmp_path: p
     head = work(desk, {"src/app.py": "print('mine')\n", ".gitattributes": "* merge=loud filter=loud\n"})
     (desk.repo.root / ".git/info").mkdir(exist_ok=True)
     (desk.repo.root / ".git/info/attributes").write_text("* merge=loud filter=loud\n")
-    merged = desk.another().merge(PLACE, head, other, MESSAGE)
+    merged = desk.another().merge(WORKTREE, head, other, MESSAGE)
     assert merged.conflicts == (Path("src/app.py"),)
     assert "|||||||" not in (desk.worktree / "src/app.py").read_text(), "the user's style of conflicts"
     assert not ran.exists()
@@ -224,7 +224,7 @@ def test_nothing_that_a_repository_configures_takes_part(desk: Desk, tmp_path: p
 def test_histories_that_have_nothing_in_common_are_refused(desk: Desk) -> None:
     commit = Commit(desk.repo.git("commit-tree", f"{desk.base}^{{tree}}", "-m", "alone"))
     with pytest.raises(RepositoryUnusable, match="unrelated histories"):
-        desk.port.merge(PLACE, desk.base, commit, MESSAGE)
+        desk.port.merge(WORKTREE, desk.base, commit, MESSAGE)
     assert desk.repo.head("feat/f1") == desk.base
 
 
@@ -241,7 +241,7 @@ def test_a_git_that_cannot_merge_says_so(desk: Desk, tmp_path: pathlib.Path) -> 
     other = moved(desk, {"theirs": "1"})
     port = desk.another({**os.environ, "PATH": f"{old}{os.pathsep}{os.environ['PATH']}"})
     with pytest.raises(RepositoryUnusable, match=r"git 2\.38 or newer") as refused:
-        port.merge(PLACE, head, other, MESSAGE)
+        port.merge(WORKTREE, head, other, MESSAGE)
     assert refused.value.code == "git-too-old"
     assert desk.repo.head("feat/f1") == head
 
@@ -292,9 +292,9 @@ def test_killed_between_any_two_steps_it_comes_to_the_same_end(tmp_path: pathlib
         desk = Desk(tmp_path / name)
         desk.open()
         desk.write({"build/out": "1", "src/app.py": "print('mine')\n"})
-        tree = desk.port.capture(PLACE, desk.base).tree
-        desk.port.adopt(PLACE, tree)
-        desk.base = desk.port.commit(PLACE, tree, desk.base, b"feat: work\n").commit
+        tree = desk.port.capture(WORKTREE, desk.base).tree
+        desk.port.adopt(WORKTREE, tree)
+        desk.base = desk.port.commit(WORKTREE, tree, desk.base, b"feat: work\n").commit
         desk.repo.commit({"src/app.py": "print('theirs')\n", "theirs": "1"}, "theirs")
         return desk
 
@@ -350,7 +350,7 @@ def test_a_target_is_fetched_and_no_ref_of_the_users_moves(desk: Desk, far: GitR
     assert desk.port.snapshot() == before
     assert not fetch_head.exists()
     assert newest is not None
-    assert desk.port.merge(PLACE, desk.base, newest, MESSAGE).changed
+    assert desk.port.merge(WORKTREE, desk.base, newest, MESSAGE).changed
     rewritten = far.git("commit-tree", f"{far.head()}^{{tree}}", "-p", desk.base, "-m", "rewritten")
     far.git("update-ref", "refs/heads/main", rewritten)
     assert desk.port.target_head("origin", "main") == rewritten
@@ -404,5 +404,5 @@ def test_a_worktree_may_keep_what_the_merge_brings_over_ignored_files(tmp_path: 
 def test_the_identity_of_a_merge_is_the_users(desk: Desk) -> None:
     head = work(desk, {"mine": "1"})
     other = moved(desk, {"theirs": "1"})
-    made = desk.another({**os.environ, **IDENTITY}).merge(PLACE, head, other, MESSAGE).commit
+    made = desk.another({**os.environ, **IDENTITY}).merge(WORKTREE, head, other, MESSAGE).commit
     assert desk.repo.git("show", "-s", "--format=%an %cn", made) == "Ada Ada"

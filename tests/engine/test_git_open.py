@@ -15,7 +15,7 @@ from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, MergeConflict, RepositoryUnusable, WorkspaceCreated
 from mz_events.names import Commit, Path
 
-from tests.support.desk import FILES, PLACE, Desk
+from tests.support.desk import FILES, WORKTREE, Desk
 from tests.support.gitrepo import IDENTITY, POWERLESS, GitRepo
 
 pytestmark = pytest.mark.slow
@@ -141,7 +141,7 @@ def test_a_fresh_worktree_on_its_own_branch(desk: Desk) -> None:
 def test_opening_again_finds_what_is_there(desk: Desk) -> None:
     first = desk.open()
     desk.write({"README.md": "dirty"})
-    assert desk.another().open(PLACE, (desk.base,)) == first
+    assert desk.another().open(WORKTREE, (desk.base,)) == first
     assert desk.state() == "## feat/f1"
 
 
@@ -149,7 +149,7 @@ def test_opening_again_finds_what_is_there(desk: Desk) -> None:
 def test_what_a_killed_call_left_is_finished(desk: Desk, left: str) -> None:
     opened = desk.open()
     if left in ("capture", "branch"):
-        desk.port.close(PLACE)
+        desk.port.close(WORKTREE)
     if left == "capture":
         desk.repo.git("update-ref", "-d", "refs/heads/feat/f1")
     if left == "branch":
@@ -159,14 +159,14 @@ def test_what_a_killed_call_left_is_finished(desk: Desk, left: str) -> None:
         (desk.worktree / ".git").unlink()
     if left == "entry":
         desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
-    assert desk.another().open(PLACE, (desk.base,)) == opened
+    assert desk.another().open(WORKTREE, (desk.base,)) == opened
     assert desk.state() == "## feat/f1"
 
 
 def test_a_branch_of_somebody_else_is_left_alone(desk: Desk) -> None:
     commit = side(desk, "feat/f1", {"theirs": "1"})
     with pytest.raises(RepositoryUnusable, match="branch_prefix") as refused:
-        desk.port.open(PLACE, (desk.base,))
+        desk.port.open(WORKTREE, (desk.base,))
     assert code(refused) == "branch-exists"
     assert desk.repo.head("feat/f1") == commit
     assert not desk.worktree.exists()
@@ -176,18 +176,18 @@ def test_a_branch_of_somebody_else_is_left_alone(desk: Desk) -> None:
 def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(desk: Desk) -> None:
     desk.repo.git("checkout", "--quiet", "-b", "feat/f1")
     with pytest.raises(RepositoryUnusable, match="checked out in") as refused:
-        desk.port.open(PLACE, (desk.base,))
+        desk.port.open(WORKTREE, (desk.base,))
     assert code(refused) == "branch-exists"
 
 
 def test_a_branch_of_an_earlier_run_is_told_with_that_run_and_what_helps(desk: Desk) -> None:
     """By its worktree; when that is cleaned away, by the trailer of its last commit."""
-    desk.port.open(PLACE, (desk.base,))
-    later = FeatureWorktree(run="r2", feature=PLACE.feature, branch=PLACE.branch)
+    desk.port.open(WORKTREE, (desk.base,))
+    later = FeatureWorktree(run="r2", feature=WORKTREE.feature, branch=WORKTREE.branch)
     advice = r"run r1 created it: save .*, then `mz clean r1` and `git branch -D feat/f1`; or "
     with pytest.raises(RepositoryUnusable, match=advice):
         desk.another().open(later, (desk.base,))
-    desk.port.commit(PLACE, desk.base, desk.base, b"prd: T\n\nMz-Key: r1/f1/prd/-/1/0/commit\n")
+    desk.port.commit(WORKTREE, desk.base, desk.base, b"prd: T\n\nMz-Key: r1/f1/prd/-/1/0/commit\n")
     desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
     with pytest.raises(RepositoryUnusable, match=advice):
         desk.another().open(later, (desk.base,))
@@ -196,7 +196,7 @@ def test_a_branch_of_an_earlier_run_is_told_with_that_run_and_what_helps(desk: D
 def test_names_that_stand_in_the_way(desk: Desk) -> None:
     desk.repo.git("branch", "feat")
     with pytest.raises(RepositoryUnusable, match="`feat/f1`") as refused:
-        desk.port.open(PLACE, (desk.base,))
+        desk.port.open(WORKTREE, (desk.base,))
     assert code(refused) == "branch-exists"
     assert desk.repo.git("for-each-ref", "refs/mz") == ""
     with pytest.raises(RepositoryUnusable) as refused:
@@ -206,7 +206,7 @@ def test_names_that_stand_in_the_way(desk: Desk) -> None:
 
 def test_a_start_that_is_not_there(desk: Desk) -> None:
     with pytest.raises(RepositoryUnusable) as refused:
-        desk.port.open(PLACE, (Commit("0" * 39 + "1"),))
+        desk.port.open(WORKTREE, (Commit("0" * 39 + "1"),))
     assert code(refused) == "no-base"
 
 
@@ -224,13 +224,13 @@ def test_features_stand_side_by_side(desk: Desk) -> None:
 def test_closing_leaves_branch_and_captures(desk: Desk) -> None:
     desk.open()
     desk.write({"new": "n"})
-    tree = desk.port.capture(PLACE, desk.base).tree
-    desk.port.close(PLACE)
-    desk.port.close(PLACE)
+    tree = desk.port.capture(WORKTREE, desk.base).tree
+    desk.port.close(WORKTREE)
+    desk.port.close(WORKTREE)
     assert not desk.worktree.exists()
     assert desk.repo.git("worktree", "list").count("\n") == 0
     assert (desk.repo.head("feat/f1"), desk.repo.head("refs/mz/r1/f1")) == (desk.base, tree)
-    desk.port.ensure(PLACE, desk.base, tree)
+    desk.port.ensure(WORKTREE, desk.base, tree)
     assert desk.state() == "## feat/f1\n?? new"
 
 
@@ -238,7 +238,7 @@ def test_a_repository_whose_checkout_is_a_linked_worktree(desk: Desk) -> None:
     linked = desk.repo.root.parent / "linked"
     desk.repo.git("worktree", "add", "--quiet", str(linked))
     port = GitWorkspace(linked, WorkspaceSettings())
-    port.open(PLACE, (desk.base,))
+    port.open(WORKTREE, (desk.base,))
     assert (linked / ".mz/worktrees/r1/f1/README.md").exists()
     assert desk.repo.git("status", "--short", cwd=linked) == ""
 
@@ -248,7 +248,7 @@ def test_a_repository_that_was_moved(desk: Desk) -> None:
     moved = desk.repo.root.with_name("moved")
     desk.repo.root.rename(moved)
     port = GitWorkspace(moved, WorkspaceSettings())
-    port.ensure(PLACE, desk.base, desk.base)
+    port.ensure(WORKTREE, desk.base, desk.base)
     assert desk.repo.git("status", "--short", "--branch", cwd=moved / ".mz/worktrees/r1/f1") == "## feat/f1"
 
 
@@ -257,22 +257,22 @@ def test_repositories_of_the_other_object_format(tmp_path: pathlib.Path) -> None
     desk = Desk(tmp_path)
     desk.open()
     desk.write({"new": "n"})
-    tree = desk.port.capture(PLACE, desk.base).tree
+    tree = desk.port.capture(WORKTREE, desk.base).tree
     assert len(tree) == 64
-    desk.port.ensure(PLACE, desk.base, tree)
-    assert desk.port.commit(PLACE, tree, desk.base, b"m\n").files == 1
+    desk.port.ensure(WORKTREE, desk.base, tree)
+    assert desk.port.commit(WORKTREE, tree, desk.base, b"m\n").files == 1
 
 
 # several starts -------------------------------------------------------------------------------------------------------
 def test_several_starts_are_merged_the_same_way_each_time(desk: Desk) -> None:
     a, b, c = (side(desk, name, {f"{name}.txt": name}) for name in ("a", "b", "c"))
-    opened = desk.port.open(PLACE, (a, b, c))
+    opened = desk.port.open(WORKTREE, (a, b, c))
     assert isinstance(opened, WorkspaceCreated)
     assert desk.repo.git("rev-list", "--parents", "-1", opened.head).split()[2:] == [c]
     assert {path for path in desk.port.paths(opened.tree) if path.endswith(".txt")} == {"a.txt", "b.txt", "c.txt"}
     assert (desk.worktree / "c.txt").read_text() == "c"
     desk.repo.git("update-ref", "-d", "refs/mz/r1/f1")
-    assert desk.another().open(PLACE, (a, b, c)) == opened
+    assert desk.another().open(WORKTREE, (a, b, c)) == opened
 
 
 def test_what_leads_to_another_needs_no_merge(desk: Desk) -> None:
@@ -284,7 +284,7 @@ def test_what_leads_to_another_needs_no_merge(desk: Desk) -> None:
 def test_starts_that_do_not_merge(desk: Desk) -> None:
     a = side(desk, "a", {"README.md": "a", "src/app.py": "a"})
     b = side(desk, "b", {"README.md": "b", "src/app.py": "b", "fine": "f"})
-    assert desk.port.open(PLACE, (a, b)) == MergeConflict(paths=(Path("README.md"), Path("src/app.py")))
+    assert desk.port.open(WORKTREE, (a, b)) == MergeConflict(paths=(Path("README.md"), Path("src/app.py")))
     assert not desk.worktree.exists()
     assert desk.repo.git("for-each-ref", "refs/mz", "refs/heads/feat") == ""
 
@@ -296,7 +296,7 @@ def test_merging_runs_nothing_of_the_users(desk: Desk, tmp_path: pathlib.Path) -
     desk.repo.write({".gitattributes": "* merge=evil\n"})
     a = side(desk, "a", {"README.md": "a"})
     b = side(desk, "b", {"README.md": "b"})
-    assert isinstance(desk.port.open(PLACE, (a, b)), MergeConflict)
+    assert isinstance(desk.port.open(WORKTREE, (a, b)), MergeConflict)
     assert not ran.exists()
 
 
@@ -306,5 +306,5 @@ def test_nothing_of_the_environment_leads_git_astray(desk: Desk, tmp_path: pathl
     environment = {**os.environ, **IDENTITY, **stray, "GIT_TRACE": "1", "GIT_OBJECT_DIRECTORY": "/nowhere"}
     assert find_root(desk.repo.root, environment) == desk.repo.root
     port = desk.another(environment)
-    assert port.open(PLACE, (desk.base,)) == WorkspaceCreated(head=desk.base, tree=desk.base)
+    assert port.open(WORKTREE, (desk.base,)) == WorkspaceCreated(head=desk.base, tree=desk.base)
     assert other.git("for-each-ref") == ""

@@ -38,9 +38,9 @@ from mz_projections.run.fold import FeatureTrack
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 
-from tests.engine.test_scheduler import ONE, simple, statuses, world_of
+from tests.engine.test_scheduler import DEPENDENCIES, simple, statuses, world_of
 from tests.support import trial
-from tests.support.given import DIGEST, accepted, gate, planned, ref, state_after, when_decided
+from tests.support.steps import DIGEST, accepted, gate, planned, ref, state_after, when_decided
 
 B = FeatureId("b")
 NOTE = Digest("e" * 64)
@@ -57,7 +57,7 @@ class Hands:
     """One feature, driven by hand over a simulated world."""
 
     def __init__(self, pins: Pins | None = None, **more: object) -> None:
-        self.world, made = world_of(None, ONE, **more)
+        self.world, made = world_of(None, DEPENDENCIES, **more)
         self.pins = pins or made
         self.ports = SimulatedPorts(self.world)
         self.run = Coordinator(trial.RUN, self.pins, self.world.store, self.ports, lambda recorded: None)
@@ -209,7 +209,7 @@ def test_a_secret_that_a_rework_leaves_lying_is_found_again() -> None:
             return ScriptedReply(files={**files_written, "notes/b.u1.md": "the first unit"})
         return trial.script(spec, files)
 
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     world.script = script
     assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.WAITING}
     trial.answer(world, "b", Verdict.RETRY, "remove it")
@@ -238,7 +238,7 @@ def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
         many = {f"f{number}.txt": "x" if number else "broken" for number in range(9)}
         return ScriptedReply(files={**many, "letters/b.md": "A letter about b"})
 
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     world.script = script
     gates = (Gate(run="check", cause="x"), Gate(rule="files_max", cause="x"))
     pins = with_ship(pins, writable=("f*.txt",), gates=gates)
@@ -249,7 +249,7 @@ def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
 
 
 def test_a_phase_without_an_agent_asks_a_person_where_its_gate_fails() -> None:
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     pins = with_ship(pins, agent=None, prompt=None, outputs=(), gates=(Gate(run="final", cause="weather"),))
     commands = {**pins.config.commands, "final": Command(run="final")}
     pins = replace(pins, config=replace(pins.config, commands=commands))
@@ -372,7 +372,7 @@ def test_an_error_of_the_coordinator_leaves_no_thread_behind() -> None:
 
 
 def test_a_stop_is_recorded_as_one_even_when_everything_rests_first() -> None:
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     ports = SimulatedPorts(world)
     run = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
 

@@ -10,7 +10,7 @@ from mz_engine.pipelines.lint import KnownNames, lint_pipeline
 from mz_engine.pipelines.load import PipelineSource
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
-KNOWN = KnownNames(
+KNOWN_NAMES = KnownNames(
     rule_sets=frozenset({"prd", "code", "verdict"}),
     rules=frozenset({"size", "files_max"}),
     templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
@@ -21,7 +21,7 @@ KNOWN = KnownNames(
 def said_of(text: str) -> list[str]:
     try:
         pipeline, document = PipelineSource(name="p.yaml", text=text).parse()
-        result = lint_pipeline(pipeline, KNOWN, document)
+        result = lint_pipeline(pipeline, KNOWN_NAMES, document)
     except MzError as error:
         result = error.diagnostics
     return [

@@ -16,7 +16,7 @@ from mz_events.redaction.redactor import Secrets
 
 from tests.support import claude_cli
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Use
-from tests.support.processes import PLACE, fresh_key, left, repository, wait_for, wait_until_marked
+from tests.support.processes import WORKTREE, fresh_key, left, repository, wait_for, wait_until_marked
 from tests.support.tree import ROOT
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
@@ -47,7 +47,7 @@ def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
     path = repository(tmp_path)
     with Endpoint(lambda request: script(request) if not request.results() else Reply("Done.")) as endpoint:
         agents = door(tmp_path, endpoint.url)
-        result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), worktree=PLACE))
+        result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), worktree=WORKTREE))
     reading = agents.adapter("claude-code").parse_output(result)
     assert (reading.ending, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert (path / "note.md").read_text() == "# Hi\n"
@@ -58,7 +58,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     key = fresh_key()
     with Endpoint(script) as endpoint:
         agents = door(tmp_path, endpoint.url)
-        spec = claude_cli.spec("Work.", None, key=key, worktree=PLACE, total_seconds=60, idle_seconds=6)
+        spec = claude_cli.spec("Work.", None, key=key, worktree=WORKTREE, total_seconds=60, idle_seconds=6)
         result = agents.call(spec)
     assert not left(key, 0)
     assert result.problem is not None

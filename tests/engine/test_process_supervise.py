@@ -14,7 +14,17 @@ from mz_engine.processes import guard
 from mz_engine.processes.supervise import EndReason, Launch, ProcessEnd, ProcessLimits, kill_by_key, supervise
 
 from tests.support.mounts import in_small_filesystem
-from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
+from tests.support.processes import (
+    BOMB,
+    DAEMON,
+    STUBBORN,
+    ReceivedOutput,
+    fresh_key,
+    left,
+    levels,
+    python,
+    wait_until_marked,
+)
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.slow
@@ -27,15 +37,15 @@ def launch(argv: tuple[str, ...], cwd: Path, key: str, **more: object) -> Launch
     return Launch(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def run(script: str, cwd: Path, bounds: ProcessLimits = MINUTE, **more: object) -> tuple[ProcessEnd, Heard]:
-    sink = Heard()
+def run(script: str, cwd: Path, bounds: ProcessLimits = MINUTE, **more: object) -> tuple[ProcessEnd, ReceivedOutput]:
+    sink = ReceivedOutput()
     ended = supervise(launch(("sh", "-c", script), cwd, fresh_key(), **more), bounds, sink)
     return ended, sink
 
 
 @pytest.mark.parametrize("level", levels())
 def test_output_and_exit_come_through(tmp_path: Path, level: str) -> None:
-    sink = Heard()
+    sink = ReceivedOutput()
     script = "echo out; echo err >&2; pwd; exit 3"
     ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, sink, level=level)
     assert (ended.reason, ended.exit) == (EndReason.EXITED, 3)
@@ -69,7 +79,7 @@ def test_without_a_prompt_standard_input_is_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", levels())
 def test_the_environment_is_exactly_the_given_one(tmp_path: Path, level: str) -> None:
-    sink = Heard()
+    sink = ReceivedOutput()
     what = Launch(argv=("/usr/bin/env",), env={"MZ_KEY": "k", "ONLY": "this"}, cwd=tmp_path)
     supervise(what, MINUTE, sink, level=level)
     assert sorted(bytes(sink.stdout).split()) == [b"MZ_KEY=k", b"ONLY=this"]
@@ -77,14 +87,14 @@ def test_the_environment_is_exactly_the_given_one(tmp_path: Path, level: str) ->
 
 @pytest.mark.parametrize("level", levels())
 def test_no_pipe_of_ours_goes_in(tmp_path: Path, level: str) -> None:
-    sink = Heard()
+    sink = ReceivedOutput()
     program = "import os; print([fd for fd in range(256) if os.path.exists(f'/proc/self/fd/{fd}')])"
     supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, sink, level=level)
     assert bytes(sink.stdout) == b"[0, 1, 2]\n"
 
 
 def test_a_key_at_the_terminal_reaches_us_alone(tmp_path: Path) -> None:
-    sink = Heard()
+    sink = ReceivedOutput()
     what = launch(python("import os; print(os.getsid(0))"), tmp_path, fresh_key())
     supervise(what, MINUTE, sink, level=guard.SUBREAPER)
     assert int(sink.stdout) != os.getsid(0)
@@ -93,7 +103,7 @@ def test_a_key_at_the_terminal_reaches_us_alone(tmp_path: Path) -> None:
 def test_a_slow_listener_still_hears_everything(tmp_path: Path) -> None:
     """The command is long gone when the last of a wide pipe is read."""
 
-    class Slow(Heard):
+    class Slow(ReceivedOutput):
         def out(self, data: bytes) -> None:
             time.sleep(0.1)
             super().out(data)
@@ -119,7 +129,7 @@ def test_merged_output_keeps_its_order(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    ended = supervise(launch(("no-such-agent",), tmp_path, fresh_key()), MINUTE, Heard())
+    ended = supervise(launch(("no-such-agent",), tmp_path, fresh_key()), MINUTE, ReceivedOutput())
     assert ended.reason is EndReason.MISSING
     assert "no-such-agent" in ended.detail
 
@@ -130,7 +140,7 @@ def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
     (tmp_path / "orphan").write_text("#!/no/such/interpreter\n")
     (tmp_path / "orphan").chmod(0o755)
     for name in ("tool", "orphan", "absent"):
-        ended = supervise(launch((f"./{name}",), tmp_path, fresh_key()), MINUTE, Heard())
+        ended = supervise(launch((f"./{name}",), tmp_path, fresh_key()), MINUTE, ReceivedOutput())
         assert (ended.reason, ended.exit) == (EndReason.MISSING, None)
 
 
@@ -138,10 +148,10 @@ def test_what_could_not_be_started_harms_nobody_with_the_same_key(tmp_path: Path
     (tmp_path / "tool").touch(0o755)
     key, ends = fresh_key(), list[ProcessEnd]()
     waiting = launch(("sh", "-c", "until test -e done; do sleep 0.05; done"), tmp_path, key)
-    other = threading.Thread(target=lambda: ends.append(supervise(waiting, MINUTE, Heard())))
+    other = threading.Thread(target=lambda: ends.append(supervise(waiting, MINUTE, ReceivedOutput())))
     other.start()
     wait_until_marked(key, 2)
-    assert supervise(launch(("./tool",), tmp_path, key), MINUTE, Heard()).reason is EndReason.MISSING
+    assert supervise(launch(("./tool",), tmp_path, key), MINUTE, ReceivedOutput()).reason is EndReason.MISSING
     (tmp_path / "done").touch()
     other.join()
     assert [(ended.reason, ended.exit) for ended in ends] == [(EndReason.EXITED, 0)]
@@ -153,7 +163,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_arguments_too_long_for_the_system(tmp_path: Path) -> None:
-    ended = supervise(launch(("true", "x" * 1_000_000), tmp_path, fresh_key()), MINUTE, Heard())
+    ended = supervise(launch(("true", "x" * 1_000_000), tmp_path, fresh_key()), MINUTE, ReceivedOutput())
     assert ended.reason is EndReason.UNSTARTABLE
 
 
@@ -184,7 +194,7 @@ def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", levels())
 def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, level: str) -> None:
-    key, sink = fresh_key(), Heard()
+    key, sink = fresh_key(), ReceivedOutput()
     begun = time.monotonic()
     bounds = ProcessLimits(total_seconds=0.5, grace_seconds=0.3)
     ended = supervise(launch(python(STUBBORN), tmp_path, key), bounds, sink, level=level)
@@ -200,7 +210,7 @@ def test_nothing_outlives_the_command(tmp_path: Path, level: str, program: str) 
     """What it started in the background is gone when `supervise` returns."""
     key = fresh_key()
     script = '"$@" & "$@" & sleep 0.4; echo over'
-    sink = Heard()
+    sink = ReceivedOutput()
     argv = ("sh", "-c", script, "sh", *python(program))
     ended = supervise(launch(argv, tmp_path, key), MINUTE, sink, level=level)
     assert (ended.reason, ended.exit) == (EndReason.EXITED, 0)
@@ -214,7 +224,7 @@ def test_not_even_without_the_mark(tmp_path: Path, level: str) -> None:
     """A daemon that empties its environment is held by the tree alone."""
     beat = tmp_path / "beat"
     script = f"(setsid env -i sh -c 'while :; do date +%N > {beat}; sleep 0.05; done' &) ; sleep 0.5"
-    ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, Heard(), level=level)
+    ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, ReceivedOutput(), level=level)
     assert ended.exit == 0
     last = beat.read_bytes()
     time.sleep(0.3)
@@ -224,7 +234,7 @@ def test_not_even_without_the_mark(tmp_path: Path, level: str) -> None:
 def test_without_the_mark_its_group_is_held_by_the_group(tmp_path: Path) -> None:
     beat = tmp_path / "beat"
     script = f"env -i sh -c 'while :; do date +%N > {beat}; sleep 0.05; done' & sleep 0.5"
-    supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, Heard(), level=guard.MARKER)
+    supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, ReceivedOutput(), level=guard.MARKER)
     last = beat.read_bytes()
     time.sleep(0.3)
     assert beat.read_bytes() == last
@@ -232,7 +242,7 @@ def test_without_the_mark_its_group_is_held_by_the_group(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("level", levels())
 def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
-    sink = Heard()
+    sink = ReceivedOutput()
     bounds = ProcessLimits(total_seconds=60, output_bytes=1_000_000)
     ended = supervise(launch(("yes",), tmp_path, fresh_key()), bounds, sink, level=level)
     assert ended.reason is EndReason.OUTPUT_LIMIT
@@ -240,7 +250,7 @@ def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
 
 
 def test_another_thread_can_end_it(tmp_path: Path) -> None:
-    stop, sink = threading.Event(), Heard()
+    stop, sink = threading.Event(), ReceivedOutput()
     threading.Timer(0.5, stop.set).start()
     begun = time.monotonic()
     ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, sink, stop=stop)
@@ -250,7 +260,7 @@ def test_another_thread_can_end_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", levels())
 def test_a_sink_that_fails_takes_the_tree_with_it(tmp_path: Path, level: str) -> None:
-    class Full(Heard):
+    class Full(ReceivedOutput):
         def out(self, data: bytes) -> None:
             raise OSError(28, "No space left on device")
 
@@ -264,7 +274,7 @@ def test_a_sink_that_fails_takes_the_tree_with_it(tmp_path: Path, level: str) ->
 def test_a_guard_that_is_killed_takes_its_tree_along(tmp_path: Path, level: str) -> None:
     key, ended = fresh_key(), list[ProcessEnd]()
     what = launch(("sh", "-c", "sleep 600 & exec sleep 600"), tmp_path, key)
-    thread = threading.Thread(target=lambda: ended.append(supervise(what, MINUTE, Heard(), level=level)))
+    thread = threading.Thread(target=lambda: ended.append(supervise(what, MINUTE, ReceivedOutput(), level=level)))
     thread.start()
     os.kill(min(wait_until_marked(key, 3)), 9)
     thread.join(15)
@@ -279,7 +289,9 @@ def test_killing_by_the_mark_spares_everybody_else(tmp_path: Path) -> None:
     threads = []
     for key in keys:
         what = launch(("sleep", "600"), tmp_path, key)
-        threads.append(threading.Thread(target=supervise, args=(what, MINUTE, Heard()), kwargs={"level": guard.MARKER}))
+        threads.append(
+            threading.Thread(target=supervise, args=(what, MINUTE, ReceivedOutput()), kwargs={"level": guard.MARKER})
+        )
         threads[-1].start()
     for key in keys:
         wait_until_marked(key, 2)
@@ -299,7 +311,7 @@ def test_the_repository_is_fenced_where_there_is_a_namespace(tmp_path: Path, lev
     hooks.mkdir()
     script = "touch free hooks/pre-commit; mv free config"
     what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=(config, hooks, tmp_path / "absent"))
-    supervise(what, MINUTE, Heard(), level=level)
+    supervise(what, MINUTE, ReceivedOutput(), level=level)
     has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert (config.read_text() == "as it was") is has_namespace
     assert (not list(hooks.iterdir())) is has_namespace
@@ -312,7 +324,7 @@ def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: 
     worktree.mkdir(parents=True)
     script = f"touch mine; touch ../../by-relative; touch {checkout}/by-name; mkdir {checkout}/.mz/other"
     what = launch(("sh", "-c", script), worktree, fresh_key(), read_only=(checkout,), writable=(worktree,))
-    supervise(what, MINUTE, Heard(), level=level)
+    supervise(what, MINUTE, ReceivedOutput(), level=level)
     has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert (worktree / "mine").exists()
     assert (not (checkout / "by-relative").exists()) is has_namespace
@@ -323,7 +335,7 @@ def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: 
 def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
     script = "touch mine"
     what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=(tmp_path,), writable=(tmp_path,))
-    supervise(what, MINUTE, Heard())
+    supervise(what, MINUTE, ReceivedOutput())
     assert (tmp_path / "mine").exists()
 
 
@@ -369,7 +381,7 @@ def test_a_careful_mount_can_be_fenced_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", levels())
 def test_process_ids_inside_are_those_of_proc(tmp_path: Path, level: str) -> None:
-    sink = Heard()
+    sink = ReceivedOutput()
     script = 'read -r pid rest < /proc/self/stat; [ "$$" = "$pid" ] && echo same'
     supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, sink, level=level)
     assert bytes(sink.stdout) == b"same\n"

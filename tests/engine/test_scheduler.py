@@ -29,9 +29,9 @@ from mz_projections.run.fold import RunState
 from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
 
 from tests.support import trial
-from tests.support.given import planned, recorded
+from tests.support.steps import planned, recorded
 
-ONE: Mapping[str, tuple[str, ...]] = {"b": ()}
+DEPENDENCIES: Mapping[str, tuple[str, ...]] = {"b": ()}
 THREE: Mapping[str, tuple[str, ...]] = {"b": (), "c": (), "d": ()}
 
 
@@ -128,7 +128,7 @@ def test_a_fatal_problem_stops_the_run_and_a_resume_goes_on() -> None:
 
 
 def test_a_rate_limit_is_waited_for() -> None:
-    world, pins = world_of(Misbehaving(1, b=fails(ProblemClass.TRANSIENT, "rate-limit", 1)), ONE)
+    world, pins = world_of(Misbehaving(1, b=fails(ProblemClass.TRANSIENT, "rate-limit", 1)), DEPENDENCIES)
     state = run_threads(world, pins)
     assert statuses(state) == {"b": FeatureOutcome.DELIVERED}
     kinds = [type(item.event).__name__ for item in world.store.read(run_stream(trial.RUN))]
@@ -156,7 +156,7 @@ def test_money_is_set_aside_by_what_such_calls_took() -> None:
     )
     requestses = []
     for calibration in ((), (coefficients,)):
-        world, pins = world_of(items=ONE, calibration=calibration)
+        world, pins = world_of(items=DEPENDENCIES, calibration=calibration)
         assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
         events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
         requestses.append([event for event in events if isinstance(event, AgentRequested)])
@@ -176,7 +176,7 @@ class Priceless(Hasty):
 
 def test_what_nobody_can_price_stays_set_aside() -> None:
     """A budget must not take it for nothing."""
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     state = run_threads(world, pins, Priceless(world))
     events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
     reserved = {event.key: event.nanousd for event in events if isinstance(event, CallReserved)}
@@ -187,7 +187,7 @@ def test_what_nobody_can_price_stays_set_aside() -> None:
 
 def test_a_secret_in_a_file_asks_a_person_and_is_never_committed() -> None:
     leak = ScriptedReply(files={"plans/b.json": "SECRET"})
-    world, pins = world_of(Misbehaving(1, b=leak), ONE)
+    world, pins = world_of(Misbehaving(1, b=leak), DEPENDENCIES)
     state = run_threads(world, pins)
     assert statuses(state) == {"b": FeatureOutcome.WAITING}
     assert state.tracks["b"].last_stop is not None
@@ -198,7 +198,7 @@ def test_a_secret_in_a_file_asks_a_person_and_is_never_committed() -> None:
 
 
 def test_changes_outside_the_contract_are_reverted_and_recorded() -> None:
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     run_threads(world, pins)
     offences = [
         offence.path
@@ -224,7 +224,7 @@ def test_a_person_cancels_a_feature_and_the_others_go_on() -> None:
 
 
 def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     trial.answer(world, "b")
     run_threads(world, pins)
     events = [
@@ -234,7 +234,7 @@ def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
 
 
 def test_a_second_process_is_noticed_and_stops() -> None:
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     real, once = world.store.append, threading.Event()
 
     def interfering(appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
@@ -249,7 +249,7 @@ def test_a_second_process_is_noticed_and_stops() -> None:
 
 
 def test_an_unusable_repository_halts_the_run_with_its_code() -> None:
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     ports = SimulatedPorts(world)
 
     def broken(*arguments: object) -> None:
@@ -296,7 +296,7 @@ def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
 
 
 def test_more_money_lets_a_held_feature_go_on() -> None:
-    world, pins = world_of(items=ONE, budget=Budget(run_nanousd=Usd(1)))
+    world, pins = world_of(items=DEPENDENCIES, budget=Budget(run_nanousd=Usd(1)))
     state = run_threads(world, pins)
     assert state.tracks["b"].last_stop is not None
     assert state.tracks["b"].last_stop.hold is Hold.BUDGET
@@ -309,7 +309,7 @@ def test_more_money_lets_a_held_feature_go_on() -> None:
 
 def test_a_new_budget_can_be_stored() -> None:
     """Settings hold amounts that the log cannot encode."""
-    world, pins = world_of(items=ONE)
+    world, pins = world_of(items=DEPENDENCIES)
     run_threads(world, pins)
     coordinator = Coordinator(trial.RUN, pins, world.store, Hasty(world), lambda recorded: None)
     coordinator.set_budget(Budget(run_nanousd=Usd(7), feature_nanousd=Usd(5)))

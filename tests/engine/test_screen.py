@@ -19,13 +19,13 @@ from tests.support.timing import grows_evenly
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
-    found: dict[str, int]
+    counts: dict[str, int]
     kept: str
     repeat: int = 1
     after: str = ""
 
     @property
-    def whole(self) -> str:
+    def complete(self) -> str:
         return self.text * self.repeat + self.after
 
 
@@ -37,17 +37,17 @@ MODES: tuple[ScreenMode, ...] = ("strict", "relaxed", "off")
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found_and_what_is_left(name: str) -> None:
     case = CASES[name]
-    screened = screen_text(case.whole, "relaxed")
+    screened = screen_text(case.complete, "relaxed")
     lines: dict[str, int] = {}
     for reason in screened.reasons:
         lines.setdefault(reason.rule, reason.line)
-    assert (lines, screened.text) == (case.found, case.kept)
+    assert (lines, screened.text) == (case.counts, case.kept)
 
 
 def test_every_pattern_has_a_case() -> None:
     screen_patterns = load_screen().patterns
     rules = {*screen_patterns.order, *screen_patterns.secret, "unicode-trick"}
-    assert rules == {rule for case in CASES.values() for rule in case.found}
+    assert rules == {rule for case in CASES.values() for rule in case.counts}
 
 
 def test_orders_count_once_a_line_and_secrets_each_time() -> None:
@@ -124,7 +124,7 @@ def test_a_text_that_never_comes_clean_is_withheld_in_any_mode() -> None:
     assert (screened.text, screened.quarantined, screened.reasons[-1].rule) == (WITHHELD_TEXT, True, "endless")
 
 
-PIECES = [*(case.whole for case in CASES.values()), "please ignore", "your rules", "", "fine"]
+PIECES = [*(case.complete for case in CASES.values()), "please ignore", "your rules", "", "fine"]
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=20)).map("\n".join), st.sampled_from(MODES))

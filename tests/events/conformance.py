@@ -21,7 +21,7 @@ from mz_events.store import Append, Log, VersionConflict
 
 from tests.support.samples import samples
 
-ONE, OTHER, THIRD = feature_stream("r", "one"), feature_stream("r", "other"), run_stream("r2")
+FIRST, OTHER, THIRD = feature_stream("r", "one"), feature_stream("r", "other"), run_stream("r2")
 NOW = 1_700_000_000_000_000
 
 
@@ -40,49 +40,51 @@ def events_of(recorded: Iterable[Recorded[Event]]) -> list[Event]:
 
 class LogConformance:
     def test_an_empty_log_has_nothing(self, log: Log) -> None:
-        assert list(log.read(ONE)) == list(log.read_all()) == []
+        assert list(log.read(FIRST)) == list(log.read_all()) == []
         assert (log.streams(), log.head(), log.link(0), log.link(1)) == ((), 0, None, None)
 
     def test_what_is_appended_is_read_with_its_place(self, log: Log) -> None:
-        recorded = log.append([Append(ONE, 0, units(2), causation="run/r@4")], NOW)
-        assert tuple(log.read(ONE)) == tuple(log.read_all()) == recorded
+        recorded = log.append([Append(FIRST, 0, units(2), causation="run/r@4")], NOW)
+        assert tuple(log.read(FIRST)) == tuple(log.read_all()) == recorded
         first, second = recorded
-        assert (first.stream, first.version, first.position, first.causation) == (ONE, 1, 1, "run/r@4")
-        assert (second.stream, second.version, second.position, second.event_ref) == (ONE, 2, 2, "run/r/one@2")
+        assert (first.stream, first.version, first.position, first.causation) == (FIRST, 1, 1, "run/r@4")
+        assert (second.stream, second.version, second.position, second.event_ref) == (FIRST, 2, 2, "run/r/one@2")
         assert (first.recorded_at_us, first.observed_at_us, first.event) == (NOW, NOW, unit(1))
 
     def test_every_event_type_comes_back(self, log: Log) -> None:
-        log.append([Append(ONE, 0, samples())], NOW)
-        assert events_of(log.read(ONE)) == list(samples())
+        log.append([Append(FIRST, 0, samples())], NOW)
+        assert events_of(log.read(FIRST)) == list(samples())
 
     def test_several_streams_in_one_append(self, log: Log) -> None:
-        recorded = log.append([Append(ONE, 0, units(2)), Append(OTHER, 0, units(1)), Append(ONE, 2, units(1, 9))], NOW)
+        recorded = log.append(
+            [Append(FIRST, 0, units(2)), Append(OTHER, 0, units(1)), Append(FIRST, 2, units(1, 9))], NOW
+        )
         assert [entry.event_ref for entry in recorded] == ["run/r/one@1", "run/r/one@2", "run/r/other@1", "run/r/one@3"]
         assert [item.position for item in recorded] == [1, 2, 3, 4]
-        assert events_of(log.read(ONE)) == [unit(1), unit(2), unit(9)]
+        assert events_of(log.read(FIRST)) == [unit(1), unit(2), unit(9)]
 
     def test_a_wrong_version_is_refused_and_nothing_is_kept(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(2))], NOW)
+        log.append([Append(FIRST, 0, units(2))], NOW)
         with pytest.raises(VersionConflict) as caught:
-            log.append([Append(OTHER, 0, units(1)), Append(ONE, 1, units(1))], NOW)
-        assert (caught.value.stream, caught.value.expected, caught.value.actual) == (ONE, 1, 2)
-        assert log.streams() == ((ONE, 2),)
+            log.append([Append(OTHER, 0, units(1)), Append(FIRST, 1, units(1))], NOW)
+        assert (caught.value.stream, caught.value.expected, caught.value.actual) == (FIRST, 1, 2)
+        assert log.streams() == ((FIRST, 2),)
         assert log.head() == 2
 
     @pytest.mark.parametrize("expected", [1, 7])
     def test_a_stream_that_does_not_exist_has_version_0(self, log: Log, expected: int) -> None:
         with pytest.raises(VersionConflict):
-            log.append([Append(ONE, expected, units(1))], NOW)
+            log.append([Append(FIRST, expected, units(1))], NOW)
         assert log.streams() == ()
 
     def test_a_stream_that_must_not_exist(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(1))], NOW)
+        log.append([Append(FIRST, 0, units(1))], NOW)
         with pytest.raises(VersionConflict):
-            log.append([Append(ONE, 0, units(1))], NOW)
+            log.append([Append(FIRST, 0, units(1))], NOW)
 
     def test_versions_within_one_append_build_on_each_other(self, log: Log) -> None:
         with pytest.raises(VersionConflict):
-            log.append([Append(ONE, 0, units(1)), Append(ONE, 0, units(1))], NOW)
+            log.append([Append(FIRST, 0, units(1)), Append(FIRST, 0, units(1))], NOW)
         assert log.head() == 0
 
     def test_whatever_version_it_has(self, log: Log) -> None:
@@ -93,16 +95,16 @@ class LogConformance:
 
     def test_nothing_to_append_is_fine_and_still_checks_the_version(self, log: Log) -> None:
         assert log.append([], NOW) == ()
-        assert log.append([Append(ONE, 0, ())], NOW) == ()
+        assert log.append([Append(FIRST, 0, ())], NOW) == ()
         with pytest.raises(VersionConflict):
-            log.append([Append(ONE, 1, ())], NOW)
+            log.append([Append(FIRST, 1, ())], NOW)
         assert (log.streams(), log.head()) == ((), 0)
 
     def test_a_clock_that_goes_back_is_not_followed(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(1))], NOW)
-        log.append([Append(OTHER, 0, units(1)), Append(ONE, 1, units(1))], NOW - 5)
-        log.append([Append(ONE, 2, units(1))], NOW + 1)
-        assert [(item.recorded_at_us, item.observed_at_us) for item in log.read(ONE)] == [
+        log.append([Append(FIRST, 0, units(1))], NOW)
+        log.append([Append(OTHER, 0, units(1)), Append(FIRST, 1, units(1))], NOW - 5)
+        log.append([Append(FIRST, 2, units(1))], NOW + 1)
+        assert [(item.recorded_at_us, item.observed_at_us) for item in log.read(FIRST)] == [
             (NOW, NOW),
             (NOW, NOW - 5),
             (NOW + 1, NOW + 1),
@@ -110,44 +112,44 @@ class LogConformance:
         assert [recorded.recorded_at_us for recorded in log.read(OTHER)] == [NOW - 5]
 
     def test_reading_from_within(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(3)), Append(OTHER, 0, units(3))], NOW)
-        assert [recorded.version for recorded in log.read(ONE, after=1)] == [2, 3]
+        log.append([Append(FIRST, 0, units(3)), Append(OTHER, 0, units(3))], NOW)
+        assert [recorded.version for recorded in log.read(FIRST, after=1)] == [2, 3]
         assert [item.position for item in log.read_all(after=2)] == [3, 4, 5, 6]
-        assert list(log.read(ONE, after=3)) == list(log.read_all(after=6)) == list(log.read_all(after=99)) == []
+        assert list(log.read(FIRST, after=3)) == list(log.read_all(after=6)) == list(log.read_all(after=99)) == []
 
     @pytest.mark.parametrize(
         ("limit", "positions"), [(0, []), (1, [2]), (2, [2, 3]), (9, [2, 3, 4]), (None, [2, 3, 4])]
     )
     def test_a_limit(self, log: Log, limit: int | None, positions: list[int]) -> None:
-        log.append([Append(ONE, 0, units(4))], NOW)
+        log.append([Append(FIRST, 0, units(4))], NOW)
         assert [recorded.position for recorded in log.read_all(after=1, limit=limit)] == positions
 
     def test_more_than_a_page(self, log: Log) -> None:
         count = 2345
-        log.append([Append(ONE, 0, units(count))], NOW)
-        assert [entry.version for entry in log.read(ONE)] == list(range(1, count + 1))
+        log.append([Append(FIRST, 0, units(count))], NOW)
+        assert [entry.version for entry in log.read(FIRST)] == list(range(1, count + 1))
         assert [item.position for item in log.read_all(after=1)] == list(range(2, count + 1))
         assert [recorded.position for recorded in log.read_all(limit=1500)] == list(range(1, 1501))
 
     def test_the_store_may_be_used_while_a_reading_goes_on(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(1500))], NOW)
+        log.append([Append(FIRST, 0, units(1500))], NOW)
         reading = log.read_all()
         recorded_events = list(islice(reading, 10))
-        log.append([Append(ONE, 1500, units(1, 1501))], NOW)
+        log.append([Append(FIRST, 1500, units(1, 1501))], NOW)
         recorded_events += reading
         assert [recorded.position for recorded in recorded_events] == list(range(1, 1502))
 
     def test_streams_by_prefix(self, log: Log) -> None:
         odd = StreamId("run/r/o_e%")
-        log.append([Append(name, 0, units(2)) for name in (THIRD, OTHER, odd, ONE, run_stream("R"))], NOW)
-        assert log.streams("run/r/o") == ((odd, 2), (ONE, 2), (OTHER, 2))
+        log.append([Append(name, 0, units(2)) for name in (THIRD, OTHER, odd, FIRST, run_stream("R"))], NOW)
+        assert log.streams("run/r/o") == ((odd, 2), (FIRST, 2), (OTHER, 2))
         assert log.streams("run/r/o_") == ((odd, 2),)
-        assert [name for name, _ in log.streams("run/r")] == [odd, ONE, OTHER, THIRD]
-        assert [name for name, _ in log.streams()] == [run_stream("R"), odd, ONE, OTHER, THIRD]
+        assert [name for name, _ in log.streams("run/r")] == [odd, FIRST, OTHER, THIRD]
+        assert [name for name, _ in log.streams()] == [run_stream("R"), odd, FIRST, OTHER, THIRD]
 
     def test_by_type(self, log: Log) -> None:
         log.append(
-            [Append(ONE, 0, (unit(1), PhaseStarted(phase="p", iteration=1), unit(2), PhaseCompleted(phase="p")))], NOW
+            [Append(FIRST, 0, (unit(1), PhaseStarted(phase="p", iteration=1), unit(2), PhaseCompleted(phase="p")))], NOW
         )
         wanted = (type_of(UnitStarted), type_of(PhaseCompleted))
         assert [recorded.position for recorded in log.read_types(wanted, 0, 9)] == [1, 3, 4]
@@ -155,20 +157,20 @@ class LogConformance:
         assert list(log.read_types((), 0, 9)) == list(log.read_types(wanted, 4, 9)) == []
 
     def test_by_type_over_pages(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(2100))], NOW)
+        log.append([Append(FIRST, 0, units(2100))], NOW)
         assert [recorded.position for recorded in log.read_types([type_of(UnitStarted)], 5, 2050)] == list(
             range(6, 2051)
         )
 
     def test_the_chain_binds_each_event_to_the_one_before(self, log: Log) -> None:
-        log.append([Append(ONE, 0, units(2)), Append(OTHER, 0, units(1))], NOW)
-        log.append([Append(ONE, 2, units(1), causation="inbox/r@1")], NOW + 3)
+        log.append([Append(FIRST, 0, units(2)), Append(OTHER, 0, units(1))], NOW)
+        log.append([Append(FIRST, 2, units(1), causation="inbox/r@1")], NOW + 3)
         chain = GENESIS
-        for recorded in log.read(ONE):
+        for recorded in log.read(FIRST):
             name, schema, payload = CODEC.encode(recorded.event)
             chain = link(
                 chain,
-                ONE,
+                FIRST,
                 recorded.version,
                 name,
                 schema,
@@ -178,13 +180,13 @@ class LogConformance:
                 payload,
             )
             assert recorded.chain == chain == log.link(recorded.position)
-        assert next(log.read(OTHER)).chain != next(log.read(ONE)).chain
+        assert next(log.read(OTHER)).chain != next(log.read(FIRST)).chain
 
     def test_threads_may_share_it(self, log: Log) -> None:
         def work(number: int) -> None:
             stream = feature_stream("r", f"f{number}")
             for version in range(50):
-                log.append([Append(stream, version, units(1, version)), Append(ONE, None, units(1, number))], NOW)
+                log.append([Append(stream, version, units(1, version)), Append(FIRST, None, units(1, number))], NOW)
                 assert sum(1 for _ in log.read(stream)) == version + 1
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -193,4 +195,4 @@ class LogConformance:
         for thread in threads:
             thread.join()
         assert [recorded.position for recorded in log.read_all()] == list(range(1, 401))
-        assert log.streams() == (*((feature_stream("r", f"f{number}"), 50) for number in range(4)), (ONE, 200))
+        assert log.streams() == (*((feature_stream("r", f"f{number}"), 50) for number in range(4)), (FIRST, 200))

@@ -14,11 +14,11 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.store import Append, StoreUnusable
 
-from tests.events.conformance import NOW, ONE, unit, units
+from tests.events.conformance import FIRST, NOW, unit, units
 
 CRASH = (
     "import os, sys; from tests.events.small_disk import *\n"
-    "SqliteStore(Path(sys.argv[1])).append([Append(ONE, 0, units(4))], NOW); os._exit(9)"
+    "SqliteStore(Path(sys.argv[1])).append([Append(FIRST, 0, units(4))], NOW); os._exit(9)"
 )
 
 
@@ -32,7 +32,7 @@ def refusal(of: Callable[[], object]) -> str:
 
 
 def append(store: SqliteStore, version: int, count: int) -> str:
-    return refusal(lambda: store.append([Append(ONE, version, units(count))], NOW))
+    return refusal(lambda: store.append([Append(FIRST, version, units(count))], NOW))
 
 
 def fill(path: Path) -> None:
@@ -46,7 +46,7 @@ def logs(directory: Path) -> tuple[Path, Path]:
     """A log that was closed, with 3 events, and one that crashed, with 4."""
     closed, crashed = directory / "closed.db", directory / "crashed.db"
     with SqliteStore(closed) as store:
-        store.append([Append(ONE, 0, units(3))], NOW)
+        store.append([Append(FIRST, 0, units(3))], NOW)
     subprocess.run([sys.executable, "-c", CRASH, crashed], check=False)
     assert crashed.with_name("crashed.db-wal").stat().st_size > 0
     return closed, crashed
@@ -66,14 +66,14 @@ def full(directory: Path) -> None:
         assert "mz.db" in text, text
         assert "full" in text, text
         assert "No space left" in refusal(lambda: blobs.put(os.urandom(500_000)))
-        assert [recorded.version for recorded in store.read(ONE)] == list(range(1, kept + 1))
+        assert [recorded.version for recorded in store.read(FIRST)] == list(range(1, kept + 1))
         room.unlink()
         assert not [file for file in (directory / "blobs").rglob("*") if file.is_file()]
-        store.append([Append(ONE, kept, (unit(0),))], NOW)
+        store.append([Append(FIRST, kept, (unit(0),))], NOW)
         assert blobs.get(blobs.put(b"room again")) == b"room again"
         assert store.verify() == ()
     with SqliteStore(path) as store:
-        assert [item.version for item in store.read(ONE)] == list(range(1, kept + 2))
+        assert [item.version for item in store.read(FIRST)] == list(range(1, kept + 2))
 
 
 def crammed(directory: Path) -> None:
@@ -82,7 +82,7 @@ def crammed(directory: Path) -> None:
     fill(directory / "filler")
     for path, count in ((closed, 3), (crashed, 4)):
         with SqliteStore(path, read_only=True) as store:
-            assert [recorded.version for recorded in store.read(ONE)] == list(range(1, count + 1))
+            assert [recorded.version for recorded in store.read(FIRST)] == list(range(1, count + 1))
     fill(directory / "filler again")
     assert "full" in (text := refusal(partial(SqliteStore, directory / "new.db"))), text
     assert not (directory / "new.db").exists()
@@ -94,7 +94,7 @@ def read_only(directory: Path) -> None:
     subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
     for path, count in ((closed, 3), (crashed, 4)):
         with SqliteStore(path, read_only=True) as store:
-            assert [recorded.version for recorded in store.read(ONE)] == list(range(1, count + 1))
+            assert [recorded.version for recorded in store.read(FIRST)] == list(range(1, count + 1))
             assert store.verify() == ()
             assert "read-only" in append(store, count, 1)
     for path in (closed, crashed, directory / "none.db"):

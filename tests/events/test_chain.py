@@ -14,7 +14,7 @@ from mz_events.envelope import Head
 from mz_events.names import StreamId
 from mz_events.store import Append, StoreUnusable
 
-from tests.events.conformance import NOW, ONE, OTHER, units
+from tests.events.conformance import FIRST, NOW, OTHER, units
 
 FIELDS: dict[str, Any] = {
     "prev": GENESIS, "stream": "run/r", "version": 3, "type_": "phase.started", "schema": 1, "recorded_at_us": 10,
@@ -57,11 +57,11 @@ def test_an_empty_log_is_whole() -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A log of two streams: positions 1-3 and 6 are ONE's, 4, 5 and 7 OTHER's."""
+    """A log of two streams: positions 1-3 and 6 are FIRST's, 4, 5 and 7 OTHER's."""
     path = tmp_path / "mz.db"
     with SqliteStore(path) as store:
-        store.append([Append(ONE, 0, units(3)), Append(OTHER, 0, units(2))], NOW)
-        store.append([Append(ONE, 3, units(1, 4)), Append(OTHER, 2, units(1, 4))], NOW)
+        store.append([Append(FIRST, 0, units(3)), Append(OTHER, 0, units(2))], NOW)
+        store.append([Append(FIRST, 3, units(1, 4)), Append(OTHER, 2, units(1, 4))], NOW)
     return path
 
 
@@ -180,7 +180,7 @@ def test_a_stream_that_lost_its_name(path: Path) -> None:
 def test_bytes_overwritten_in_the_file(tmp_path: Path, eighth: int) -> None:
     path = tmp_path / "full.db"
     with SqliteStore(path) as store:
-        store.append([Append(ONE, 0, units(500))], NOW)
+        store.append([Append(FIRST, 0, units(500))], NOW)
     with path.open("r+b") as file:
         file.seek(path.stat().st_size * eighth // 8)
         file.write(b"\xaa" * 2000)

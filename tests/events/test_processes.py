@@ -12,7 +12,7 @@ import pytest
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import feature_stream
 
-from tests.events.conformance import ONE, unit
+from tests.events.conformance import FIRST, unit
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def test_four_processes_race_and_nothing_is_lost_or_counted_twice(tmp_path: Path
     with SqliteStore(path) as store:
         assert store.verify() == ()
         assert followed == [recorded.position for recorded in store.read_all()] == list(range(1, 4 * 60 * 4 + 1))
-        assert dict(store.streams()) == {ONE: 240, **{feature_stream("r", f"w{number}"): 180 for number in range(4)}}
+        assert dict(store.streams()) == {FIRST: 240, **{feature_stream("r", f"w{number}"): 180 for number in range(4)}}
 
 
 @pytest.mark.slow
@@ -62,5 +62,5 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
             assert len(events) >= acknowledged
             assert len(events) % 5 == 0
             assert events == [unit(number) for number in range(1, len(events) + 1)]
-            assert dict(store.streams())[ONE] == len(events) // 5
+            assert dict(store.streams())[FIRST] == len(events) // 5
             acknowledged = len(events)

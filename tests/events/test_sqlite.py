@@ -18,7 +18,7 @@ from mz_events.adapters.tables import METADATA
 from mz_events.codec import Codec
 from mz_events.store import Append, StoreUnusable, UnknownEvent
 
-from tests.events.conformance import NOW, ONE, OTHER, LogConformance, units
+from tests.events.conformance import FIRST, NOW, OTHER, LogConformance, units
 from tests.support.mounts import in_small_filesystem
 
 
@@ -35,7 +35,7 @@ def log(path: Path) -> Iterator[SqliteStore]:
 
 def filled(path: Path, count: int = 3) -> None:
     with SqliteStore(path) as store:
-        store.append([Append(ONE, 0, units(count))], NOW)
+        store.append([Append(FIRST, 0, units(count))], NOW)
 
 
 class TestSqliteLog(LogConformance):
@@ -44,12 +44,12 @@ class TestSqliteLog(LogConformance):
 
 def test_it_is_there_when_opened_again(path: Path) -> None:
     with SqliteStore(path) as store:
-        recorded = store.append([Append(ONE, 0, units(3))], NOW)
+        recorded = store.append([Append(FIRST, 0, units(3))], NOW)
         identity = store.log_id
     with SqliteStore(path) as store:
-        assert tuple(store.read(ONE)) == recorded
+        assert tuple(store.read(FIRST)) == recorded
         assert store.log_id == identity
-        assert store.append([Append(ONE, 3, units(1))], NOW)[0].position == 4
+        assert store.append([Append(FIRST, 3, units(1))], NOW)[0].position == 4
 
 
 def test_two_logs_have_two_ids(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_closing_twice_is_closing(path: Path) -> None:
     store.close()
     store.close()
     with pytest.raises(StoreUnusable):
-        store.append([Append(ONE, 0, units(1))], NOW)
+        store.append([Append(FIRST, 0, units(1))], NOW)
 
 
 def test_closing_does_not_wait_for_ever(path: Path, log: SqliteStore) -> None:
@@ -78,9 +78,9 @@ def test_closing_does_not_wait_for_ever(path: Path, log: SqliteStore) -> None:
 
 def test_several_stores_may_be_open(path: Path, log: SqliteStore) -> None:
     with SqliteStore(path) as other, SqliteStore(path, read_only=True) as reader:
-        log.append([Append(ONE, 0, units(1))], NOW)
-        other.append([Append(ONE, 1, units(1, 2))], NOW)
-        assert [item.version for item in reader.read(ONE)] == [1, 2]
+        log.append([Append(FIRST, 0, units(1))], NOW)
+        other.append([Append(FIRST, 1, units(1, 2))], NOW)
+        assert [item.version for item in reader.read(FIRST)] == [1, 2]
         log.append([Append(OTHER, 0, units(1))], NOW)
         assert [recorded.stream for recorded in reader.read_all(after=2)] == [OTHER]
 
@@ -89,7 +89,7 @@ def test_reading_only_refuses_to_append(path: Path) -> None:
     filled(path)
     with SqliteStore(path, read_only=True) as reader:
         with pytest.raises(StoreUnusable, match="read-only"):
-            reader.append([Append(ONE, 3, units(1))], NOW)
+            reader.append([Append(FIRST, 3, units(1))], NOW)
         with pytest.raises(StoreUnusable, match="read-only"), reader.exclusive():
             pass
         assert reader.head() == 3
@@ -102,7 +102,7 @@ def test_reading_where_nothing_is(path: Path) -> None:
 
 
 def test_followers_get_what_is_appended_meanwhile(path: Path, log: SqliteStore) -> None:
-    log.append([Append(ONE, 0, units(2))], NOW)
+    log.append([Append(FIRST, 0, units(2))], NOW)
     numbers: list[int] = []
     done = threading.Event()
 
@@ -113,7 +113,7 @@ def test_followers_get_what_is_appended_meanwhile(path: Path, log: SqliteStore) 
     thread = threading.Thread(target=follow)
     thread.start()
     for version in range(2, 5):
-        log.append([Append(ONE, version, units(1))], NOW)
+        log.append([Append(FIRST, version, units(1))], NOW)
     done.set()
     thread.join()
     assert numbers == [2, 3, 4, 5]
@@ -214,9 +214,9 @@ def test_a_file_locked_by_another_program(path: Path, statement: str) -> None:
     with SqliteStore(path, timeout_seconds=0.05) as store, closing(migrate.connect(path.as_uri(), 1)) as other:
         other.execute(statement)
         with pytest.raises(StoreUnusable, match="is locked by another program"):
-            store.append([Append(ONE, 3, units(1))], NOW)
+            store.append([Append(FIRST, 3, units(1))], NOW)
         other.execute("ROLLBACK")
-        assert store.append([Append(ONE, 3, units(1))], NOW)[0].version == 4
+        assert store.append([Append(FIRST, 3, units(1))], NOW)[0].version == 4
 
 
 def test_a_lock_that_is_never_given_back(path: Path, log: SqliteStore) -> None:
@@ -225,9 +225,9 @@ def test_a_lock_that_is_never_given_back(path: Path, log: SqliteStore) -> None:
             log.exclusive(),
             pytest.raises(StoreUnusable, match=r"mz.db.lock was held by another process for 0.05 seconds"),
         ):
-            other.append([Append(ONE, 0, units(1))], NOW)
+            other.append([Append(FIRST, 0, units(1))], NOW)
         with other.exclusive():
-            waiting = threading.Thread(target=log.append, args=([Append(ONE, 0, units(1))], NOW))
+            waiting = threading.Thread(target=log.append, args=([Append(FIRST, 0, units(1))], NOW))
             waiting.start()
             assert other.head() == 0
         waiting.join()
@@ -251,7 +251,7 @@ def test_an_event_of_a_newer_version_is_named_where_it_stands(path: Path) -> Non
     filled(path)
     with SqliteStore(path, codec=Codec((), {})) as older:
         with pytest.raises(UnknownEvent, match=r"run/r/one@1 is unit\.started/1"):
-            list(older.read(ONE))
+            list(older.read(FIRST))
         with pytest.raises(UnknownEvent, match="run/r/one@1"):
             list(older.read_all())
 
@@ -272,7 +272,7 @@ def test_an_older_format_is_lifted_after_a_copy_was_made(path: Path) -> None:
     filled(path)
     with SqliteStore(path, migrations=NEWER) as store:
         assert store.head() == 3
-        assert store.append([Append(ONE, 3, units(1))], NOW)[0].position == 4
+        assert store.append([Append(FIRST, 3, units(1))], NOW)[0].position == 4
     copy = path.with_name("mz.db.format1.bak")
     with SqliteStore(copy) as store:
         assert store.head() == 3
@@ -311,7 +311,7 @@ def test_a_directory_that_is_read_only(tmp_path: Path) -> None:
 
 
 def test_a_crashed_log_in_another_place_is_whole(path: Path, log: SqliteStore, tmp_path: Path) -> None:
-    log.append([Append(ONE, 0, units(10))], NOW)
+    log.append([Append(FIRST, 0, units(10))], NOW)
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(path.parent, elsewhere)
     with SqliteStore(elsewhere / "mz.db") as copy:

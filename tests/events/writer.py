@@ -12,7 +12,7 @@ from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import feature_stream
 from mz_events.store import Append
 
-from tests.events.conformance import NOW, ONE, units
+from tests.events.conformance import FIRST, NOW, units
 
 
 def main(path: str, name: str, count: int, size: int) -> None:
@@ -20,7 +20,7 @@ def main(path: str, name: str, count: int, size: int) -> None:
     with SqliteStore(Path(path)) as store:
         version = dict(store.streams(stream)).get(stream, 0)
         for _ in range(count):
-            store.append([Append(stream, version, units(size, version + 1)), Append(ONE, None, units(1))], NOW)
+            store.append([Append(stream, version, units(size, version + 1)), Append(FIRST, None, units(1))], NOW)
             version += size
             print(version, flush=True)
 

@@ -44,12 +44,12 @@ from mz_projections.feature.state import progress_of
 from mz_projections.run.pins import PinnedConfig, PinnedRun, decode_pinned
 from mz_projections.views.run import run_view
 
-from tests.support import given, trial
-from tests.support.given import BASE, DIGEST
+from tests.support import steps, trial
 from tests.support.samples import sample
+from tests.support.steps import BASE, DIGEST
 
 A = FeatureId("a")
-CALL, UNIT_CALL = given.ref("plan"), given.ref("build", unit="u1")
+CALL, UNIT_CALL = steps.ref("plan"), steps.ref("build", unit="u1")
 DELIVERED = FeatureDelivered(ending="delivered", head=BASE)
 RAN = replace(sample(CommandRan), stage="gate", phase="build", unit="u1", name="test", exit=0, passed=7, failed=0)
 COMMIT = CommitRequested(key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST)
@@ -63,7 +63,7 @@ def question(ask: QuestionKind) -> HumanRequested:
 def run_of(*own: Event, feature: Sequence[Event] = ()) -> tuple[Recorded[Event], ...]:
     """The run's own events, and after them those of feature `a`."""
     begun = (replace(sample(RunStarted), pipeline="trial"), replace(sample(ItemAdded), feature=A, quarantined=False))
-    events = [*given.recorded(*begun, *own, stream="run/r1"), *given.recorded(*feature, stream="run/r1/a")]
+    events = [*steps.recorded(*begun, *own, stream="run/r1"), *steps.recorded(*feature, stream="run/r1/a")]
     return tuple(replace(event, position=at) for at, event in enumerate(events, 1))
 
 
@@ -77,15 +77,15 @@ def gaps(*feature: Event) -> list[Gap]:
 
 
 def test_a_clean_run_has_no_faults() -> None:
-    run_audit = audited(*given.planned(), PhaseStarted(phase="build", iteration=1), *given.accepted(UNIT_CALL), RAN,
-                    given.gate("test", passed=True), COMMIT, CallPriced(key=CALL.key, computed_nanousd=1),
+    run_audit = audited(*steps.planned(), PhaseStarted(phase="build", iteration=1), *steps.accepted(UNIT_CALL), RAN,
+                    steps.gate("test", passed=True), COMMIT, CallPriced(key=CALL.key, computed_nanousd=1),
                     CallPriced(key=UNIT_CALL.key, computed_nanousd=1))  # fmt: skip
     assert run_audit.all_gaps == ()
     assert run_audit.delivered == ("a",)
 
 
 def test_what_was_asked_changed_and_decided() -> None:
-    (feature,) = audited(*given.planned(), *given.refused_reply(UNIT_CALL), RAN, given.gate("test", True)).features
+    (feature,) = audited(*steps.planned(), *steps.refused_reply(UNIT_CALL), RAN, steps.gate("test", True)).features
     assert feature.requested is not None
     assert feature.requested.event_ref == "run/r1@2"
     (made,) = feature.artifacts
@@ -104,7 +104,7 @@ def test_what_was_asked_changed_and_decided() -> None:
 
 def test_a_gate_is_decided_on_its_own_run() -> None:
     """A rule gate after a command has no process behind it, and a later one none that an earlier one used up."""
-    (feature,) = audited(RAN, given.gate("test", True), given.gate("size", True), given.gate("test", True)).features
+    (feature,) = audited(RAN, steps.gate("test", True), steps.gate("size", True), steps.gate("test", True)).features
     assert [gate.command is not None for gate in feature.gates] == [True, False, False]
 
 
@@ -116,12 +116,12 @@ def test_tests_before_are_the_first_preparation() -> None:
 
 
 def test_artifacts_that_were_taken_back_are_not_shown() -> None:
-    (feature,) = audited(*given.planned(), RolledBack(source="plan", to="plan")).features
+    (feature,) = audited(*steps.planned(), RolledBack(source="plan", to="plan")).features
     assert feature.artifacts == ()
 
 
 def test_people() -> None:
-    requested = (*given.OPENED, PhaseStarted(phase="build", iteration=1), question(QuestionKind.BLOCKER))
+    requested = (*steps.OPENED, PhaseStarted(phase="build", iteration=1), question(QuestionKind.BLOCKER))
     events = run_of(FeatureAdmitted(feature=A), feature=requested)
     answer = Recorded(
         events[0].stream, 4, 99, 9, 9,
@@ -135,7 +135,7 @@ def test_people() -> None:
 
 
 # what is missing ------------------------------------------------------------------------------------------------------
-REFUSED = given.gate("test", passed=False)
+REFUSED = steps.gate("test", passed=False)
 MOVED = RefMoved(ref=UNIT_CALL, name="refs/heads/main", old="1", new="2")
 RED = replace(sample(ChecksPolled), failed=1, pending=0)
 OFFENCE = (ForbiddenChange(kind="outside", path="README.md"),)
@@ -154,12 +154,12 @@ SALVAGED = replace(sample(AgentReplied), ref=CALL, salvaged=True, forbidden_chan
         ((RED,), "checks-red", True, (1,)),
         ((RED, question(QuestionKind.CHECKS), APPROVED), "checks-red", False, (1,)),
         ((ChangesChecked(ref=CALL, tree=BASE, forbidden_changes=OFFENCE),), "reverted", False, (1,)),
-        ((given.requested(CALL), AgentLost(ref=CALL, stdout=DIGEST), CallPriced(key=CALL.key, computed_nanousd=1)),
+        ((steps.requested(CALL), AgentLost(ref=CALL, stdout=DIGEST), CallPriced(key=CALL.key, computed_nanousd=1)),
          "lost", False, (1,)),
-        ((*given.replied(CALL, LIMITED), CallPriced(key=CALL.key, computed_nanousd=1)), "failed", False, (1,)),
-        (given.accepted(CALL), "unpriced", False, (1,)),
-        ((given.requested(CALL), SALVAGED, CallPriced(key=CALL.key, computed_nanousd=1)), "salvaged", False, (1,)),
-        ((given.requested(CALL), CallPriced(key=CALL.key, computed_nanousd=1), PhaseCompleted(phase="plan")),
+        ((*steps.replied(CALL, LIMITED), CallPriced(key=CALL.key, computed_nanousd=1)), "failed", False, (1,)),
+        (steps.accepted(CALL), "unpriced", False, (1,)),
+        ((steps.requested(CALL), SALVAGED, CallPriced(key=CALL.key, computed_nanousd=1)), "salvaged", False, (1,)),
+        ((steps.requested(CALL), CallPriced(key=CALL.key, computed_nanousd=1), PhaseCompleted(phase="plan")),
          "not-validated", True, (1, 3)),
     ],
 )  # fmt: skip
@@ -172,8 +172,8 @@ def test_gaps(events: Sequence[Event], kind: str, fault: bool, places: Sequence[
 @pytest.mark.parametrize(
     "events",
     [
-        (REFUSED, given.gate("test", passed=True), COMMIT),
-        (REFUSED, given.requested(UNIT_CALL), COMMIT),
+        (REFUSED, steps.gate("test", passed=True), COMMIT),
+        (REFUSED, steps.requested(UNIT_CALL), COMMIT),
         (REFUSED, RolledBack(source="build", to="build"), COMMIT),
         (RED, replace(RED, failed=0, pending=0)),
     ],
@@ -187,7 +187,7 @@ def test_what_was_not_delivered() -> None:
         FeatureAdmitted(feature=A),
         FeatureStopped(feature=A, version=2, status=FeatureOutcome.FAILED, code="no"),
         RunFinished(),
-        feature=given.OPENED,
+        feature=steps.OPENED,
     )
     (gap,) = audit("r1", recorded_events, PinnedRun()).faults
     assert (gap.kind, gap.event_refs) == ("not-delivered", ("run/r1/a@2",))
@@ -246,14 +246,14 @@ def test_pins_that_cannot_be_read_are_said_to_be() -> None:
 def test_one_feature_only() -> None:
     other = replace(sample(ItemAdded), feature=FeatureId("b"))
     run_audit = audit(
-        "r1", run_of(other, feature=(*given.accepted(CALL), DELIVERED)), PinnedRun(config=PinnedConfig()), "b"
+        "r1", run_of(other, feature=(*steps.accepted(CALL), DELIVERED)), PinnedRun(config=PinnedConfig()), "b"
     )
     assert [feature.view.feature for feature in run_audit.features] == ["b"]
     assert run_audit.spending.total.calls == 0
 
 
 def test_it_agrees_with_the_other_projections() -> None:
-    recorded_events = run_of(feature=(*given.planned(), *given.refused_reply(UNIT_CALL), DELIVERED))
+    recorded_events = run_of(feature=(*steps.planned(), *steps.refused_reply(UNIT_CALL), DELIVERED))
     run_audit = audit("r1", recorded_events, PinnedRun())
     assert run_audit.spending.total == totals(paid_calls(recorded_events))
     assert run_audit.features[0].spending.total == totals(paid_calls(recorded_events))

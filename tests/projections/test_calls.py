@@ -20,13 +20,13 @@ from mz_projections.feature.calls import WASTED, FeatureCalls, evolve, paid_call
 from mz_projections.feature.state import progress_of
 
 from tests.projections.logs import feature_events
-from tests.support import given
-from tests.support.given import BASE, DIGEST
+from tests.support import steps
+from tests.support.steps import BASE, DIGEST
 
-FIRST, SECOND = given.ref("plan"), given.ref("plan", attempt=2)
+FIRST, SECOND = steps.ref("plan"), steps.ref("plan", attempt=2)
 BUILD = PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3"))
 PLAN = PhaseStarted(phase="plan", iteration=1)
-TEST_FAILED = given.gate("test", passed=False)
+TEST_FAILED = steps.gate("test", passed=False)
 UNIT = UnitStarted(phase="build", unit="u1", iteration=1)
 COMMIT = CommitRequested(
     key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST
@@ -34,36 +34,36 @@ COMMIT = CommitRequested(
 
 
 def outcomes(*events: Event) -> list[str]:
-    log = given.recorded(*events)
+    log = steps.recorded(*events)
     return [call.outcome for call in paid_calls(log)]
 
 
 def calls_of(*events: Event) -> FeatureCalls:
     row: FeatureCalls | None = None
-    for recorded in given.recorded(*events):
+    for recorded in steps.recorded(*events):
         row = evolve(lambda _, latest=row: latest, recorded)  # type: ignore[misc]
     assert row is not None
     return row
 
 
 def built(attempt: int = 1) -> tuple[Event, ...]:
-    return given.accepted(given.ref("build", attempt, unit="u1"))
+    return steps.accepted(steps.ref("build", attempt, unit="u1"))
 
 
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ((given.requested(FIRST),), ["open"]),
-        (given.accepted(FIRST), ["kept"]),
-        (given.refused_reply(FIRST), ["rejected"]),
-        ((*given.refused_reply(FIRST), *given.accepted(SECOND)), ["rejected", "kept"]),
-        ((given.requested(FIRST), AgentLost(ref=FIRST, stdout=DIGEST)), ["lost"]),
-        (given.replied(FIRST, Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")), ["failed"]),
+        ((steps.requested(FIRST),), ["open"]),
+        (steps.accepted(FIRST), ["kept"]),
+        (steps.refused_reply(FIRST), ["rejected"]),
+        ((*steps.refused_reply(FIRST), *steps.accepted(SECOND)), ["rejected", "kept"]),
+        ((steps.requested(FIRST), AgentLost(ref=FIRST, stdout=DIGEST)), ["lost"]),
+        (steps.replied(FIRST, Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")), ["failed"]),
         ((*built(), TEST_FAILED), ["rejected"]),
-        ((*built(), TEST_FAILED, *built(2), given.gate("test", passed=True)), ["rejected", "kept"]),
-        ((*built(), given.gate("size", passed=False, cause="person"), COMMIT), ["kept"]),
-        ((PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan")), ["superseded"]),
-        ((PLAN, *given.accepted(FIRST), FeatureRetried(run_version=1, to="plan", actor=DIGEST)), ["superseded"]),
+        ((*built(), TEST_FAILED, *built(2), steps.gate("test", passed=True)), ["rejected", "kept"]),
+        ((*built(), steps.gate("size", passed=False, cause="person"), COMMIT), ["kept"]),
+        ((PLAN, *steps.accepted(FIRST), RolledBack(source="plan", to="plan")), ["superseded"]),
+        ((PLAN, *steps.accepted(FIRST), FeatureRetried(run_version=1, to="plan", actor=DIGEST)), ["superseded"]),
     ],
 )  # fmt: skip
 def test_outcomes(events: Sequence[Event], expected: list[str]) -> None:
@@ -71,17 +71,17 @@ def test_outcomes(events: Sequence[Event], expected: list[str]) -> None:
 
 
 def test_a_rollback_supersedes_what_began_at_or_after_its_phase() -> None:
-    events = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u1",)))
+    events = (*steps.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u1",)))
     assert outcomes(*events) == ["kept", "superseded"]
-    other = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u2",)))
+    other = (*steps.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u2",)))
     assert outcomes(*other) == ["kept", "kept"]
-    full = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
+    full = (*steps.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
     assert outcomes(*full) == ["superseded", "superseded"]
 
 
 def test_calls_of_the_next_iteration_stand() -> None:
-    again = given.ref("plan", iteration=2)
-    events = (PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan"), PLAN, *given.accepted(again))
+    again = steps.ref("plan", iteration=2)
+    events = (PLAN, *steps.accepted(FIRST), RolledBack(source="plan", to="plan"), PLAN, *steps.accepted(again))
     assert outcomes(*events) == ["superseded", "kept"]
 
 
@@ -96,8 +96,8 @@ def test_calls_of_the_next_iteration_stand() -> None:
 )
 def test_it_counts_as_the_state_does(back: RolledBack) -> None:
     """The engine numbers iterations by its own count; the fold of calls marks those that it supersedes."""
-    events = (*given.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
-    progress = progress_of(given.state_after(*events))
+    events = (*steps.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
+    progress = progress_of(steps.state_after(*events))
     assert progress is not None
     row = calls_of(*events)
     assert row.current_phases == tuple(progress.start_trees)
@@ -117,7 +117,7 @@ def test_completed_phases_change_nothing() -> None:
 @settings(deadline=None, max_examples=40)
 @given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(GroupBy)))
 def test_groups_and_outcomes_add_up(events: list[Event], by: GroupBy) -> None:
-    log = given.recorded(*events)
+    log = steps.recorded(*events)
     calls = priced_calls(paid_calls(log))
     result = spending(calls, by)
     assert add(group.totals for group in result.groups) == add([result.total])
@@ -134,17 +134,17 @@ def add(all_totals: object) -> list[int]:
 
 
 def test_an_attempt_is_a_group_of_its_own() -> None:
-    log = given.recorded(*given.refused_reply(FIRST), *given.accepted(SECOND))
+    log = steps.recorded(*steps.refused_reply(FIRST), *steps.accepted(SECOND))
     result = spending(priced_calls(paid_calls(log)), "attempt")
     assert [(group.name, group.single_call.outcome if group.single_call else None) for group in result.groups] == [
         (FIRST.key, "rejected"), (SECOND.key, "kept")]  # fmt: skip
 
 
 def test_whatever_was_for_nothing_is_counted_as_such() -> None:
-    lost, failed, last = (given.ref("plan", attempt) for attempt in (2, 3, 4))
-    log = given.recorded(
-        *given.refused_reply(FIRST), given.requested(lost), AgentLost(ref=lost, stdout=DIGEST),
-        *given.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *given.accepted(last),
+    lost, failed, last = (steps.ref("plan", attempt) for attempt in (2, 3, 4))
+    log = steps.recorded(
+        *steps.refused_reply(FIRST), steps.requested(lost), AgentLost(ref=lost, stdout=DIGEST),
+        *steps.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *steps.accepted(last),
     )  # fmt: skip
     result = spending(priced_calls(paid_calls(log)), "phase")
     assert [(outcome, sums.calls) for outcome, sums in result.wasted_by_outcome] == [
@@ -158,7 +158,7 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
 
 # groups ---------------------------------------------------------------------------------------------------------------
 def test_groups_of_time_are_those_of_the_reader() -> None:
-    log = given.recorded(*given.accepted(FIRST))
+    log = steps.recorded(*steps.accepted(FIRST))
     (call,) = priced_calls(paid_calls(log))
     late = replace(call, call=replace(call.call, requested_at_us=1_767_225_600_000_000 - 1))
 
@@ -170,7 +170,7 @@ def test_groups_of_time_are_those_of_the_reader() -> None:
 
 
 def test_reasons_are_counted_with_their_differences() -> None:
-    log = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
+    log = steps.recorded(*steps.accepted(FIRST), *steps.accepted(SECOND))
     calls = priced_calls(paid_calls(log))
     first = replace(calls[0], cause="tier", call=replace(calls[0].call, reported_nanousd=30, computed_nanousd=20))
     result = spending((first, replace(calls[1], cause="match")), "cause")
@@ -180,7 +180,7 @@ def test_reasons_are_counted_with_their_differences() -> None:
 
 
 def test_estimates_are_judged_by_the_median_call() -> None:
-    log = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
+    log = steps.recorded(*steps.accepted(FIRST), *steps.accepted(SECOND))
     calls = priced_calls(paid_calls(log))
     paid = [replace(priced, call=replace(priced.call, estimated_nanousd=100, computed_nanousd=amount))
             for priced, amount in zip(calls, (50, 200), strict=True)]  # fmt: skip

@@ -23,7 +23,7 @@ from mz_projections.cost.session_savings import (
     sum_sessions,
 )
 
-from tests.support.given import BASE, DIGEST, recorded
+from tests.support.steps import BASE, DIGEST, recorded
 
 
 def key(attempt: int) -> str:

@@ -30,13 +30,13 @@ from tests.support.samples import sample
 
 STREAM = feature_stream("r", "login")
 REF = replace(sample(CallRef), key="k1")
-ASKED = replace(sample(AgentRequested), ref=REF, estimated_nanousd=70)
+REQUEST = replace(sample(AgentRequested), ref=REF, estimated_nanousd=70)
 READ = replace(sample(ReplyParsed), ref=REF, reported_nanousd=55, usage=(
     Usage(model="big", input=100, output=20, cache_read=50, cache_write_5m=5, cache_write_1h=7),
     Usage(model="small", input=10, output=2),
 ))  # fmt: skip
 PRICED = CallPriced(key="k1", computed_nanousd=60)
-SETTLED = CallSettled(feature=ASKED.ref.key, key="k1", nanousd=61)  # type: ignore[arg-type]
+SETTLED = CallSettled(feature=REQUEST.ref.key, key="k1", nanousd=61)  # type: ignore[arg-type]
 UNKNOWN = Totals(1, 1, 0, *[None] * 11)
 
 
@@ -45,7 +45,7 @@ def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
 
 
 def test_a_call_from_request_to_settlement() -> None:
-    (call,) = paid_calls(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
+    (call,) = paid_calls(recorded([REQUEST, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
     assert (call.run, call.feature, call.phase, call.role, call.agent, call.status, call.requested_at_us) == (
         "r", "login", "phase", "role", "agent", "replied", 1001)  # fmt: skip
     assert (call.input, call.output, call.cache_read, call.cache_write) == (110, 22, 50, 12)
@@ -54,20 +54,21 @@ def test_a_call_from_request_to_settlement() -> None:
 
 
 def test_what_is_not_known_is_none() -> None:
-    (call,) = paid_calls(recorded([replace(ASKED, estimated_nanousd=None)]))
+    (call,) = paid_calls(recorded([replace(REQUEST, estimated_nanousd=None)]))
     assert call.status == "open"
     assert totals([call]) == UNKNOWN
 
 
 def test_a_newer_reading_replaces_the_older() -> None:
-    (call,) = paid_calls(recorded([ASKED, READ, replace(READ, usage=(), reported_nanousd=None)]))
+    (call,) = paid_calls(recorded([REQUEST, READ, replace(READ, usage=(), reported_nanousd=None)]))
     assert (call.input, call.output, call.cache_read, call.cache_write, call.reported_nanousd) == (None,) * 5
 
 
 def test_failed_and_lost_calls_count() -> None:
     other = replace(REF, key="k2")
     calls = paid_calls(recorded([
-        ASKED, replace(sample(AgentFailed), ref=REF), replace(ASKED, ref=other), replace(sample(AgentLost), ref=other)
+        REQUEST, replace(sample(AgentFailed), ref=REF),
+        replace(REQUEST, ref=other), replace(sample(AgentLost), ref=other),
     ]))  # fmt: skip
     assert [call.status for call in calls] == ["failed", "lost"]
     assert totals(calls).calls == 2
@@ -75,8 +76,8 @@ def test_failed_and_lost_calls_count() -> None:
 
 
 def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
-    free = replace(ASKED, ref=replace(REF, key="k2"), estimated_nanousd=None)
-    result = totals(paid_calls(recorded([ASKED, free, READ, PRICED])))
+    free = replace(REQUEST, ref=replace(REF, key="k2"), estimated_nanousd=None)
+    result = totals(paid_calls(recorded([REQUEST, free, READ, PRICED])))
     assert result == Totals(
         calls=2,
         open=2,
@@ -97,7 +98,7 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
 
 def test_calls_that_ended_without_a_price_are_counted() -> None:
     replied = replace(sample(AgentReplied), ref=REF)
-    stages: list[list[Event]] = [[ASKED], [ASKED, replied], [ASKED, replied, PRICED]]
+    stages: list[list[Event]] = [[REQUEST], [REQUEST, replied], [REQUEST, replied, PRICED]]
     assert [totals(paid_calls(recorded(events))).unpriced for events in stages] == [0, 1, 0]
 
 
@@ -114,11 +115,11 @@ def test_what_was_refused_costs_nothing() -> None:
         assert totals([call]).unpriced == (call.computed_nanousd is None)
         return call.computed_nanousd
 
-    assert actual(ASKED, nothing, unread, free) == 0
-    assert actual(ASKED, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
-    assert actual(ASKED, READ, unread, free) is None, "tokens without a price"
-    assert actual(ASKED, replace(nothing, ending="success"), unread, free) is None, "answered, and told no tokens"
-    assert actual(replace(ASKED, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
+    assert actual(REQUEST, nothing, unread, free) == 0
+    assert actual(REQUEST, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
+    assert actual(REQUEST, READ, unread, free) is None, "tokens without a price"
+    assert actual(REQUEST, replace(nothing, ending="success"), unread, free) is None, "answered, and told no tokens"
+    assert actual(replace(REQUEST, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
 
 
 def test_a_difference_needs_both_sides() -> None:
@@ -128,28 +129,28 @@ def test_a_difference_needs_both_sides() -> None:
         sums = totals(paid_calls(recorded(events)))
         return sums.difference_nanousd, sums.underestimate_nanousd
 
-    free = replace(ASKED, estimated_nanousd=None)
-    assert actual(ASKED, PRICED) == (None, -10)
-    assert actual(ASKED, READ) == (None, -15), "reported, where nobody computed"
-    assert actual(ASKED, READ, PRICED) == (-5, -10)
+    free = replace(REQUEST, estimated_nanousd=None)
+    assert actual(REQUEST, PRICED) == (None, -10)
+    assert actual(REQUEST, READ) == (None, -15), "reported, where nobody computed"
+    assert actual(REQUEST, READ, PRICED) == (-5, -10)
     assert actual(free, READ, PRICED) == (-5, None)
-    assert actual(ASKED) == (None, None)
+    assert actual(REQUEST) == (None, None)
     free_of_charge = replace(READ, usage=(), reported_nanousd=0, ending="success")
-    assert actual(ASKED, free_of_charge) == (None, None), "a subscription, whose tokens nobody counted"
-    assert actual(ASKED, replace(free_of_charge, ending="error")) == (None, -70)
+    assert actual(REQUEST, free_of_charge) == (None, None), "a subscription, whose tokens nobody counted"
+    assert actual(REQUEST, replace(free_of_charge, ending="error")) == (None, -70)
 
 
 def test_a_call_keeps_what_explains_its_price() -> None:
     priced = replace(PRICED, unpriced=("small",), prices="table 1")
-    (call,) = paid_calls(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, priced]))
+    (call,) = paid_calls(recorded([REQUEST, replace(sample(AgentReplied), ref=REF), READ, priced]))
     assert (call.unpriced, call.prices, call.ending) == (("small",), "table 1", READ.ending)
     assert call.ended_at_us == 1002
 
 
 def test_tokens_are_those_of_the_newest_reading() -> None:
     newer = replace(READ, usage=READ.usage[:1])
-    assert [call.usage for call in paid_calls(recorded([ASKED, READ]))] == [READ.usage]
-    assert [call.usage for call in paid_calls(recorded([ASKED, READ, newer]))] == [READ.usage[:1]]
+    assert [call.usage for call in paid_calls(recorded([REQUEST, READ]))] == [READ.usage]
+    assert [call.usage for call in paid_calls(recorded([REQUEST, READ, newer]))] == [READ.usage[:1]]
 
 
 def test_nothing_costs_nothing_that_is_known() -> None:

@@ -7,7 +7,7 @@ from mz_events.catalog.validation import Change, ChangesChecked
 from mz_events.names import Path, StreamId
 from mz_projections.failure_hints import failure_histories
 
-from tests.support.given import BASE, gate, recorded, ref
+from tests.support.steps import BASE, gate, recorded, ref
 
 FAILED = replace(gate("test", False), signature="s1")
 PASSED = gate("test", True)

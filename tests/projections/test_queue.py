@@ -14,8 +14,8 @@ from mz_projections.views.model import Question
 
 from tests.support.samples import sample
 
-RUN, ONE, OTHER = run_stream("r"), feature_stream("r", "one"), feature_stream("r", "other")
-INBOX, GIVEN = inbox_stream("r"), (AnswerAccepted, CancelAccepted, RetryAccepted)
+RUN, FIRST, OTHER = run_stream("r"), feature_stream("r", "one"), feature_stream("r", "other")
+INBOX, ACCEPTED = inbox_stream("r"), (AnswerAccepted, CancelAccepted, RetryAccepted)
 
 
 def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
@@ -24,7 +24,7 @@ def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
 
 def test_a_question_waits_until_it_is_answered() -> None:
     human_requested = sample(HumanRequested)
-    assert open_questions(recorded((ONE, human_requested))) == (
+    assert open_questions(recorded((FIRST, human_requested))) == (
         Question(
             question_kind=QuestionKind.EXHAUSTED,
             code="code",
@@ -35,13 +35,13 @@ def test_a_question_waits_until_it_is_answered() -> None:
             event_ref="run/r/one@1",
         ),
     )
-    assert open_questions(recorded((ONE, human_requested), (ONE, sample(HumanAnswered)))) == ()
+    assert open_questions(recorded((FIRST, human_requested), (FIRST, sample(HumanAnswered)))) == ()
 
 
 def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> None:
     human_requested = sample(HumanRequested)
     events = recorded(
-        (ONE, human_requested), (OTHER, human_requested), (ONE, sample(HumanAnswered)), (ONE, human_requested)
+        (FIRST, human_requested), (OTHER, human_requested), (FIRST, sample(HumanAnswered)), (FIRST, human_requested)
     )
     assert [(question.feature, question.since_us) for question in open_questions(events)] == [
         ("other", 20),
@@ -50,12 +50,12 @@ def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> Non
 
 
 def test_an_answer_on_its_way_has_not_arrived() -> None:
-    events = recorded((ONE, sample(HumanRequested)), (RUN, sample(AnswerAccepted)), (RUN, sample(RunIdle)))
+    events = recorded((FIRST, sample(HumanRequested)), (RUN, sample(AnswerAccepted)), (RUN, sample(RunIdle)))
     assert len(open_questions(events)) == 1
 
 
 def test_a_feature_that_was_given_up_asks_nothing() -> None:
-    assert open_questions(recorded((ONE, sample(HumanRequested)), (ONE, sample(FeatureCancelled)))) == ()
+    assert open_questions(recorded((FIRST, sample(HumanRequested)), (FIRST, sample(FeatureCancelled)))) == ()
 
 
 def test_nothing_waits_in_an_empty_log() -> None:
@@ -66,9 +66,9 @@ def test_nothing_waits_in_an_empty_log() -> None:
 def test_a_decision_knows_its_question() -> None:
     human_requested, answer_accepted = sample(HumanRequested), replace(sample(AnswerAccepted), feature=FeatureId("one"))
     events = recorded(
-        (ONE, human_requested),
+        (FIRST, human_requested),
         (RUN, answer_accepted),
-        (ONE, sample(HumanAnswered)),
+        (FIRST, sample(HumanAnswered)),
         (RUN, replace(answer_accepted, note=None)),
     )
     first, second = decisions(events)
@@ -83,7 +83,7 @@ def test_a_decision_knows_its_question() -> None:
 
 
 def test_all_that_people_can_say_of_a_feature_is_a_decision() -> None:
-    kinds = [decision.kind for decision in decisions(recorded(*((RUN, sample(kind)) for kind in GIVEN)))]
+    kinds = [decision.kind for decision in decisions(recorded(*((RUN, sample(kind)) for kind in ACCEPTED)))]
     assert kinds == ["answer", "cancel", "retry"]
     retry = decisions(recorded((RUN, sample(RetryAccepted))))[0]
     assert (retry.phase, retry.verdict) == ("phase", None)
@@ -107,4 +107,4 @@ def test_what_became_of_a_letter() -> None:
 
 
 def test_a_question_knows_its_version() -> None:
-    assert open_questions(recorded((RUN, sample(RunIdle)), (ONE, sample(HumanRequested))))[0].version == 2
+    assert open_questions(recorded((RUN, sample(RunIdle)), (FIRST, sample(HumanRequested))))[0].version == 2

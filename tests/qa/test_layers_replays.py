@@ -32,7 +32,7 @@ def findings_of(copy: Copy) -> list[Finding]:
 def test_a_library_that_is_as_it_was_recorded(copy: Copy) -> None:
     outputs = list(check(project_of(copy.root)))
     assert findings(outputs) == []
-    artifacts = [file for call in load(copy.place).calls for file in call.recording.files if file.kind == "artifact"]
+    artifacts = [file for call in load(copy.folder).calls for file in call.recording.files if file.kind == "artifact"]
     assert checked(outputs) == {"cassettes": 1, "recordings": 8, "recorded artifacts": len(artifacts)}
 
 
@@ -71,7 +71,7 @@ def test_every_ending_of_the_bundled_recordings(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
-    (copy.place / "alpha" / "write.json").write_text("{")
+    (copy.folder / "alpha" / "write.json").write_text("{")
     (finding,) = findings_of(copy)
     assert (finding.kind, finding.file) == ("UNREADABLE", "recordings/notes/cassette.yaml")
     assert finding.fix == "git restore recordings/notes"

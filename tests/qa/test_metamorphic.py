@@ -31,7 +31,7 @@ from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo
 from tests.support.workshop import TODAY
 
-SAID = b'{"type":"assistant","text":"{\\"type\\":\\"result\\",\\"is_error\\":false}"}'
+ASSISTANT_LINE = b'{"type":"assistant","text":"{\\"type\\":\\"result\\",\\"is_error\\":false}"}'
 WELL = b'{"type":"result","subtype":"success","is_error":false}'
 ILL = b'{"type":"result","subtype":"success","is_error":true}'
 TURNS = b'{"type":"result","subtype":"error_max_turns","is_error":false}'
@@ -261,7 +261,7 @@ def test_ends_have_names(event: dict[str, object], end: str) -> None:
         ((WELL, ILL), False),
         ((ILL, WELL), True),
         ((TURNS,), False),
-        ((SAID,), False),
+        ((ASSISTANT_LINE,), False),
         ((WELL[:-1],), False),
         ((b'{"type":"result","subtype":"success"}',), True),
         ((b'{"type":"result"}',), False),

@@ -22,7 +22,7 @@ ADAPTER = built_in_adapters()["anthropic"]
 ANEW = 77
 
 
-class Asked:
+class CountRequests:
     """Processes of which only questions are asked, and those are counted."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ NOWHERE = Path("/nowhere")
 OUTSIDE = {"HOME": "/nowhere"}
 
 
-def stock(cassette: Cassette, requested: Asked) -> CachedAgents:
+def stock(cassette: Cassette, requested: CountRequests) -> CachedAgents:
     return CachedAgents(cassette, NOWHERE, requested, NOWHERE, OUTSIDE)
 
 
@@ -90,7 +90,7 @@ def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
 
 
 def test_a_replay_asks_nobody(cassette: Cassette) -> None:
-    requested = Asked()
+    requested = CountRequests()
     crew = ReplayAgents(cassette, NOWHERE, requested, NOWHERE, OUTSIDE)
     token_count = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
     assert crew.count_tokens(called(cassette)) == token_count
@@ -102,7 +102,7 @@ def test_a_replay_asks_nobody(cassette: Cassette) -> None:
 
 
 def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_path: Path) -> None:
-    requested = Asked()
+    requested = CountRequests()
     identity = first(cassette).recording.identity
     token_count = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
 

@@ -19,9 +19,9 @@ from mz_recordings.findings.model import Finding, Risk, risk_of
 from tests.support.changed import call, with_event, with_fields, with_file, with_line, with_world, without_call
 from tests.support.rerecord import BUNDLED
 
-WHOLE = load(BUNDLED)
-ONE = WHOLE._replace(
-    calls=tuple(single for single in WHOLE.calls if single.recording.identity.feature == "month-filter")
+COMPLETE = load(BUNDLED)
+ONE_FEATURE = COMPLETE._replace(
+    calls=tuple(single for single in COMPLETE.calls if single.recording.identity.feature == "month-filter")
 )
 CODE, PRD, TASKS = "month-filter/code", "month-filter/prd", "month-filter/tasks"
 Change = Callable[[Cassette], Cassette]
@@ -199,16 +199,16 @@ SINGLE = changes(
 
 
 def test_a_recording_is_as_itself() -> None:
-    assert compare_cassettes(ONE, ONE, {}) == ()
+    assert compare_cassettes(ONE_FEATURE, ONE_FEATURE, {}) == ()
 
 
 @pytest.mark.parametrize(("kind", "risk", "folder", "change"), SINGLE)
 def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, folder: str, change: Change) -> None:
-    (finding,) = compare_cassettes(ONE, change(ONE), {})
+    (finding,) = compare_cassettes(ONE_FEATURE, change(ONE_FEATURE), {})
     assert summary(finding) == (kind, risk, folder)
     assert finding.fix.startswith("mz rerecord {cassette} --")
-    assert compare_cassettes(change(ONE), change(ONE), {}) == ()
-    other_side = compare_cassettes(change(ONE), ONE, {})
+    assert compare_cassettes(change(ONE_FEATURE), change(ONE_FEATURE), {}) == ()
+    other_side = compare_cassettes(change(ONE_FEATURE), ONE_FEATURE, {})
     assert other_side or finding.cause == "frames", "it is seen from the other side too; intact frames are no finding"
 
 
@@ -216,7 +216,9 @@ def test_an_event_after_the_final_one_that_lacks_a_field_is_two_findings() -> No
     """The parser reads `message` of these events (it is one with the reader of transcripts), so that its absence is a
     defect by itself, whatever the order of the frames."""
     findings = compare_cassettes(
-        ONE, with_file(ONE, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'), {}
+        ONE_FEATURE,
+        with_file(ONE_FEATURE, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'),
+        {},
     )
     assert [summary(finding) for finding in findings] == [("STREAM", "high", ""), ("STREAM", "medium", "")]
     assert findings[0].detail == ("- user message: object (read)",)
@@ -226,22 +228,22 @@ def test_an_event_after_the_final_one_that_lacks_a_field_is_two_findings() -> No
 def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
     def with_units(*files: str) -> Cassette:
         units = [{"id": "u1", "depends_on": [], "files": list(files)}]
-        return with_event(ONE, "month-filter", "artifact.parsed", lambda line: {**line, "units": units})
+        return with_event(ONE_FEATURE, "month-filter", "artifact.parsed", lambda line: {**line, "units": units})
 
     (finding,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"), {})
     assert summary(finding) == ("ARTIFACT", "medium", "month-filter")
 
 
 def test_another_model_is_told_once() -> None:
-    recording = call(ONE, CODE).recording
+    recording = call(ONE_FEATURE, CODE).recording
     argv = tuple("claude-opus-5" if word == recording.model else word for word in recording.argv)
-    (finding,) = compare_cassettes(ONE, with_fields(ONE, CODE, model="claude-opus-5", argv=argv), {})
+    (finding,) = compare_cassettes(ONE_FEATURE, with_fields(ONE_FEATURE, CODE, model="claude-opus-5", argv=argv), {})
     assert (finding.kind, finding.cause) == ("CONFIG", "model")
     assert finding.detail == ("@@ -1 +1 @@", "-claude-code claude-sonnet-4-6", "+claude-code claude-opus-5")
 
 
 def test_a_call_more_is_missing_in_the_old_one() -> None:
-    findings = compare_cassettes(without_call(ONE, CODE), ONE, {})
+    findings = compare_cassettes(without_call(ONE_FEATURE, CODE), ONE_FEATURE, {})
     assert [summary(finding) for finding in findings] == [("MISSING", "high", CODE)]
     assert findings[0].fix == "mz rerecord {cassette} --new"
 
@@ -251,51 +253,51 @@ def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
     line = next(
         line for line in _artifact(PRD).splitlines() if len(line) > 40 and line in _prompt("month-filter/techspec")
     )
-    cassette = with_file(ONE, PRD, "artifact", lambda text: text.replace(line, "Otherwise."))
+    cassette = with_file(ONE_FEATURE, PRD, "artifact", lambda text: text.replace(line, "Otherwise."))
     for path in [
-        item.recording.identity.path for item in ONE.calls if item.recording.identity.feature == "month-filter"
+        item.recording.identity.path for item in ONE_FEATURE.calls if item.recording.identity.feature == "month-filter"
     ]:
         if line in _prompt(path):
             cassette = with_file(cassette, path, "prompt", lambda text: text.replace(line, "Otherwise."))
-    findings = compare_cassettes(ONE, cassette, {})
+    findings = compare_cassettes(ONE_FEATURE, cassette, {})
     assert {(finding.kind, risk_of(finding), finding.cause) for finding in findings} == {
         ("ARTIFACT", "low", "prd.text"), ("PROMPT", "low", "earlier replies"),
     }  # fmt: skip
 
 
 def _artifact(path: str) -> str:
-    item = call(ONE, path)
+    item = call(ONE_FEATURE, path)
     file = item.recording.find("artifact")
     assert file is not None
     return item.contents[file.name].decode()
 
 
 def _prompt(path: str) -> str:
-    item = call(ONE, path)
+    item = call(ONE_FEATURE, path)
     file = item.recording.find("prompt")
     assert file is not None
     return item.contents[file.name].decode()
 
 
 def test_trees_after_other_files_are_not_told_again() -> None:
-    cassette = with_file(WHOLE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
+    cassette = with_file(COMPLETE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
     cassette = with_fields(cassette, CODE, tree_after="1" * 40)
     cassette = with_fields(cassette, "month-filter/tests", tree_before="1" * 40)
     cassette = with_fields(cassette, "month-compare/prd", tree_before="2" * 40)
-    assert [summary(finding) for finding in compare_cassettes(WHOLE, cassette, {})] == [("FILES", "low", CODE)]
+    assert [summary(finding) for finding in compare_cassettes(COMPLETE, cassette, {})] == [("FILES", "low", CODE)]
     cassette = with_fields(cassette, "group-thousands/prd", tree_before="2" * 40)
-    assert ("FILES", "high", "group-thousands/prd") in map(summary, compare_cassettes(WHOLE, cassette, {}))
+    assert ("FILES", "high", "group-thousands/prd") in map(summary, compare_cassettes(COMPLETE, cassette, {}))
 
 
 def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
-    bare = no_story(ONE)
+    bare = no_story(ONE_FEATURE)
     assert compare_cassettes(bare, bare, {}) == ()
-    assert {finding.kind for finding in compare_cassettes(ONE, bare, {})} == {"TRACE"}
+    assert {finding.kind for finding in compare_cassettes(ONE_FEATURE, bare, {})} == {"TRACE"}
 
 
 def test_differences_are_bounded() -> None:
-    cassette = with_file(ONE, PRD, "prompt", lambda text: "".join(f"{at}\n" for at in range(5000)))
-    (finding,) = compare_cassettes(ONE, cassette, {})
+    cassette = with_file(ONE_FEATURE, PRD, "prompt", lambda text: "".join(f"{at}\n" for at in range(5000)))
+    (finding,) = compare_cassettes(ONE_FEATURE, cassette, {})
     assert len(finding.detail) == 41
     assert finding.detail[-1].startswith("... and ")
 
@@ -340,18 +342,20 @@ def test_what_a_patch_changes() -> None:
 def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, trace: bytes, why: str) -> None:
     stories = {"month-filter": trace}
     digests = {feature: digest(text) for feature, text in stories.items()}
-    manifest = msgspec.structs.replace(ONE.manifest, traces=digests)
-    save(ONE._replace(traces=stories, manifest=manifest), tmp_path / "x")
+    manifest = msgspec.structs.replace(ONE_FEATURE.manifest, traces=digests)
+    save(ONE_FEATURE._replace(traces=stories, manifest=manifest), tmp_path / "x")
     with pytest.raises(CassetteUnreadable, match=why):
         load(tmp_path / "x")
 
 
 def test_what_stories_say_beyond_that_is_never_relied_on() -> None:
-    odd = with_event(ONE, "month-filter", "artifact.validated", lambda line: {**line, "violations": [1], "report": {}})
+    odd = with_event(
+        ONE_FEATURE, "month-filter", "artifact.validated", lambda line: {**line, "violations": [1], "report": {}}
+    )
     odd = with_event(
         odd, "month-filter", "reply.parsed", lambda line: {**line, "problem": "x", "usage": None, "parser": []}
     )
     odd = with_event(odd, "month-filter", "artifact.parsed", lambda line: {"type": line["type"]})
-    assert {finding.kind for finding in compare_cassettes(ONE, odd, {})} >= {"STREAM"}
+    assert {finding.kind for finding in compare_cassettes(ONE_FEATURE, odd, {})} >= {"STREAM"}
     assert compare_cassettes(odd, odd, {}) == ()
     assert list(check_cassette(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC)))

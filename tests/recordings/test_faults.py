@@ -18,7 +18,7 @@ from mz_recordings.replay.replay import ReplayJob, replay_cassette
 from tests.support.make_faults import page
 from tests.support.tapes import cassette, recording
 
-PLACE = bundled_library() / "faults"
+LIBRARY = bundled_library() / "faults"
 WRITE = Identity(pipeline="errand", feature="note", phase="write")
 AGAIN = "called again: attempt 2"
 DONE = "the work was accepted"
@@ -40,13 +40,13 @@ BECOMES = {
 
 
 def test_every_fault_comes_with_mz_and_with_a_line_about_it() -> None:
-    assert {path.name for path in find_cassettes((PLACE,))} == set(FAULTS) == set(BECOMES)
-    assert (PLACE / "README.md").read_text("utf-8") == page()
+    assert {path.name for path in find_cassettes((LIBRARY,))} == set(FAULTS) == set(BECOMES)
+    assert (LIBRARY / "README.md").read_text("utf-8") == page()
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
 def test_a_fault_is_recorded_as_its_page_says(fault: Fault) -> None:
-    made = load(PLACE / fault.name)
+    made = load(LIBRARY / fault.name)
     first = made.calls[0]
     assert (made.manifest.provenance, first.recording.identity) == ("documented", WRITE)
     assert first.content("stdout").strip() == fault.stdout.encode().strip()
@@ -61,8 +61,8 @@ def test_a_fault_is_recorded_as_its_page_says(fault: Fault) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_happens_again_with_real_processes(name: str) -> None:
     job = ReplayJob(
-        path=str(PLACE / name),
-        project=str(PLACE / "project"),
+        path=str(LIBRARY / name),
+        project=str(LIBRARY / "project"),
         environment=without_git_variables(os.environ),
         today=datetime.now(UTC),
     )

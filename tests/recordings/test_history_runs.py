@@ -33,7 +33,7 @@ from mz_recordings.past_runs.workspace import GitTrees
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
-from tests.support.workshop import STORY, Workshop
+from tests.support.workshop import SCRIPT, Workshop
 
 pytestmark = pytest.mark.slow
 
@@ -116,10 +116,10 @@ def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
 def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> None:
     """A call that ends at its limit, one that is lost with its process, and what the memory said of a failure."""
     broken = {"write": {"notes/beta.md": "# Beta\nit is broken here\n"}}
-    document = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
+    document = {**SCRIPT, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
     document["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
-    document["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
-    document["beta.write.1.2"], document["beta.write.1.3"] = broken, STORY["beta.write.1.2"]
+    document["alpha.sign.1.2"] = SCRIPT["alpha.sign.1.1"]
+    document["beta.write.1.2"], document["beta.write.1.3"] = broken, SCRIPT["beta.write.1.2"]
     workshop = Workshop(tmp_path, document, limit="3s")
     process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
     while not (tmp_path / "home" / "mark").exists() and process.poll() is None:

@@ -33,7 +33,7 @@ GIGABYTE = 1 << 30
 @pytest.fixture(scope="module")
 def victim(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cassette; a test that changes it puts it back."""
-    return clone(recorded, tmp_path_factory.mktemp("victim") / "clone").place
+    return clone(recorded, tmp_path_factory.mktemp("victim") / "clone").folder
 
 
 CHANGES: dict[str, Callable[[bytes, int, int], bytes]] = {
@@ -70,8 +70,8 @@ def test_any_file_that_is_gone(victim: Path) -> None:
 
 
 # whole libraries ------------------------------------------------------------------------------------------------------
-def replaced(place: Path, name: str, old: str, new: str) -> None:
-    path = place / name
+def replaced(folder: Path, name: str, old: str, new: str) -> None:
+    path = folder / name
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
@@ -98,37 +98,37 @@ def piped(path: Path) -> None:
 BOMB = "a: &a [1]\n" + "".join(f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]\n" for before, key in zip(
     "abcdefgh", "bcdefghi", strict=True))  # fmt: skip
 HOSTILE: dict[str, Callable[[Path], object]] = {
-    "newer": lambda place: replaced(place, "cassette.yaml", "format: 3", "format: 9"),
+    "newer": lambda folder: replaced(folder, "cassette.yaml", "format: 3", "format: 9"),
     "older": lambda position: replaced(position, "cassette.yaml", "format: 3", "format: 1"),
-    "newer-recording": lambda place: replaced(place, "alpha/sign.json", '"format": 3', '"format": 9'),
-    "no-manifest": lambda place: (place / "cassette.yaml").unlink(),
-    "no-sums": lambda place: (place / SUMS).unlink(),
+    "newer-recording": lambda folder: replaced(folder, "alpha/sign.json", '"format": 3', '"format": 9'),
+    "no-manifest": lambda folder: (folder / "cassette.yaml").unlink(),
+    "no-sums": lambda folder: (folder / SUMS).unlink(),
     "no-patch": lambda location: (location / "alpha/write.patch").unlink(),
-    "other-patch": lambda place: (place / "alpha/write.patch").write_text("other"),
-    "leads-out": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"../../../etc/passwd"'),
-    "absolute": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"/etc/passwd"'),
-    "nul": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"a\\u0000b"'),
-    "feature-leads-out": lambda place: replaced(place, "cassette.yaml", "feature: alpha", "feature: ../alpha"),
-    "link": lambda place: linked(place / "alpha/write.patch", "/etc/passwd"),
-    "device": lambda place: linked(place / "alpha/write.patch", "/dev/zero"),
-    "linked-folder": lambda place: linked(place / "beta", "../notes/beta"),
-    "linked-manifest": lambda place: linked(place / "cassette.yaml", "/dev/zero"),
-    "pipe": lambda place: piped(place / "alpha/write.patch"),
-    "pipe-manifest": lambda place: piped(place / "cassette.yaml"),
-    "pipe-sums": lambda place: piped(place / SUMS),
-    "gigabyte": lambda place: os.truncate(place / "alpha/write.stream-json", GIGABYTE),
-    "gigabyte-manifest": lambda place: os.truncate(place / "cassette.yaml", GIGABYTE),
-    "gigabyte-recording": lambda place: os.truncate(place / "alpha/write.json", GIGABYTE),
-    "gigabyte-sums": lambda place: os.truncate(place / SUMS, GIGABYTE),
-    "bomb": lambda place: (place / "cassette.yaml").write_text(f"format: 3\n{BOMB}"),
-    "deep": lambda place: (place / "cassette.yaml").write_text("format: 3\nx: " + "[" * 100_000),
-    "deep-json": lambda place: (place / "alpha/write.json").write_text('{"format": ' + "[" * 100_000),
-    "huge": lambda place: (place / "cassette.yaml").write_text("format: 3\nevidence:\n" + "- x\n" * 5_000_000),
-    "case": lambda place: shutil.copytree(place / "alpha", place / "Alpha"),
+    "other-patch": lambda folder: (folder / "alpha/write.patch").write_text("other"),
+    "leads-out": lambda folder: replaced(folder, "alpha/write.json", '"write.patch"', '"../../../etc/passwd"'),
+    "absolute": lambda folder: replaced(folder, "alpha/write.json", '"write.patch"', '"/etc/passwd"'),
+    "nul": lambda folder: replaced(folder, "alpha/write.json", '"write.patch"', '"a\\u0000b"'),
+    "feature-leads-out": lambda folder: replaced(folder, "cassette.yaml", "feature: alpha", "feature: ../alpha"),
+    "link": lambda folder: linked(folder / "alpha/write.patch", "/etc/passwd"),
+    "device": lambda folder: linked(folder / "alpha/write.patch", "/dev/zero"),
+    "linked-folder": lambda folder: linked(folder / "beta", "../notes/beta"),
+    "linked-manifest": lambda folder: linked(folder / "cassette.yaml", "/dev/zero"),
+    "pipe": lambda folder: piped(folder / "alpha/write.patch"),
+    "pipe-manifest": lambda folder: piped(folder / "cassette.yaml"),
+    "pipe-sums": lambda folder: piped(folder / SUMS),
+    "gigabyte": lambda folder: os.truncate(folder / "alpha/write.stream-json", GIGABYTE),
+    "gigabyte-manifest": lambda folder: os.truncate(folder / "cassette.yaml", GIGABYTE),
+    "gigabyte-recording": lambda folder: os.truncate(folder / "alpha/write.json", GIGABYTE),
+    "gigabyte-sums": lambda folder: os.truncate(folder / SUMS, GIGABYTE),
+    "bomb": lambda folder: (folder / "cassette.yaml").write_text(f"format: 3\n{BOMB}"),
+    "deep": lambda folder: (folder / "cassette.yaml").write_text("format: 3\nx: " + "[" * 100_000),
+    "deep-json": lambda folder: (folder / "alpha/write.json").write_text('{"format": ' + "[" * 100_000),
+    "huge": lambda folder: (folder / "cassette.yaml").write_text("format: 3\nevidence:\n" + "- x\n" * 5_000_000),
+    "case": lambda folder: shutil.copytree(folder / "alpha", folder / "Alpha"),
     "binary": lambda folder: (folder / "cassette.yaml").write_bytes(b"\xff\xfe\x00format: 3"),
-    "never": lambda place: replaced(place, "cassette.yaml", "clock_start: '20", "clock_start: '00"),
-    "folder": lambda place: foldered(place / "alpha/write.patch"),
-    "loop": lambda place: linked(place, place.name),
+    "never": lambda folder: replaced(folder, "cassette.yaml", "clock_start: '20", "clock_start: '00"),
+    "folder": lambda folder: foldered(folder / "alpha/write.patch"),
+    "loop": lambda folder: linked(folder, folder.name),
 }  # fmt: skip
 
 
@@ -138,9 +138,9 @@ def zoo(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = clone(recorded, tmp_path_factory.mktemp("zoo") / "clone")
     GitRepo(made.root).commit()
     for name, harm in HOSTILE.items():
-        shutil.copytree(made.place, made.place.parent / name)
-        harm(made.place.parent / name)
-    (made.place.parent / "file").write_text("no cassette")
+        shutil.copytree(made.folder, made.folder.parent / name)
+        harm(made.folder.parent / name)
+    (made.folder.parent / "file").write_text("no cassette")
     return made.root
 
 
@@ -216,7 +216,7 @@ def creating(path: str, mode: str = "100755", text: str = "touch /tmp/harm") -> 
 def test_a_patch_that_leaves_the_tree(copy: Copy, tmp_path: Path, path: str) -> None:
     link = creating("through", "120000", f"{tmp_path}\n\\ No newline at end of file")
     patch = (link if path.startswith("through") else "") + creating(path)
-    save(with_patch(copy.cassette(), "alpha/write", patch), copy.place, replace=True)
+    save(with_patch(copy.cassette(), "alpha/write", patch), copy.folder, replace=True)
     before = sorted(tmp_path.iterdir())
     (finding,) = copy.settle().findings
     assert (finding.kind, finding.feature, finding.call) == ("FILES", "alpha", "write")
@@ -231,7 +231,7 @@ def test_a_program_that_is_no_agents(copy: Copy) -> None:
         return call._replace(recording=msgspec.structs.replace(call.recording, argv=argv))
 
     cassette = copy.cassette()
-    save(cassette._replace(calls=(changed(cassette.calls[0]), *cassette.calls[1:])), copy.place, replace=True)
+    save(cassette._replace(calls=(changed(cassette.calls[0]), *cassette.calls[1:])), copy.folder, replace=True)
     played = copy.settle()
     assert [finding.kind for finding in played.findings] == ["UNREADABLE"]
     assert "calls 'git', which is not an agent's command" in played.findings[0].message
@@ -259,7 +259,7 @@ def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
     made = with_world(copy.cassette(), **world)
     if "bundle_sha256" in world:
         made = made._replace(bundle=b"no bundle")
-    save(made, copy.place, replace=True)
+    save(made, copy.folder, replace=True)
     (finding,) = copy.settle().findings
     assert finding.kind == "UNREADABLE"
 
@@ -278,7 +278,7 @@ def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name:
     git(forge, "bundle", "create", "-q", "b", "--branches")
     data = (forge / "b").read_bytes()
     made = with_world(copy.cassette(), base_tree=outer, bundle_sha256=digest(data))
-    save(made._replace(bundle=data), copy.place, replace=True)
+    save(made._replace(bundle=data), copy.folder, replace=True)
     (finding,) = copy.settle().findings
     assert finding.kind == "UNREADABLE"
     assert "cannot be created" in finding.message
@@ -287,10 +287,10 @@ def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name:
     assert linted.exit in (15, 125), linted.out + linted.err
 
 
-def raw_tree(place: Path, data: bytes) -> str:
+def raw_tree(folder: Path, data: bytes) -> str:
     done = subprocess.run(
         ["git", "hash-object", "-t", "tree", "--literally", "-w", "--stdin"],
-        cwd=place, input=data, capture_output=True, check=True,
+        cwd=folder, input=data, capture_output=True, check=True,
     )  # fmt: skip
     return done.stdout.decode().strip()
 
@@ -333,7 +333,7 @@ def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path
 @pytest.mark.slow
 def test_a_cassette_that_vanishes_is_played_to_its_end(copy: Copy) -> None:
     cassette = copy.cassette()
-    shutil.rmtree(copy.place)
+    shutil.rmtree(copy.folder)
     assert len(run_replay(cassette, copy.job()).mismatches) == 8
     (finding,) = copy.settle().findings
     assert (finding.kind, "cannot be read" in finding.message) == ("UNREADABLE", True)

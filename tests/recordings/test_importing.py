@@ -45,7 +45,7 @@ from tests.support.sessionfiles import (
 from tests.support.tree import ROOT
 
 STORED = ROOT / "tests/cases/transcripts/claude-code"
-TOLD = sorted(
+REPORTED = sorted(
     path
     for kind in ("works", "resumed-stream", "sub-agent", "session", "stream", "json")
     for path in STORED.parent.glob(f"*/{kind}*")
@@ -243,7 +243,7 @@ def test_a_file_may_be_cut_anywhere(home: Path, files: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", TOLD, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", REPORTED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_real_file_comes_to_what_is_known_of_it(home: Path, files: Path, path: Path) -> None:
     """To the last token and nano-dollar, as `mz transcript` says it too."""
     expected = yaml.safe_load(path.with_suffix(".yaml").read_text("utf-8"))["expected"]

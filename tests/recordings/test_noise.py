@@ -25,9 +25,11 @@ from tests.support.changed import with_event, with_fields, with_file, with_line
 from tests.support.rerecord import BUNDLED
 
 TODAY = date(2026, 6, 2)
-WHOLE = load(BUNDLED)
-ONE = WHOLE._replace(calls=tuple(call for call in WHOLE.calls if call.recording.identity.feature == "month-filter"))
-NAMED = ONE.manifest.name
+COMPLETE = load(BUNDLED)
+SINGLE = COMPLETE._replace(
+    calls=tuple(call for call in COMPLETE.calls if call.recording.identity.feature == "month-filter")
+)
+NAMED = SINGLE.manifest.name
 CODE, PRD = "month-filter/code", "month-filter/prd"
 
 
@@ -125,9 +127,9 @@ def test_what_has_no_parts_is_never_hidden() -> None:
 
 # what is learned ------------------------------------------------------------------------------------------------------
 def test_words_and_amounts_of_a_live_model_are_learned_and_then_hidden() -> None:
-    other = with_file(ONE, PRD, "artifact", lambda content: content.replace("month", "period", 1) + "More words.\n")
+    other = with_file(SINGLE, PRD, "artifact", lambda content: content.replace("month", "period", 1) + "More words.\n")
     other = with_line(other, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.12})
-    changes = differences(ONE, other, {})
+    changes = differences(SINGLE, other, {})
     learned, refused = propose_noise(changes, NAMED, "a live model", TODAY)
     assert [(item.kind, item.path, item.within, item.cassette) for item in learned] == [
         ("ARTIFACT", "prd.text", None, NAMED), ("COST", "reported", 15, NAMED),
@@ -138,11 +140,11 @@ def test_words_and_amounts_of_a_live_model_are_learned_and_then_hidden() -> None
 
 def test_what_is_no_noise_is_not_learned() -> None:
     """And says by name why."""
-    other = with_file(ONE, PRD, "artifact", lambda content: content.replace("## Problem", "Problem"))
+    other = with_file(SINGLE, PRD, "artifact", lambda content: content.replace("## Problem", "Problem"))
     other = with_fields(other, CODE, exit=1, environment=("MORE",))
     other = with_event(other, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]})
     other = with_line(other, "month-filter/tests", "result", lambda line: {**line, "total_cost_usd": 99})
-    learned, refused = propose_noise(differences(ONE, other, {}), NAMED, "why", TODAY)
+    learned, refused = propose_noise(differences(SINGLE, other, {}), NAMED, "why", TODAY)
     assert learned == ()
     assert {(rejection.name, rejection.subject.split()[0]) for rejection in refused} == {
         ("STRUCTURAL_CHANGE", "ARTIFACT"), ("STRUCTURAL_CHANGE", "TRACE"), ("HIDES_INPUT", "CONFIG"),
@@ -170,7 +172,7 @@ def test_too_many_differences_are_none_of_the_same_thing() -> None:
     ],
 )
 def test_an_entry_that_nothing_is_left_for(noise_entry: NoiseEntry, matches: bool) -> None:
-    assert may_match(noise_entry, ONE) is matches
+    assert may_match(noise_entry, SINGLE) is matches
 
 
 # the file -------------------------------------------------------------------------------------------------------------

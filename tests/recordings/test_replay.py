@@ -12,17 +12,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_events.codec import log_digest
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.findings.model import ReplayResult
-from mz_recordings.record.trace import feature_trace
+from mz_recordings.record.trace import encode_trace, feature_trace
 from mz_recordings.replay.parallel import replay_all, shuffled
 from mz_recordings.replay.replay import replay_cassette
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
-from tests.support.workshop import STORY, TODAY, Copy, Workshop
+from tests.support.workshop import SCRIPT, TODAY, Copy, Workshop
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +31,7 @@ def kinds(played: ReplayResult) -> list[str]:
 
 
 def rewrite(copy: Copy, change: Callable[[Cassette], Cassette]) -> None:
-    save(change(copy.cassette()), copy.place, replace=True)
+    save(change(copy.cassette()), copy.folder, replace=True)
 
 
 # as recorded ----------------------------------------------------------------------------------------------------------
@@ -44,21 +43,21 @@ def test_a_rework_a_failure_a_rollback_and_a_person_play_as_recorded(copy: Copy)
     assert played.trace_digests == copy.cassette().manifest.traces
 
 
-def test_the_digest_of_a_story_is_the_log_digest_of_its_events(recorded: Path, copy: Copy) -> None:
+def test_the_trace_digest_is_that_of_the_events_of_the_log(recorded: Path, copy: Copy) -> None:
     from mz_events.adapters.sqlite_log import SqliteStore
     from mz_events.names import feature_stream
 
     world = copy.cassette().manifest.fixture
     with SqliteStore(recorded / ".mz" / "mz.db", read_only=True) as store:
         events = [item.event for item in store.read(feature_stream(world.run, "alpha"))]
-    assert log_digest(feature_trace(events)) == copy.cassette().manifest.traces["alpha"]
+    assert digest(encode_trace(feature_trace(events))) == copy.cassette().manifest.traces["alpha"]
 
 
 def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
     paths = []
     for name in ("one", "two", "three"):
-        save(copy.cassette(), copy.place.parent / name)
-        paths.append(copy.place.parent / name)
+        save(copy.cassette(), copy.folder.parent / name)
+        paths.append(copy.folder.parent / name)
 
     def stories(workers: int, parallel: int, seed: int | None) -> list[dict[str, str]]:
         texts: list[str] = []
@@ -88,9 +87,9 @@ def test_a_shallow_clone_at_another_commit_and_the_original_gone(tmp_path: Path)
 
 def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path: Path) -> None:
     """A call that hangs until its limit, and one that is lost because mz is killed."""
-    document = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
+    document = {**SCRIPT, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
     document["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
-    document["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
+    document["alpha.sign.1.2"] = SCRIPT["alpha.sign.1.1"]
     workshop = Workshop(tmp_path, document, limit="3s")
     process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
     while not (tmp_path / "home" / "mark").exists() and process.poll() is None:
@@ -111,11 +110,11 @@ def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path:
 def test_what_the_memory_said_and_a_fatal_stop_that_a_person_mended(tmp_path: Path) -> None:
     broken = {"write": {"notes/alpha.md": "# Alpha\nit is broken here\n"}}
     document = {
-        **STORY,
+        **SCRIPT,
         "alpha.write.1.1": broken,
         "beta.write.1.1": {"write": {"notes/beta.md": "# Alpha\nit is broken here\n"}},
         "beta.sign.1.1": {"fail": "API Error: 401 authentication_error"},
-        "beta.sign.1.2": STORY["beta.sign.1.1"],
+        "beta.sign.1.2": SCRIPT["beta.sign.1.1"],
     }
     workshop = Workshop(tmp_path, document)
     made = workshop.record(workshop.run()).cassette
@@ -321,6 +320,6 @@ def test_calls_made_within_a_second_keep_their_order(copy: Copy) -> None:
         call._replace(recording=msgspec.structs.replace(call.recording, recorded_at="2026-11-21T10:28:00Z"))
         for call in cassette.calls
     )
-    save(cassette._replace(calls=at_once), copy.place, replace=True)
+    save(cassette._replace(calls=at_once), copy.folder, replace=True)
     order = [item.recording.identity.path for item in copy.cassette().calls]
     assert order[:5] == ["alpha/write", "alpha/write.a2", "alpha/sign", "alpha/write.i2", "alpha/sign.i2"]

@@ -24,7 +24,7 @@ from mz_recordings.rerecord.workspace import RerecordWorkspace
 from tests.support.again import KEY, Again, requests
 from tests.support.gitrepo import GitRepo
 from tests.support.rerecord import BUNDLED
-from tests.support.workshop import STORY, TODAY, Copy
+from tests.support.workshop import SCRIPT, TODAY, Copy
 
 SIGN = "pipelines/templates/sign.md.j2"
 
@@ -41,7 +41,7 @@ def again(copy: Copy, tmp_path: Path) -> Again:
 def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> None:
     """Alpha's last letter is another one, so that beta begins from another tree."""
     again.copy.edit(SIGN, "Sign the", "Please sign the")
-    again.says({**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha, at last\n"}}})
+    again.says({**SCRIPT, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha, at last\n"}}})
     old = again.copy.cassette()
     prepared, outcome = again.record(CallSelection())
     assert requests(prepared) == {
@@ -72,8 +72,8 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
         .replace('"inputTokens": 100', '"inputTokens": 900')
     )
     greeting = {"write": {"letters/beta.md": "# Letter\n## Greetings\nabout beta\n"}}
-    mappings: dict[str, Mapping[str, object]] = {**STORY, "beta.sign.1.1": greeting}
-    mappings["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
+    mappings: dict[str, Mapping[str, object]] = {**SCRIPT, "beta.sign.1.1": greeting}
+    mappings["beta.write.1.1"] = {**SCRIPT["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
     again.says(mappings)
     prepared, outcome = again.record(CallSelection(selectors=(CallSelector(feature="beta"),)))
     assert requests(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
@@ -96,11 +96,11 @@ def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: 
     again.single()
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     old = again.copy.cassette()
-    again.says({**STORY, "alpha.sign.2.1": {"fail": "API Error: 401 authentication_error"}})
+    again.says({**SCRIPT, "alpha.sign.2.1": {"fail": "API Error: 401 authentication_error"}})
     _, some = again.record(CallSelection())
     assert (some.run_end.stop_reason, some.cassette, some.paid_replies) == ("auth-failure", None, 1)
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1"]
-    again.says(STORY)
+    again.says(SCRIPT)
     prepared, full = again.record(CallSelection(), budget_nanousd=35_000_000)
     assert [repeated_call.identity.path for repeated_call in prepared.calls if repeated_call.is_paid] == ["alpha/sign"]
     assert prepared.calls[0].estimate == Estimate(tokens=0, nanousd=0)
@@ -144,7 +144,7 @@ def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) ->
     assert again.calls() == []
     again.copy.edit(SIGN, f"Log in with {secret} and sign the", "Please sign the")
     summary = {"write": {"letters/alpha.md": f"# Letter\nlog in with {secret}\n"}}
-    again.says({**STORY, "alpha.sign.1.1": summary})
+    again.says({**SCRIPT, "alpha.sign.1.1": summary})
     with contextlib.suppress(SecretInRecording):
         again.record(CallSelection())
     left = [path for path in again.copy.root.rglob("*") if path.is_file() and path.name != ".env"]
@@ -170,7 +170,7 @@ def test_what_was_paid_for_other_features_stays(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Again) -> None:
     """And what builds on it does too."""
-    again.says({**STORY, "alpha.sign.1.1": {"fail": "Error: no"}, "alpha.sign.1.2": {"fail": "Error: no"},
+    again.says({**SCRIPT, "alpha.sign.1.1": {"fail": "Error: no"}, "alpha.sign.1.2": {"fail": "Error: no"},
                 "alpha.sign.1.3": {"fail": "Error: no"}, "alpha.sign.1.4": {"fail": "Error: no"}})  # fmt: skip
     _, outcome = again.record(CallSelection(everything=True))
     assert (outcome.run_end.stop_reason, outcome.kept_features, outcome.cassette) == ("", (), None)
@@ -188,7 +188,7 @@ def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
     files = tuple(replace(file, name=f"a2.{file.name}") for file in last.recording.files)
     contents = {f"a2.{name}": data for name, data in last.contents.items()}
     surplus = RecordedCall(replace(last.recording, identity=identity, files=files), contents)
-    save(cassette._replace(calls=(*cassette.calls, surplus)), again.copy.place, replace=True)
+    save(cassette._replace(calls=(*cassette.calls, surplus)), again.copy.folder, replace=True)
     pruned = again.prepared(CallSelection(), prune=True)
     assert pruned.calls == ()
     assert finding_kinds(compare_cassettes(pruned.old, pruned.cassette, {})) == ("UNUSED",)

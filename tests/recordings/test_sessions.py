@@ -15,7 +15,7 @@ from mz_recordings.cassette.model import Cassette
 from mz_recordings.rerecord.plan import CallSelection
 
 from tests.support.again import Again
-from tests.support.workshop import STORY, Workshop, clone
+from tests.support.workshop import SCRIPT, Workshop, clone
 
 pytestmark = pytest.mark.slow
 SESSIONS = "sessions: continue\n"
@@ -46,7 +46,7 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return Ran(tmp_path_factory.mktemp("sessions"), STORY)
+    return Ran(tmp_path_factory.mktemp("sessions"), SCRIPT)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_rework_is_alone_and_a_template_that_knows_of_no_session_is_whole(ra
 
 
 def test_each_prompt_is_in_the_conversation_once(ran: Ran) -> None:
-    kept = sorted(ran.workshop.place.glob("home/.claude/*alpha/*"))
+    kept = sorted(ran.workshop.folder.glob("home/.claude/*alpha/*"))
     texts = [path.read_text().split("\0")[:-1] for path in kept]
     assert sorted(map(len, texts)) == [2, 3]
     strings = [ran.text(agent_requested) for agent_requested in ran.requested("alpha")]
@@ -110,9 +110,9 @@ def test_without_the_setting_a_replay_still_plays_the_world_of_the_recording(
 
 
 GONE: dict[str, dict[str, object]] = {
-    **STORY,
+    **SCRIPT,
     "alpha.write.1.1": {"write": {"notes/alpha.md": "short"}, "run": 'rm -r "$HOME/.claude"'},
-    "alpha.write.1.3": STORY["alpha.write.1.2"],
+    "alpha.write.1.3": SCRIPT["alpha.write.1.2"],
     "alpha.write.1.2": {},
 }
 

@@ -206,7 +206,7 @@ def test_no_reader_raises(form: Format, lines: list[bytes]) -> None:
 
 
 # how files are written down -------------------------------------------------------------------------------------------
-ONE = CASES / "claude-code/works-stream-2.1.197.jsonl"
+EXAMPLE = CASES / "claude-code/works-stream-2.1.197.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ ONE = CASES / "claude-code/works-stream-2.1.197.jsonl"
     ],
 )
 def test_however_it_is_written_down_it_says_the_same(written: Callable[[bytes], bytes], note: str | None) -> None:
-    data = ONE.read_bytes()
+    data = EXAMPLE.read_bytes()
     plain, other = shown(summarised(data)), shown(summarised(written(data)))
     assert {**other, "notes": None} == {**plain, "notes": None}
     assert set(codes(other)) - set(codes(plain)) == ({note} if note else set())
 
 
 def test_a_line_that_was_begun_and_never_ended_costs_only_itself() -> None:
-    lines = ONE.read_bytes().splitlines(keepends=True)
+    lines = EXAMPLE.read_bytes().splitlines(keepends=True)
     broken = b"".join([*lines[:2], lines[1][:150], *lines[2:]])
     transcript_summary, full = summarised(broken), summarised(b"".join(lines))
     assert usage_totals(transcript_summary) == usage_totals(full)
@@ -249,13 +249,13 @@ def test_a_line_that_was_begun_and_never_ended_costs_only_itself() -> None:
 
 
 def test_a_half_written_end_is_no_bad_line() -> None:
-    transcript_summary = summarised(ONE.read_bytes()[:-40])
+    transcript_summary = summarised(EXAMPLE.read_bytes()[:-40])
     assert (transcript_summary.bad_lines, transcript_summary.status) == (0, "no-terminal")
     assert {"half-line", "no-terminal"} <= set(transcript_summary.notes)
 
 
 def test_words_before_the_stream_are_bad_lines() -> None:
-    transcript_summary = summarised(b"npm warn something\n(node:1) Warning\n" + ONE.read_bytes())
+    transcript_summary = summarised(b"npm warn something\n(node:1) Warning\n" + EXAMPLE.read_bytes())
     assert (transcript_summary.format, transcript_summary.bad_lines, transcript_summary.status) == (
         "claude-stream",
         2,
@@ -264,12 +264,12 @@ def test_words_before_the_stream_are_bad_lines() -> None:
 
 
 def test_a_broken_compressed_file_is_read_up_to_there() -> None:
-    transcript_summary = summarised(gzip.compress(ONE.read_bytes())[:-200])
+    transcript_summary = summarised(gzip.compress(EXAMPLE.read_bytes())[:-200])
     assert "half-line" in transcript_summary.notes
 
 
 def test_a_long_line_is_passed_over() -> None:
-    lines = ONE.read_bytes().splitlines()
+    lines = EXAMPLE.read_bytes().splitlines()
     long = b'{"type":"user","x":"' + b"x" * 100_000 + b'"}'
     transcript_summary = summarised(b"\n".join([lines[0], long, *lines[1:]]), line_bytes_max=50_000)
     assert (transcript_summary.bad_lines, transcript_summary.status) == (1, "success")
@@ -279,7 +279,7 @@ def test_a_long_line_is_passed_over() -> None:
 def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
     """Sparse, so that it takes no room on the disk."""
     path = tmp_path / "long.jsonl"
-    head, data = ONE.read_bytes().split(b"\n", 1)
+    head, data = EXAMPLE.read_bytes().split(b"\n", 1)
     with path.open("wb") as file:
         file.write(head + b"\n")
         file.seek(2**28, io.SEEK_CUR)
@@ -315,7 +315,7 @@ def test_what_is_no_transcript_is_refused_with_what_was_seen(data: bytes, agent:
 
 def test_a_file_of_another_agent_is_named() -> None:
     with pytest.raises(Undetected, match="is claude-stream, which claude-code writes"):
-        summarised(ONE.read_bytes(), "codex")
+        summarised(EXAMPLE.read_bytes(), "codex")
 
 
 # notes ----------------------------------------------------------------------------------------------------------------

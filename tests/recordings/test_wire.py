@@ -41,7 +41,7 @@ from tests.support.tree import ROOT
 CLAUDE = built_in_adapters()["claude-code"]
 CAPTURED = sorted((ROOT / "engine/mz_engine/agents/claude_code/fixtures").glob("*.jsonl"))
 BASELINES = load_baselines((built_in_folder(),))
-KNOWN = BASELINES["claude-code", "2.1.197"]
+BASELINE = BASELINES["claude-code", "2.1.197"]
 INIT: dict[str, object] = {
     "type": "system",
     "subtype": "init",
@@ -64,7 +64,7 @@ def lines(*events: object) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-def seen(*streams: bytes) -> ObservedStreams:
+def observed_streams(*streams: bytes) -> ObservedStreams:
     call_streams = [
         CallStream(f"f/call{at}", CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1))
         for at, data in enumerate(streams)
@@ -74,7 +74,7 @@ def seen(*streams: bytes) -> ObservedStreams:
 
 # what the parser does with a stream -----------------------------------------------------------------------------------
 def test_the_parser_itself_says_what_it_reads() -> None:
-    wire = seen(lines(INIT, RESULT)).shape
+    wire = observed_streams(lines(INIT, RESULT)).shape
     result = wire.events["result/success"]
     assert result["is_error"] == Field(types=("boolean",), use="read", is_always_present=True)
     assert result["result"] == Field(types=("string",), use="kept", is_always_present=True)
@@ -107,7 +107,7 @@ def test_what_is_watched_is_read_as_it_is() -> None:
     for path in CAPTURED:
         result = CallResult(stdout=path.read_bytes(), stderr=b"", exit=1, duration_ms=1)
         assert CLAUDE.parse_output(result, lambda event: event) == CLAUDE.parse_output(result)
-        assert seen(result.stdout).shape.events
+        assert observed_streams(result.stdout).shape.events
 
 
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(
@@ -117,7 +117,7 @@ def test_what_is_watched_is_read_as_it_is() -> None:
 def test_any_stream_has_a_shape(events: list[object]) -> None:
     """And watching it changes nothing of what is read."""
     data = lines(*events)
-    observed = seen(data)
+    observed = observed_streams(data)
     result = CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1)
     assert compare_shapes(observed.shape, observed, CLAUDE, same_calls=True) == ()
     assert isinstance(CLAUDE.parse_output(result).ending, str)
@@ -125,7 +125,7 @@ def test_any_stream_has_a_shape(events: list[object]) -> None:
 
 @pytest.mark.parametrize("data", [b"\xff\x00" * 50, b'{"a":' * 5000, b"{" + b'"a":{' * 900 + b"}" * 901, b""])
 def test_bytes_that_are_no_stream(data: bytes) -> None:
-    assert seen(data).shape.events == {}
+    assert observed_streams(data).shape.events == {}
 
 
 # broken frames --------------------------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def test_bytes_that_are_no_stream(data: bytes) -> None:
     ],
 )
 def test_frames_that_no_ended_stream_has(more: bytes, text: str) -> None:
-    assert seen(lines(INIT, RESULT) + more).broken_frames == (("f/call0", text),)
-    assert seen(lines(INIT, RESULT), lines(INIT, RESULT)).broken_frames == ()
+    assert observed_streams(lines(INIT, RESULT) + more).broken_frames == (("f/call0", text),)
+    assert observed_streams(lines(INIT, RESULT), lines(INIT, RESULT)).broken_frames == ()
 
 
 def test_a_call_that_was_ended_may_end_anywhere() -> None:
@@ -171,14 +171,14 @@ def without(event: dict[str, object], name: str) -> dict[str, object]:
     ],
 )  # fmt: skip
 def test_what_differs_from_a_baseline(events: tuple[object, ...], result: list[tuple[str, str]]) -> None:
-    stream_shape = seen(lines(INIT, RESULT), lines(INIT, RESULT)).shape
-    changes = compare_shapes(stream_shape, seen(lines(*events)), CLAUDE)
+    stream_shape = observed_streams(lines(INIT, RESULT), lines(INIT, RESULT)).shape
+    changes = compare_shapes(stream_shape, observed_streams(lines(*events)), CLAUDE)
     assert [(change.risk, change.name) for change in changes] == result
 
 
 def test_a_field_that_was_not_always_there_need_not_come() -> None:
-    stream_shape = seen(lines(INIT, RESULT), lines(INIT, without(RESULT, "result"))).shape
-    assert compare_shapes(stream_shape, seen(lines(INIT, without(RESULT, "result"))), CLAUDE) == ()
+    stream_shape = observed_streams(lines(INIT, RESULT), lines(INIT, without(RESULT, "result"))).shape
+    assert compare_shapes(stream_shape, observed_streams(lines(INIT, without(RESULT, "result"))), CLAUDE) == ()
 
 
 def test_the_words_of_models_and_tools_have_no_shape() -> None:
@@ -186,14 +186,16 @@ def test_the_words_of_models_and_tools_have_no_shape() -> None:
         block = {"type": "tool_use", "name": "Write", "input": value}
         return {"type": "assistant", "session_id": "s", "message": {"id": "m", "content": [block]}}
 
-    stream_shape = seen(lines(INIT, call({"a": 1}), {**RESULT, "modelUsage": {"one": {"inputTokens": 1}}})).shape
-    other = seen(lines(INIT, call({"b": ["x"]}), {**RESULT, "modelUsage": {"two": {"inputTokens": 1}}}))
+    stream_shape = observed_streams(
+        lines(INIT, call({"a": 1}), {**RESULT, "modelUsage": {"one": {"inputTokens": 1}}})
+    ).shape
+    other = observed_streams(lines(INIT, call({"b": ["x"]}), {**RESULT, "modelUsage": {"two": {"inputTokens": 1}}}))
     assert compare_shapes(stream_shape, other, CLAUDE, same_calls=True) == ()
 
 
 # files ----------------------------------------------------------------------------------------------------------------
 def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
-    wire = seen(lines(INIT, RESULT)).shape
+    wire = observed_streams(lines(INIT, RESULT)).shape
     path = write_baseline(wire, "made by a test", tmp_path)
     assert path.name == "claude-code-2.1.197.yaml"
     assert read_baseline(path) == wire
@@ -229,17 +231,17 @@ def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
 
 
 def test_a_baseline_grows_by_what_is_seen() -> None:
-    stream_shape = seen(lines(INIT, RESULT)).shape
-    other = seen(lines(without(INIT, "plugins"), {**RESULT, "is_error": None})).shape
+    stream_shape = observed_streams(lines(INIT, RESULT)).shape
+    other = observed_streams(lines(without(INIT, "plugins"), {**RESULT, "is_error": None})).shape
     both = extend_baseline(stream_shape, other)
     assert both.events["system/init"]["plugins"].is_always_present is False
     assert both.events["result/success"]["is_error"].types == ("boolean", "null")
     assert extend_baseline(None, stream_shape) == stream_shape
-    twice = seen(lines(INIT, without(INIT, "plugins"), RESULT)).shape
+    twice = observed_streams(lines(INIT, without(INIT, "plugins"), RESULT)).shape
     assert extend_baseline(stream_shape, twice).events["system/init"]["plugins"].is_always_present is False
     assert extend_baseline(twice, stream_shape).events["system/init"]["plugins"].is_always_present is False
     for data in (lines(INIT, RESULT), lines(without(INIT, "plugins"), {**RESULT, "is_error": None})):
-        assert compare_shapes(both, seen(data), CLAUDE) == ()
+        assert compare_shapes(both, observed_streams(data), CLAUDE) == ()
 
 
 # the baselines that come with mz --------------------------------------------------------------------------------------
@@ -247,7 +249,10 @@ def test_what_the_real_command_line_was_seen_to_write_breaks_nothing() -> None:
     """Errors of every kind, captured from it; no cassette holds most of them."""
     assert CAPTURED
     for path in CAPTURED:
-        risks = [(change.risk, change.description) for change in compare_shapes(KNOWN, seen(path.read_bytes()), CLAUDE)]
+        risks = [
+            (change.risk, change.description)
+            for change in compare_shapes(BASELINE, observed_streams(path.read_bytes()), CLAUDE)
+        ]
         assert not [text for risk, text in risks if risk != "low"], path.name
 
 

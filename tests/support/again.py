@@ -16,7 +16,7 @@ from mz_recordings.rerecord.plan import CallSelection
 from mz_recordings.rerecord.rerecord import RerecordJob, RerecordPlan, RerecordResult, prepare_rerecord, run_rerecord
 from mz_recordings.rerecord.workspace import lock_workspace
 
-from tests.support.workshop import AGENT, STORY, TODAY, Copy
+from tests.support.workshop import AGENT, SCRIPT, TODAY, Copy
 
 KEY = "fake-key-of-the-tests"
 
@@ -25,14 +25,14 @@ class Again:
     """The project `copy`, and in `place` an agent that does what `script` says today."""
 
     def __init__(self, copy: Copy, folder: Path) -> None:
-        self.copy, self.place = copy, folder
+        self.copy, self.folder = copy, folder
         for name in ("bin", "home"):
             (folder / name).mkdir()
         self.script, self.log, self.program = folder / "script.json", folder / "calls", folder / "bin" / "claude"
         self.log.touch()
         self.program.write_text(AGENT.format(python=sys.executable, script=str(self.script)))
         self.program.chmod(0o755)
-        self.says(STORY)
+        self.says(SCRIPT)
         self.environment = {
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
             "HOME": str(folder / "home"),
@@ -40,7 +40,7 @@ class Again:
             "LANG": "C.UTF-8",
             "CI": "",
         }
-        self.told: list[CallProgress] = []
+        self.progress: list[CallProgress] = []
 
     def says(self, trace: Mapping[str, Mapping[str, object]]) -> None:
         """What the agent does from now on, call by call; each call is written down before."""
@@ -73,14 +73,14 @@ class Again:
 
     def order(self, call_selection: CallSelection, **more: object) -> RerecordJob:
         fields: dict[str, object] = {
-            "path": str(self.copy.place), "project": str(self.copy.root), "environment": self.environment,
+            "path": str(self.copy.folder), "project": str(self.copy.root), "environment": self.environment,
             "now": TODAY, "selection": call_selection, **more,
         }  # fmt: skip
         return RerecordJob(**fields)  # type: ignore[arg-type]
 
     def prepared(self, call_selection: CallSelection, **more: object) -> RerecordPlan:
         order = self.order(call_selection, **more)
-        with lock_workspace(self.copy.root, self.copy.place) as rerecord_workspace:
+        with lock_workspace(self.copy.root, self.copy.folder) as rerecord_workspace:
             return prepare_rerecord(order, rerecord_workspace)
 
     def record(
@@ -88,16 +88,18 @@ class Again:
     ) -> tuple[RerecordPlan, RerecordResult]:
         """An attempt; what it has paid stays where it is."""
         order = self.order(call_selection, **more)
-        with lock_workspace(self.copy.root, self.copy.place) as rerecord_workspace:
+        with lock_workspace(self.copy.root, self.copy.folder) as rerecord_workspace:
             prepared = prepare_rerecord(order, rerecord_workspace)
-            outcome = run_rerecord(order, prepared, rerecord_workspace, budget_nanousd, self.told.append, StopControl())
+            outcome = run_rerecord(
+                order, prepared, rerecord_workspace, budget_nanousd, self.progress.append, StopControl()
+            )
         return prepared, outcome
 
     def keep(self, cassette: Cassette | None) -> Cassette:
         """Puts it into the library, and reads it from there."""
         assert cassette is not None
-        save(cassette, self.copy.place, replace=True)
-        return load(self.copy.place)
+        save(cassette, self.copy.folder, replace=True)
+        return load(self.copy.folder)
 
 
 def requests(prepared: RerecordPlan) -> dict[str, str]:

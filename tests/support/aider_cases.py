@@ -21,24 +21,24 @@ class WorksTwice:
     """An edit that does not fit, and is sent back once."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     def __call__(self, request: Request) -> Answer:
-        self.asked += 1
+        self.requests += 1
         wrong, right = request.edit("note.md", "nothing like it\n", "# Hi\n"), request.write("n.md", "Hi\n")
-        use = wrong if self.asked % 2 else right
-        return Reply(f"This is try {self.asked}.", (use,))
+        use = wrong if self.requests % 2 else right
+        return Reply(f"This is try {self.requests}.", (use,))
 
 
 class FailsLate:
     """The first request is answered, the one that mends an edit is not."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     def __call__(self, request: Request) -> Answer:
-        self.asked += 1
-        if self.asked % 2:
+        self.requests += 1
+        if self.requests % 2:
             return Reply("I change it.", (request.edit("note.md", "nothing like it\n", "# Hi\n"),))
         return refuses(401, "invalid_api_key", "Incorrect API key provided: unu*ed.")(request)
 

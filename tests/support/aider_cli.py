@@ -86,10 +86,10 @@ class AtOnce:
                 return answer
             uses += answer.uses
             if not answer.uses:
-                return Reply(answer.text, tuple(self._known(further.cwd, use) for use in uses))
+                return Reply(answer.text, tuple(self._edit_of(further.cwd, use) for use in uses))
         raise Unexpected("the script comes to no end")
 
-    def _known(self, cwd: str, use: Use) -> Use:
+    def _edit_of(self, cwd: str, use: Use) -> Use:
         if use.tool not in (WRITE, EDIT):
             return use
         path = cwd, use.arguments["path"]

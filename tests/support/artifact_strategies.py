@@ -33,7 +33,7 @@ from mz_engine.model.rules import (
     WordCount,
 )
 
-WORDS = ("entry", "month", "report", "Größe", "naïve", "a", "of", "total-sum", "x1", "journal,", "it's", "no.", "42%")
+TEXTS = ("entry", "month", "report", "Größe", "naïve", "a", "of", "total-sum", "x1", "journal,", "it's", "no.", "42%")
 PLACEHOLDERS = (
     "{{ name }}", "{% if x %}", "TBD", "tbc TBC", "[TODO: more]", "[fixme later]", "[Insert name]", "[fill in it]",
     "[placeholder]", "[your answer]", "<todo>", "<insert name>", "<fill in>", "<placeholder>", "<Your name>", "FR-NNN",
@@ -67,7 +67,7 @@ class Mutation(msgspec.Struct, frozen=True):
     apply: Callable[[Draft], str | None]
 
 
-sentence = st.lists(st.sampled_from(WORDS), min_size=8, max_size=16).map(" ".join)
+sentence = st.lists(st.sampled_from(TEXTS), min_size=8, max_size=16).map(" ".join)
 name = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
 path = st.from_regex(r"[a-z]{1,6}/[a-z_]{1,8}\.(py|md|ts)", fullmatch=True)
 CASES: list[Callable[[str], str]] = [str.upper, str.lower, str.title, str.swapcase, str]

@@ -13,7 +13,7 @@ from mz_events.names import Commit
 
 from tests.support.gitrepo import GitRepo
 
-PLACE = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
+WORKTREE = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
 
 FILES: Mapping[str, str | bytes] = {
     "README.md": "# Engine\n",
@@ -36,15 +36,15 @@ class Desk:
         self.base = self.repo.commit(files, "base")
         self.settings = settings or WorkspaceSettings()
         self.port = self.another()
-        self.place = PLACE
-        self.worktree = self.repo.root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
+        self.feature_worktree = WORKTREE
+        self.worktree = self.repo.root / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
 
     def another(self, environment: Mapping[str, str] = os.environ) -> GitWorkspace:
         """The port as the next process would have it: with an empty memory."""
         return GitWorkspace(self.repo.root, self.settings, environment)
 
     def open(self) -> WorkspaceCreated:
-        opened = self.port.open(self.place, (self.base,))
+        opened = self.port.open(self.feature_worktree, (self.base,))
         assert isinstance(opened, WorkspaceCreated)
         return opened
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from tests.support.fake_gh_help import COMMANDS
 
-Given = dict[str, str]
+Arguments = dict[str, str]
 State = dict[str, Any]
 GREEN = ("SUCCESS", "NEUTRAL", "SKIPPED")
 PENDING = ("QUEUED", "IN_PROGRESS", "WAITING", "REQUESTED", "PENDING", "EXPECTED")
@@ -37,11 +37,11 @@ def stop(code: int, text: str) -> NoReturn:
 
 
 # the command line -----------------------------------------------------------------------------------------------------
-def parse(verb: str, args: list[str]) -> tuple[Given, list[str]]:
+def parse(verb: str, args: list[str]) -> tuple[Arguments, list[str]]:
     """Flags by name and the arguments beside them."""
     command, texts = COMMANDS[verb], list(args)
     flags = command.flags()
-    text_by_key: Given = {}
+    text_by_key: Arguments = {}
     arguments: list[str] = []
     while texts:
         word = texts.pop(0)
@@ -122,7 +122,7 @@ def checks_of_run(state: State, run: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 # commands -------------------------------------------------------------------------------------------------------------
-def create(texts: Given, state: State) -> str:
+def create(texts: Arguments, state: State) -> str:
     if "body-file" in texts:
         with open(0 if texts["body-file"] == "-" else texts["body-file"]) as body:
             texts["body"] = body.read()
@@ -151,12 +151,12 @@ def new_pull(state: State, repo: str, head: str, base: str) -> dict[str, Any]:
     return result
 
 
-def fields(texts: Given, document: dict[str, Any]) -> dict[str, Any]:
+def fields(texts: Arguments, document: dict[str, Any]) -> dict[str, Any]:
     wanted = texts.get("json") or stop(1, "this stand-in shows JSON only")
     return {field: document[field] for field in wanted.split(",")}
 
 
-def listed(texts: Given, state: State) -> str:
+def listed(texts: Arguments, state: State) -> str:
     which = texts.get("state", "open")
     if which not in ("open", "closed", "merged", "all"):
         stop(1, f'invalid argument "{which}" for "-s, --state" flag: valid values are {{open|closed|merged|all}}')
@@ -168,7 +168,7 @@ def listed(texts: Given, state: State) -> str:
     return json.dumps(fieldses[: int(texts.get("limit", "30"))])
 
 
-def pull_of(texts: Given, arguments: list[str], state: State) -> dict[str, Any]:
+def pull_of(texts: Arguments, arguments: list[str], state: State) -> dict[str, Any]:
     if not arguments:
         stop(1, "argument required when using the `--repo` flag" if "repo" in texts else "no pull requests found")
     for pull in state["pulls"]:
@@ -177,7 +177,7 @@ def pull_of(texts: Given, arguments: list[str], state: State) -> dict[str, Any]:
     stop(1, f"GraphQL: Could not resolve to a PullRequest with the number of {arguments[0]}. (repository.pullRequest)")
 
 
-def checks(texts: Given, arguments: list[str], state: State) -> str:
+def checks(texts: Arguments, arguments: list[str], state: State) -> str:
     """One look; the plan goes on with the next one, unless a rerun comes first. An answer that there are none required
     is followed by the question for all, so it is no look."""
     pull = pull_of(texts, arguments, state)
@@ -209,7 +209,7 @@ def run_state(checks: list[dict[str, Any]]) -> tuple[str, str]:
     return "completed", "success" if all(state in GREEN for state in states) else "failure"
 
 
-def rerun(inputs: Given, arguments: list[str], state: State) -> str:
+def rerun(inputs: Arguments, arguments: list[str], state: State) -> str:
     """gh has the same words for whatever GitHub refuses."""
     run = arguments[0] if arguments else stop(1, "`<run-id>` or `--job` required when not running interactively")
     head, documents = checks_of_run(state, run)
@@ -223,7 +223,7 @@ def rerun(inputs: Given, arguments: list[str], state: State) -> str:
     return ""
 
 
-def run_view(texts: Given, arguments: list[str], state: State) -> str:
+def run_view(texts: Arguments, arguments: list[str], state: State) -> str:
     if "job" in texts:
         run = next((run for run, job in jobs(state) if job == texts["job"]), None)
         run = run or stop(1, f"failed to get job: HTTP 404: Not Found (/actions/jobs/{texts['job']})")
@@ -250,7 +250,7 @@ def jobs(state: State) -> Iterator[tuple[str, str]]:
                 yield from re.findall(r"/actions/runs/(\d+)/job/(\d+)", check["link"])
 
 
-def api(texts: Given, arguments: list[str], state: State) -> str:
+def api(texts: Arguments, arguments: list[str], state: State) -> str:
     path = arguments[0] if arguments else stop(1, "accepts 1 arg(s), received 0")
     method = texts.get("method", "GET")
     patched = re.fullmatch(r"repos/[^/]+/[^/]+/pulls/(\d+)", path)
@@ -268,7 +268,7 @@ def api(texts: Given, arguments: list[str], state: State) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-def answer(verb: str, texts: Given, arguments: list[str], state: State) -> str:
+def answer(verb: str, texts: Arguments, arguments: list[str], state: State) -> str:
     match verb:
         case "pr create":
             return create(texts, state)
@@ -286,7 +286,7 @@ def answer(verb: str, texts: Given, arguments: list[str], state: State) -> str:
             return api(texts, arguments, state)
 
 
-def refuse(fault: str, verb: str, texts: Given) -> None:
+def refuse(fault: str, verb: str, texts: Arguments) -> None:
     """What goes wrong before anything is looked at."""
     if fault == "login":
         stop(4, "To get started with GitHub CLI, please run:  gh auth login")

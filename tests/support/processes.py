@@ -13,7 +13,7 @@ from mz_engine.ports import CallSpec, FeatureWorktree
 from mz_engine.processes import guard
 from mz_engine.processes.supervise import best_level
 
-PLACE = FeatureWorktree(run="r1", feature="login", branch="feat/login")
+WORKTREE = FeatureWorktree(run="r1", feature="login", branch="feat/login")
 
 DAEMON = """
 import os, sys, time
@@ -64,7 +64,7 @@ def shell(script: str, stdin: bytes = b"", **env: str) -> Invocation:
 def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
     return CallSpec(
         key=key,
-        worktree=PLACE,
+        worktree=WORKTREE,
         agent="claude-code",
         model="m",
         prompt="",
@@ -79,7 +79,7 @@ def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
 def repository(root: Path) -> Path:
     """A new git repository; returns the directory where the call of `call` runs."""
     subprocess.run(["git", "init", "--quiet", str(root)], check=True)
-    path = root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
+    path = root / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
     path.mkdir(parents=True)
     return path
 
@@ -111,7 +111,7 @@ def wait_for(path: Path, text: str = "", within_seconds: float = 10.0) -> str:
     raise AssertionError(f"{path.name} never held {text!r}")
 
 
-class Heard:
+class ReceivedOutput:
     """A sink that keeps everything."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ def prompt(feature: str, call: str) -> Finding:
     )  # fmt: skip
 
 
-FOUND = (
+FINDINGS = (
     prompt("alpha", "write"),
     prompt("alpha", "write.a2"),
     Finding(
@@ -35,12 +35,12 @@ DAMAGED = Finding(
     kind="UNREADABLE", message="write.patch was changed since it was recorded", fix="git restore {cassette}"
 )
 NOTES = Suite(
-    name="notes", path="recordings/notes", seconds=4.2, findings=FOUND, properties=FACTS,
+    name="notes", path="recordings/notes", seconds=4.2, findings=FINDINGS, properties=FACTS,
     cases=("alpha/write", "alpha/write.a2", "alpha/sign", "beta/write", "alpha", "beta"),
 )  # fmt: skip
-WHOLE = Suite(name="whole", path="recordings/whole", seconds=1.0, properties=FACTS, cases=("gamma/write", "gamma"))
+COMPLETE = Suite(name="whole", path="recordings/whole", seconds=1.0, properties=FACTS, cases=("gamma/write", "gamma"))
 FAILED = Report(
     title="mz replay", exit=3, version="1.2.3",
-    suites=(NOTES, WHOLE, Suite(name="x", path=f"recordings/{HOSTILE}", findings=(DAMAGED,))),
+    suites=(NOTES, COMPLETE, Suite(name="x", path=f"recordings/{HOSTILE}", findings=(DAMAGED,))),
 )  # fmt: skip
-PASSED = Report(title="mz replay", exit=0, version="1.2.3", suites=(WHOLE,))
+PASSED = Report(title="mz replay", exit=0, version="1.2.3", suites=(COMPLETE,))

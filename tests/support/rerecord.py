@@ -67,7 +67,7 @@ class NotRecorded(Exception):
     """The run did not go as the script wants it; says how."""
 
 
-class Said(NamedTuple):
+class Reply(NamedTuple):
     """What a person says when a feature waits; no verdict: give it up."""
 
     verdict: Verdict | None
@@ -85,7 +85,7 @@ class Scene(NamedTuple):
     agent: str = "claude-code"
     template: str = ""
     flags: Mapping[str, object] = {}
-    output: Mapping[str, tuple[Said, ...]] = {}
+    output: Mapping[str, tuple[Reply, ...]] = {}
     """By feature, in order; the run is resumed after each."""
 
 
@@ -127,7 +127,7 @@ SCENES = {
             lambda: trial,
             make_project,
             dict.fromkeys(("bread", "soup", "menu"), FeatureOutcome.DELIVERED),
-            output={"bread": (Said(Verdict.REJECT, "Say how hot the oven is."), Said(Verdict.APPROVE))},
+            output={"bread": (Reply(Verdict.REJECT, "Say how hot the oven is."), Reply(Verdict.APPROVE))},
         ),
         Scene(
             LIBRARY / f"{NAME}-questions",
@@ -138,11 +138,11 @@ SCENES = {
             flags={"autonomy": "supervised"},
             output={
                 FEATURE_NAME: (
-                    Said(Verdict.APPROVE, "It shows a total of 0.00, and no category."),
-                    Said(Verdict.REJECT, "Say what an empty month shows."),
-                    Said(Verdict.APPROVE),
-                    Said(Verdict.APPROVE),
-                    Said(Verdict.REJECT, "We do this by hand."),
+                    Reply(Verdict.APPROVE, "It shows a total of 0.00, and no category."),
+                    Reply(Verdict.REJECT, "Say what an empty month shows."),
+                    Reply(Verdict.APPROVE),
+                    Reply(Verdict.APPROVE),
+                    Reply(Verdict.REJECT, "We do this by hand."),
                 )
             },
         ),
@@ -152,7 +152,7 @@ SCENES = {
             _sample,
             {FEATURE_NAME: FeatureOutcome.CANCELLED},
             template=SAMPLE,
-            output={FEATURE_NAME: (Said(None),)},
+            output={FEATURE_NAME: (Reply(None),)},
         ),
     )
 }
@@ -196,7 +196,7 @@ def _waits(state: RunState, feature: str) -> bool:
     return not track.active and track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
 
 
-def _message(session: RunProcess, feature: str, output: Said) -> Event:
+def _message(session: RunProcess, feature: str, output: Reply) -> Event:
     def put(text: str) -> Digest:
         return session.blobs.put(text.encode())
 

@@ -127,7 +127,7 @@ say(type="result", subtype="success", is_error=False, result="Done in " + os.get
                                        "cacheCreationInputTokens": 0}}}})
 """
 COMMIT = "git add -A && git -c user.name=x -c user.email=x@localhost commit -qm own"
-STORY: dict[str, dict[str, object]] = {
+SCRIPT: dict[str, dict[str, object]] = {
     "alpha.write.1.1": {"write": {"notes/alpha.md": "short"}},
     "alpha.write.1.2": {"write": {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, "run": COMMIT},
     "alpha.sign.1.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha\n"}},
@@ -138,7 +138,7 @@ STORY: dict[str, dict[str, object]] = {
     "beta.sign.1.1": {"write": {"letters/beta.md": "# Letter\nabout beta\n"}},
 }
 """By feature, phase, iteration and attempt."""
-SAID: dict[str, list[tuple[Verdict, str | None]]] = {
+ANSWERS: dict[str, list[tuple[Verdict, str | None]]] = {
     "alpha": [(Verdict.REJECT, "be friendlier"), (Verdict.APPROVE, None)],
     "beta": [(Verdict.APPROVE, None)],
 }
@@ -148,9 +148,9 @@ class Workshop:
     """The project in `place/project`, its agent in `place/bin`, a home in `place/home`."""
 
     def __init__(
-        self, folder: Path, trace: Mapping[str, object] = STORY, limit: str = "1m", settings: str = ""
+        self, folder: Path, trace: Mapping[str, object] = SCRIPT, limit: str = "1m", settings: str = ""
     ) -> None:
-        self.place, self.root = folder, folder / "project"
+        self.folder, self.root = folder, folder / "project"
         self.repository = GitRepo(self.root)
         self.repository.write(
             {
@@ -188,7 +188,7 @@ class Workshop:
 
     def run(self) -> str:
         """Delivers the backlog, with a person who answers; returns the run's id."""
-        output = {feature: list(answers) for feature, answers in SAID.items()}
+        output = {feature: list(answers) for feature, answers in ANSWERS.items()}
         recorded_events: list[Recorded[Event]] = []
         with RunProcess(self.root, self.environment, recorded_events.append) as session:
             session.start({}, ())
@@ -232,7 +232,7 @@ class Copy:
     """A project with a cassette in its library, to be changed by a test."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.place = root, root / "recordings" / "notes"
+        self.root, self.folder = root, root / "recordings" / "notes"
 
     def edit(self, path: str, old: str, new: str) -> None:
         file = self.root / path
@@ -242,7 +242,7 @@ class Copy:
 
     def job(self, **more: object) -> ReplayJob:
         fields = {
-            "path": str(self.place), "project": str(self.root), "environment": without_git_variables(os.environ),
+            "path": str(self.folder), "project": str(self.root), "environment": without_git_variables(os.environ),
             "today": TODAY, **more,
         }  # fmt: skip
         return msgspec.convert(fields, ReplayJob)
@@ -251,7 +251,7 @@ class Copy:
         return replay_and_update(self.job(**more))
 
     def cassette(self) -> Cassette:
-        return load(self.place)
+        return load(self.folder)
 
 
 def recorded_in(folder: Path) -> Path:
