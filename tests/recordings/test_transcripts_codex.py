@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.codex.stream import ROLLOUT
-from mz_engine.agents.codex.stream import STREAM
+from mz_engine.agents.codex.stream import ROLLOUT, STREAM
 from mz_engine.agents.reading.records import Format, ModelRequest, ReaderState, SessionInfo, StreamEnd, TranscriptRecord
 from mz_events.catalog.call import Usage
 
