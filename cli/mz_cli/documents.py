@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mz_cli.audit.json import AuditReport, VerifyResult
-from mz_cli.check.json import DriftResult, GateReport
+from msgspec import Struct
+
+from mz_cli.audit.query import AuditReport, VerifyResult
+from mz_cli.check.drift import DriftResult
+from mz_cli.check.gate import GateReport
 from mz_cli.common.feature_query import FeatureDetail
 from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.cost.json import CalibrateResult, CostGate, CostReport, SessionsReport
@@ -33,10 +36,9 @@ from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordReport
 from mz_cli.replay.json import InjectResult, PastRun, RecheckResult, RecordResult, ReplayReport, VariantsResult
 from mz_cli.review.text import ReviewDetail, ReviewList
 from mz_cli.start.demo import DemoResult
-from mz_cli.terminal.json import Shape
 from mz_cli.usage.json import ImportedAudit, ImportedCostReport, ImportResult, TranscriptReport
 
-JSON_DOCUMENTS: Mapping[str, type[Shape]] = {
+JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "artifact": ArtifactText,
     "audit": AuditReport,
     "audit-imported": ImportedAudit,

@@ -16,11 +16,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.reports.html import content_security_policy, html, passed_and_all
-from mz_cli.reports.junit import junit
-from mz_cli.reports.model import Report, Suite, finding_groups, kind_totals
-from mz_cli.reports.sanitise import CHARACTERS_MAX, limit_lines, replace_invisible, sanitise, strip_local_paths
-from mz_cli.reports.sarif import FINGERPRINT, sarif
+from mz_cli.reports.formats import FINGERPRINT, content_security_policy, html, junit, passed_and_all, sarif
+from mz_cli.reports.model import (
+    CHARACTERS_MAX,
+    Report,
+    Suite,
+    finding_groups,
+    kind_totals,
+    limit_lines,
+    replace_invisible,
+    sanitise,
+    strip_local_paths,
+)
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 from syrupy.assertion import SnapshotAssertion
 

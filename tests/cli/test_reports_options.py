@@ -10,8 +10,8 @@ from xml.etree import ElementTree as Xml
 
 import click
 import pytest
-from mz_cli.reports.model import ReportOptions, Suite, replay_suites
-from mz_cli.reports.options import check_reports, project_relative, text_stream, write_reports
+from mz_cli.reports.model import Suite, replay_suites
+from mz_cli.reports.options import ReportOptions, check_reports, project_relative, text_stream, write_reports
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_recordings.findings.model import Finding, ReplayResult
@@ -63,11 +63,11 @@ def test_two_answers_in_one_place_are_refused(args: tuple[str, ...], capsys: pyt
 @pytest.mark.usefixtures("home")
 def test_seeing_whether_a_file_can_be_written_leaves_none() -> None:
     check_reports(ALL)
-    check_reports(ReportOptions(html="-"), as_json=False)
+    check_reports(ReportOptions(html="-"))
     check_reports(ReportOptions(html="/dev/null"))
     assert [path.name for path in Path().iterdir()] == [".git"]
     with pytest.raises(click.UsageError):
-        check_reports(ReportOptions(html="-"), as_json=True)
+        check_reports(ReportOptions(html="-", as_json=True))
 
 
 @pytest.mark.usefixtures("home")
@@ -172,7 +172,7 @@ def test_nothing_on_the_page_is_a_command_of_the_runner(capsys: pytest.CaptureFi
 def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with text_stream(ReportOptions(github=True), as_json=True):
+    with text_stream(ReportOptions(github=True, as_json=True)):
         print("{}")
     reported = capsys.readouterr()
     assert reported.out == "{}\n"

@@ -21,16 +21,14 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select_or_newest
 from mz_cli.app.user_log import open_imported_log
-from mz_cli.audit.json import AuditReport
-from mz_cli.audit.query import audit_report
-from mz_cli.audit.text import durations_of, render_text, table
-from mz_cli.audit.verify import print_verification
+from mz_cli.audit.query import VerifyResult, audit_report
+from mz_cli.audit.text import SHORT, claims, durations_of, render_text, table
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import print_line, print_note, terminal_width
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table, prints_tsv
-from mz_cli.terminal.text import local_time
+from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.text import count_noun, local_time
 from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 
 
@@ -92,10 +90,44 @@ def audit(
         print_document("audit", report)
     elif not prints_tsv(sys.stdout):
         entries = tuple(milestones(selected_events)) if full else None
-        print_line("\n".join(render_text(report, entries, terminal_width(sys.stdout), durations)))
+        lines = render_text(claims(report, durations, SHORT, full), entries, terminal_width(sys.stdout))
+        print_line("\n".join(lines))
     else:
-        print_table(table(report, full, durations))
-    return int(audit_exit(report))
+        print_table(table(claims(report, durations, None, full), report.timeline if full else ()))
+    return int(Exit.OK if report.verdict == "yes" else Exit.VERDICT)
+
+
+def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
+    """Verify the hash chain of every stream and every cited blob of the log, of one run, or of the user log, and print
+    the result. Raises MzError (MZ5001, MZ5011)."""
+    with open_imported_log() if imported else open_log() as log:
+        run_id = None if run is None else log.find_run(run)
+        verification = verify_log(log, run_id, print_note)
+        result = shape_of(VerifyResult, verification, repository=str(log.home), run=run_id)
+    if as_json:
+        print_document("verify", result)
+    else:
+        print_result(result)
+    return int(Exit.OK if result.is_intact else Exit.VERDICT)
+
+
+def print_result(result: VerifyResult) -> None:
+    """Print the findings; for a pipe as a table, with the summary on stderr."""
+    checked = f"{count_noun(result.events, 'event')} in {count_noun(result.streams, 'stream')}, "
+    checked += count_noun(result.blobs, "blob")
+    damage = f"log damaged: {count_noun(len(result.findings), 'finding')} in {checked}"
+    summary = f"log intact: {checked} verified" if result.is_intact else damage
+    if prints_tsv(sys.stdout):
+        rows = [(finding.event_ref, finding.kind, finding.message, finding.hint) for finding in result.findings]
+        print_table(Table(columns=columns("event", "kind", "message", "hint"), rows=rows))
+        print_note(summary)
+    else:
+        for finding in result.findings:
+            print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
+        print_line(summary)
+    if result.findings_elsewhere:
+        more = count_noun(result.findings_elsewhere, "more finding")
+        print_note(f"{more} in other runs: `mz audit --verify` lists them")
 
 
 def print_imported_audit(session: str, as_json: bool) -> int:
@@ -116,10 +148,6 @@ def print_imported_audit(session: str, as_json: bool) -> int:
     for finding in report.findings:
         print_note(f"{finding.event_ref}: {finding.message}; {finding.hint}")
     return int(Exit.OK if report.intact else Exit.VERDICT)
-
-
-def audit_exit(report: AuditReport) -> Exit:
-    return Exit.OK if report.verdict == "yes" else Exit.VERDICT
 
 
 def load_pins(log: ProjectLog, events: Iterable[Recorded[Event]]) -> PinnedRun | None:

@@ -3,33 +3,224 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from mz_events.catalog.validation import ArtifactValidated, CommandRan
+from msgspec import field
+from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked
 from mz_events.envelope import Recorded
-from mz_projections.audit.model import ArtifactMade, CommitMade, FeatureAudit, Gap, GateDecision, RunAudit, broken_rules
+from mz_projections.audit.model import ArtifactMade, FeatureAudit, GateDecision, RunAudit, broken_rules
+from mz_projections.cost.totals import Totals
 from mz_projections.views.messages import Decision
 from mz_projections.views.timeline import Line
 
 from mz_cli.app.context import TextLoader
-from mz_cli.audit.json import (
-    ArtifactEvidence,
-    AuditFeature,
-    AuditReport,
-    CommandEvidence,
-    CommitEvidence,
-    DecisionEvidence,
-    GapShape,
-    GateEvidence,
-    IntegrityResult,
-    ReplyEvidence,
-    RequestedItemShape,
-    TestEvidence,
-    TimelineEntry,
-)
 from mz_cli.common.feature_query import report_messages
-from mz_cli.common.verification import Verification
-from mz_cli.terminal.json import shape_of
-from mz_cli.terminal.text import exact_usd, iso_time, single_line
+from mz_cli.common.verification import IntegrityFinding, Verification
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.text import single_line
+
+
+class IntegrityResult(Shape, frozen=True, kw_only=True):
+    """Result of checking the log's integrity."""
+
+    is_intact: bool = field(name="intact")
+    """No damage was found."""
+    events: int
+    streams: int
+    blobs: int
+    findings: tuple[IntegrityFinding, ...]
+
+
+class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
+    """`mz audit --verify --json`."""
+
+    repository: str
+    run: str | None
+    """Null: the whole log."""
+    findings_elsewhere: int = field(name="elsewhere")
+    """Number of findings in other runs."""
+
+
+class RequestedItemShape(Shape, frozen=True, kw_only=True):
+    """An item of the backlog as the run read it."""
+
+    title: str
+    source: str | None
+    body: str | None = field(name="body_digest")
+    skipped_for: str | None = field(name="skipped")
+    """The earlier run's delivery because of which the item was skipped."""
+    event_ref: str
+
+
+class CommitEvidence(Shape, frozen=True, kw_only=True):
+    commit: str
+    phase: str
+    unit: str | None
+    purpose: str
+    """work, or restore: the tree was reset to an earlier state."""
+    files: int
+    insertions: int
+    deletions: int
+    event_ref: str
+
+
+class TestEvidence(Shape, frozen=True, kw_only=True):
+    """Test counts of one command of mz.yaml."""
+
+    name: str
+    passed: int
+    failed: int
+    event_ref: str
+
+
+class CommandEvidence(Shape, frozen=True, kw_only=True):
+    """The process whose result decided a gate."""
+
+    name: str
+    exit: int | None
+    """Null: killed at its time limit."""
+    passed: int | None
+    failed: int | None
+    duration_ms: int
+    output: str = field(name="output_digest")
+    event_ref: str
+
+
+class GateEvidence(Shape, frozen=True, kw_only=True):
+    phase: str
+    unit: str | None
+    gate: str
+    passed: bool
+    rules: tuple[str, ...]
+    """Rules that were broken."""
+    messages: tuple[str, ...]
+    command: CommandEvidence | None
+    """Null: a rule over artifacts and tree decided."""
+    event_ref: str
+
+
+class ReplyEvidence(Shape, frozen=True, kw_only=True):
+    """Verdict of the rules on the artifacts of one reply."""
+
+    phase: str
+    unit: str | None
+    iteration: int
+    attempt: int
+    role: str
+    valid: bool
+    rules: tuple[str, ...]
+    messages: tuple[str, ...]
+    event_ref: str
+
+
+class ArtifactEvidence(Shape, frozen=True, kw_only=True):
+    """A current artifact: the agent, prompt and cost that produced it."""
+
+    artifact: str
+    phase: str
+    unit: str | None
+    path: str | None
+    """Null: the artifact is the reply itself."""
+    digest: str
+    agent: str | None
+    model: str | None
+    attempt: int | None
+    prompt: str | None = field(name="prompt_digest")
+    template: str | None
+    estimated_usd: str | None
+    reported_usd: str | None
+    computed_usd: str | None
+    """Cost of the call that produced it."""
+    event_ref: str
+    """Event that recorded the artifact."""
+    request_event_ref: str | None
+    """Event of the agent's request."""
+
+
+class DecisionEvidence(Shape, frozen=True, kw_only=True):
+    """A person's decision."""
+
+    kind: str
+    """answer, cancel or retry."""
+    verdict: str | None
+    """For an answer: approve, retry or reject."""
+    actor: str
+    at_us: int = field(name="at")
+    why: str | None
+    phase: str | None
+    question_kind: str | None
+    """Kind of the question; null: none was open."""
+    code: str | None
+    question: str | None
+    event_ref: str
+
+
+class GapShape(Shape, frozen=True, kw_only=True):
+    """Missing evidence, or an event that should not have happened."""
+
+    kind: str
+    """See docs/audit.md."""
+    feature: str | None
+    """Null: the gap concerns the run."""
+    message: str = field(name="what")
+    is_fault: bool = field(name="fault")
+    """The gap makes the verdict no."""
+    allowed_by: str | None = field(name="allowed")
+    """Event of the person's decision that permits it."""
+    event_refs: tuple[str, ...]
+
+
+class AuditFeature(Shape, frozen=True, kw_only=True):
+    feature: str = field(name="id")
+    status: str
+    code: str | None
+    requested_item: RequestedItemShape | None
+    branch: str | None
+    target: str | None
+    pull_request: str | None
+    changed_paths: tuple[str, ...] = field(name="files")
+    """Files that differ from the feature's starting commit; set once it is delivered."""
+    commits: tuple[CommitEvidence, ...]
+    tests_before: tuple[TestEvidence, ...]
+    tests_after: tuple[TestEvidence, ...]
+    artifacts: tuple[ArtifactEvidence, ...]
+    replies: tuple[ReplyEvidence, ...]
+    gates: tuple[GateEvidence, ...]
+    decisions: tuple[DecisionEvidence, ...]
+    cost: Totals
+    thrown_away: Totals
+    event_ref: str | None
+    """The feature's last event."""
+
+
+class AuditReport(Shape, frozen=True, kw_only=True):
+    """`mz audit --json`."""
+
+    repository: str
+    run: str
+    feature: str | None
+    """With `--feature`: the only feature reported."""
+    verdict: str
+    """yes or no."""
+    status: str
+    """As in mz.status/1."""
+    pipeline: str
+    base: str
+    base_commit: str
+    mz_version: str = field(name="mz")
+    begun: str
+    """Event that started the run."""
+    settled: str
+    """Last event of the run's own stream."""
+    record: IntegrityResult
+    """Integrity of the run's events and of the blobs that they cite."""
+    gaps: tuple[GapShape, ...]
+    decisions: tuple[DecisionEvidence, ...]
+    """Decisions on the run as a whole."""
+    features: tuple[AuditFeature, ...]
+    cost: Totals
+    thrown_away: Totals
+    timeline: tuple[Line, ...]
 
 
 def audit_report(
@@ -42,70 +233,31 @@ def audit_report(
 ) -> AuditReport:
     """Return the document. `record`: result of verifying the run's events and blobs; `feature`: the only one included,
     or None for all."""
-    is_intact = record.is_intact and not audit.faults
-    return AuditReport(
+    return shape_of(
+        AuditReport,
+        audit.view,
         repository=repository,
-        run=audit.view.run,
         feature=feature,
-        verdict="yes" if is_intact else "no",
-        status=audit.view.status,
-        pipeline=audit.view.pipeline,
-        base=audit.view.base,
-        base_commit=audit.view.base_commit,
-        mz=audit.view.mz_version,
+        verdict="yes" if record.is_intact and not audit.faults else "no",
         begun=audit.started_ref,
         settled=audit.last_ref,
-        record=checked_record(record),
-        gaps=tuple(_gap_shape(gap) for gap in audit.all_gaps),
+        record=shape_of(IntegrityResult, record),
+        gaps=tuple(shape_of(GapShape, gap) for gap in audit.all_gaps),
         decisions=tuple(_decision_shape(decision, load_text) for decision in audit.decisions),
         features=tuple(_feature_shape(audited, load_text) for audited in audit.features),
         cost=audit.spending.total,
         thrown_away=audit.spending.wasted,
-        timeline=tuple(
-            TimelineEntry(at=iso_time(entry.at_us), event_ref=entry.event_ref, type=entry.type, text=entry.text)
-            for entry in timeline
-        ),
-    )
-
-
-def checked_record(record: Verification) -> IntegrityResult:
-    return IntegrityResult(
-        intact=record.is_intact, events=record.events, streams=record.streams, blobs=record.blobs,
-        findings=record.findings,
-    )  # fmt: skip
-
-
-def _gap_shape(gap: Gap) -> GapShape:
-    return GapShape(
-        kind=gap.kind,
-        feature=gap.feature or None,
-        what=gap.message,
-        fault=gap.is_fault,
-        allowed=gap.allowed_by or None,
-        event_refs=gap.event_refs,
+        timeline=tuple(timeline),
     )
 
 
 def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature:
-    view, item = feature.view, feature.requested
-    return AuditFeature(
-        id=view.feature,
-        status=view.status,
-        code=view.code or None,
-        requested_item=RequestedItemShape(
-            title=single_line(load_text(item.title)),
-            source=item.source or None,
-            body_digest=item.body,
-            skipped=item.skipped_for or None,
-            event_ref=item.event_ref,
-        )
-        if item
-        else None,
-        branch=view.branch or None,
-        target=view.target or None,
-        pull_request=view.pull_request or None,
-        files=view.changed_paths,
-        commits=tuple(map(_commit, feature.commits)),
+    item = feature.requested
+    return shape_of(
+        AuditFeature,
+        feature.view,
+        requested_item=shape_of(RequestedItemShape, item, title=single_line(load_text(item.title))) if item else None,
+        commits=tuple(shape_of(CommitEvidence, made.event, made, request) for request, made in feature.commits),
         tests_before=tuple(map(_tests, feature.tests_before)),
         tests_after=tuple(map(_tests, feature.tests_after)),
         artifacts=tuple(map(_artifact_shape, feature.artifacts)),
@@ -118,80 +270,38 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
     )
 
 
-def _commit(commit: CommitMade) -> CommitEvidence:
-    request, committed = commit.request, commit.committed
-    return shape_of(
-        CommitEvidence,
-        committed.event,
-        phase=request.phase,
-        unit=request.unit or None,
-        purpose=request.purpose,
-        event_ref=committed.event_ref,
-    )
-
-
 def _tests(ran: Recorded[CommandRan]) -> TestEvidence:
-    passed, failed = ran.event.passed or 0, ran.event.failed or 0
-    return TestEvidence(name=ran.event.name, passed=passed, failed=failed, event_ref=ran.event_ref)
+    return shape_of(TestEvidence, ran.event, ran, passed=ran.event.passed or 0, failed=ran.event.failed or 0)
 
 
 def _artifact_shape(artifact: ArtifactMade) -> ArtifactEvidence:
-    call = artifact.call
-    return shape_of(
-        ArtifactEvidence,
-        artifact.parsed.event,
-        agent=call.agent if call else None,
-        model=call.model if call else None,
-        attempt=call.attempt if call else None,
-        prompt_digest=call.prompt if call else None,
-        template=(call.template if call else "") or None,
-        estimated_usd=exact_usd(call.estimated_nanousd) if call else None,
-        reported_usd=exact_usd(call.reported_nanousd) if call else None,
-        computed_usd=exact_usd(call.computed_nanousd) if call else None,
-        event_ref=artifact.parsed.event_ref,
-        request_event_ref=call.event_ref if call else None,
-    )
+    parsed, call = artifact
+    return shape_of(ArtifactEvidence, parsed.event, parsed, call, request_event_ref=call.event_ref if call else None)
+
+
+def _verdict_values(event: ArtifactValidated | GateChecked, load_text: TextLoader) -> dict[str, Any]:
+    return {"rules": broken_rules(event.violations), "messages": report_messages(load_text(event.report))}
 
 
 def _reply_shape(reply: Recorded[ArtifactValidated], load_text: TextLoader) -> ReplyEvidence:
-    rules = broken_rules(reply.event.violations)
-    return shape_of(
-        ReplyEvidence,
-        reply.event.ref,
-        valid=not rules,
-        rules=rules,
-        messages=report_messages(load_text(reply.event.report)),
-        event_ref=reply.event_ref,
-    )
+    values = _verdict_values(reply.event, load_text)
+    return shape_of(ReplyEvidence, reply.event.ref, reply, valid=not reply.event.violations, **values)
 
 
 def _gate_shape(gate: GateDecision, load_text: TextLoader) -> GateEvidence:
-    checked, command = gate.checked, gate.command
-    return shape_of(
-        GateEvidence,
-        checked.event,
-        rules=broken_rules(checked.event.violations),
-        messages=report_messages(load_text(checked.event.report)),
-        command=shape_of(
-            CommandEvidence, command.event, output_digest=command.event.output, event_ref=command.event_ref
-        )
-        if command
-        else None,
-        event_ref=checked.event_ref,
-    )
+    checked, ran = gate
+    command = shape_of(CommandEvidence, ran.event, ran) if ran else None
+    return shape_of(GateEvidence, checked.event, checked, command=command, **_verdict_values(checked.event, load_text))
 
 
 def _decision_shape(decision: Decision, load_text: TextLoader) -> DecisionEvidence:
     question = decision.question
-    return DecisionEvidence(
-        kind=decision.kind,
-        verdict=decision.verdict.value if decision.verdict else None,
+    return shape_of(
+        DecisionEvidence,
+        decision,
+        question,
         actor=single_line(load_text(decision.actor)) or "unknown",
-        at=iso_time(decision.at_us),
         why=load_text(decision.note) or None,
         phase=decision.phase or (question.phase if question else None) or None,
-        question_kind=question.question_kind.value if question else None,
-        code=(question.code if question else "") or None,
         question=question.event_ref if question else None,
-        event_ref=decision.event_ref,
     )

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
 import msgspec
 from msgspec.structs import replace
+from mz_projections.audit.model import DONE_STATUSES
 from mz_projections.cost.totals import Totals
 from mz_projections.views.model import RunView
+from mz_projections.views.timeline import Line
 
-from mz_cli.audit.json import (
+from mz_cli.audit.query import (
     ArtifactEvidence,
     AuditFeature,
     AuditReport,
+    CommitEvidence,
     DecisionEvidence,
-    GapShape,
     GateEvidence,
     ReplyEvidence,
-    TestEvidence,
 )
 from mz_cli.common.run_text import duration_cell, money_text, run_duration, totals_text
 from mz_cli.terminal.table import SECOND_US, Table, columns
-from mz_cli.terminal.text import format_elapsed, single_line
+from mz_cli.terminal.text import count_noun, format_elapsed, iso_time, single_line
 
 SHORT = 12
 """Characters of a digest or commit on a terminal; a pipe gets it in full."""
 WIDTH_MIN = 20
-DONE_STATUSES = ("delivered", "merged", "tagged", "skipped")
-NO_DURATIONS: Mapping[str, str] = {}
-NOTHING_MISSING = "no remarks"
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -43,131 +41,102 @@ class Claim(msgspec.Struct, frozen=True):
     event_refs: tuple[str, ...]
 
 
-def claims(
-    report: AuditReport, digits: int | None = None, full: bool = True, durations: Mapping[str, str] = NO_DURATIONS
-) -> Iterator[Claim]:
+def claims(report: AuditReport, durations: Mapping[str, str], digits: int | None, full: bool) -> Iterator[Claim]:
     """Yield all claims, without the timeline; without `full`, only verdict, remarks and each feature's result.
-    `digits`: length of digests and commits; None: full. `durations`: of features that ended, and of the run."""
-    yield from _verdict_claims(report, digits, durations)
+    `durations`: of features that ended, and of the run; `digits`: length of digests and commits, None for all."""
+    yield from _verdict_claims(report, durations.get("", ""), digits)
     for gap in report.gaps:
-        yield _gap_claim(gap)
+        about = f"{gap.feature}: " if gap.feature else ""
+        allowed = "; approved by a person" if gap.allowed_by else ""
+        event_refs = (*gap.event_refs, *filter(None, [gap.allowed_by]))
+        yield Claim("remarks", "fault" if gap.is_fault else "remark", f"{about}{gap.message}{allowed}", event_refs)
     for finding in report.record.findings:
         yield Claim("remarks", "log", f"{finding.message}; {finding.hint}", (finding.event_ref,))
-    if not report.gaps and report.record.intact:
-        yield Claim("remarks", "-", NOTHING_MISSING, ())
+    if not report.gaps and report.record.is_intact:
+        yield Claim("remarks", "-", "no remarks", ())
     for feature in report.features:
-        feature_claims = _feature_claims(feature, digits, durations)
+        feature_claims = _feature_claims(feature, durations.get(feature.feature, ""), digits)
         yield from (claim for claim in feature_claims if full or claim.subject == "result")
-    if not full:
-        return
-    for decision in report.decisions:
-        yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
-    money = cost_text(report.cost, report.thrown_away, exact=digits is None)
-    yield Claim("run", "cost", money, (report.begun, report.settled))
+    if full:
+        for decision in report.decisions:
+            yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
+        cost = _cost_text(report.cost, report.thrown_away, exact=digits is None)
+        yield Claim("run", "cost", cost, (report.begun, report.settled))
 
 
-def _verdict_claims(report: AuditReport, digits: int | None, durations: Mapping[str, str]) -> Iterator[Claim]:
+def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> Iterator[Claim]:
     done = sum(feature.status in DONE_STATUSES for feature in report.features)
-    faults = sum(gap.fault for gap in report.gaps) + len(report.record.findings)
-    remarks = sum(not gap.fault for gap in report.gaps)
-    counts = [
-        f"{done} of {len(report.features)} features delivered",
-        *([_count_noun(faults, "fault")] if faults else []),
-        *([_count_noun(remarks, "remark")] if remarks else []),
-    ]
+    faults = sum(gap.is_fault for gap in report.gaps) + len(report.record.findings)
+    remarks = sum(not gap.is_fault for gap in report.gaps)
+    counts = [f"{done} of {len(report.features)} features delivered"]
+    counts += [count_noun(number, noun) for number, noun in ((faults, "fault"), (remarks, "remark")) if number]
     subject = f"feature {report.feature} of run {report.run}" if report.feature else f"run {report.run}"
     yield Claim("verdict", report.verdict, f"{subject}: {', '.join(counts)}", (report.settled,))
-    origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz}"
-    yield Claim(
-        "verdict", "run", f"{origin}; now {report.status}{durations.get('', '')}", (report.begun, report.settled)
-    )
+    origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz_version}"
+    yield Claim("verdict", "run", f"{origin}; now {report.status}{duration}", (report.begun, report.settled))
     record = report.record
-    state = "intact" if record.intact else f"damaged, {_count_noun(len(record.findings), 'finding')}"
-    scope = f"{_count_noun(record.events, 'event')} in {_count_noun(record.streams, 'stream')}"
-    yield Claim("verdict", "log", f"{state}: {scope} and {_count_noun(record.blobs, 'blob')} verified", ())
-
-
-def _gap_claim(gap: GapShape) -> Claim:
-    about = f"{gap.feature}: " if gap.feature else ""
-    allowed = "; approved by a person" if gap.allowed else ""
-    event_refs = (*gap.event_refs, *([gap.allowed] if gap.allowed else []))
-    return Claim("remarks", "fault" if gap.fault else "remark", f"{about}{gap.what}{allowed}", event_refs)
+    state = "intact" if record.is_intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
+    scope = f"{count_noun(record.events, 'event')} in {count_noun(record.streams, 'stream')}"
+    yield Claim("verdict", "log", f"{state}: {scope} and {count_noun(record.blobs, 'blob')} verified", ())
 
 
 # a feature ------------------------------------------------------------------------------------------------------------
-def _feature_claims(feature: AuditFeature, digits: int | None, durations: Mapping[str, str]) -> Iterator[Claim]:
+def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) -> Iterator[Claim]:
     def claim(subject: str, text: str, *event_refs: str | None) -> Claim:
-        return Claim(feature.id, subject, text, tuple(event_ref for event_ref in event_refs if event_ref))
+        return Claim(feature.feature, subject, text, tuple(filter(None, event_refs)))
 
     item = feature.requested_item
     if item is not None:
-        skipped = f", skipped: already delivered by {item.skipped}" if item.skipped else ""
+        skipped = f", skipped: already delivered by {item.skipped_for}" if item.skipped_for else ""
         yield claim("requested", f"{item.title} ({item.source or 'no source'}){skipped}", item.event_ref)
     code = f" ({feature.code})" if feature.code else ""
     pull_request = f", {feature.pull_request}" if feature.pull_request else ""
     branch = f" on {feature.branch} for {feature.target}" if feature.branch else ""
-    yield claim(
-        "result", f"{feature.status}{code}{branch}{pull_request}{durations.get(feature.id, '')}", feature.event_ref
-    )
-    if feature.files:
-        yield claim(
-            "changed", f"{_count_noun(len(feature.files), 'file')}: {', '.join(feature.files)}", feature.event_ref
-        )
-    for tests in feature.tests_before:
-        yield claim("tests before", _tests_text(tests), tests.event_ref)
-    for tests in feature.tests_after:
-        yield claim("tests after", _tests_text(tests), tests.event_ref)
+    yield claim("result", f"{feature.status}{code}{branch}{pull_request}{duration}", feature.event_ref)
+    if paths := feature.changed_paths:
+        yield claim("changed", f"{count_noun(len(paths), 'file')}: {', '.join(paths)}", feature.event_ref)
+    for subject, counts in (("tests before", feature.tests_before), ("tests after", feature.tests_after)):
+        for tests in counts:
+            yield claim(subject, f"{tests.name}: {tests.passed} passed, {tests.failed} failed", tests.event_ref)
     for commit in feature.commits:
-        description = f"{commit.commit[:digits]} {_unit_name(commit.phase, commit.unit)}, {commit.purpose}: "
-        description += f"{_count_noun(commit.files, 'file')}, +{commit.insertions} -{commit.deletions}"
+        description = f"{commit.commit[:digits]} {_unit_name(commit)}, {commit.purpose}: "
+        description += f"{count_noun(commit.files, 'file')}, +{commit.insertions} -{commit.deletions}"
         yield claim("commit", description, commit.event_ref)
     for artifact in feature.artifacts:
         yield claim("artifact", _artifact_text(artifact, digits), artifact.event_ref, artifact.request_event_ref)
     for reply in feature.replies:
-        yield claim("rules", _reply_text(reply), reply.event_ref)
+        again = f" iteration {reply.iteration}" if reply.iteration > 1 else ""
+        who = "" if reply.role == "builder" else f" ({reply.role})"
+        verdict = "valid" if reply.valid else f"rejected by {', '.join(reply.rules)}"
+        yield claim("rules", f"{_unit_name(reply)}{who}{again} attempt {reply.attempt}: {verdict}", reply.event_ref)
     for gate in feature.gates:
         yield claim("gate", _gate_text(gate, digits), gate.event_ref, gate.command.event_ref if gate.command else None)
     for decision in feature.decisions:
         yield claim("person", _decision_text(decision), decision.event_ref, decision.question)
     if feature.cost.calls:
-        yield claim("cost", cost_text(feature.cost, feature.thrown_away, exact=digits is None), feature.event_ref)
-
-
-def _tests_text(tests: TestEvidence) -> str:
-    return f"{tests.name}: {tests.passed} passed, {tests.failed} failed"
+        yield claim("cost", _cost_text(feature.cost, feature.thrown_away, exact=digits is None), feature.event_ref)
 
 
 def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
-    description = (
-        f"{artifact.artifact} (phase {_unit_name(artifact.phase, artifact.unit)}): {artifact.path or 'the reply'}, "
-    )
+    description = f"{artifact.artifact} (phase {_unit_name(artifact)}): {artifact.path or 'the reply'}, "
     description += f"sha256 {artifact.digest[:digits]}"
     if artifact.agent is None:
         return description
     cost = money_text(artifact.estimated_usd, artifact.reported_usd, artifact.computed_usd, exact=digits is None)
-    prompt = f", prompt {artifact.prompt_digest[:digits]}" if artifact.prompt_digest else ""
+    prompt = f", prompt {artifact.prompt[:digits]}" if artifact.prompt else ""
     return f"{description}, by {artifact.agent} {artifact.model}, attempt {artifact.attempt}{prompt}; {cost}"
 
 
-def _reply_text(reply: ReplyEvidence) -> str:
-    again = f" iteration {reply.iteration}" if reply.iteration > 1 else ""
-    who = "" if reply.role == "builder" else f" ({reply.role})"
-    verdict = "valid" if reply.valid else f"rejected by {', '.join(reply.rules)}"
-    return f"{_unit_name(reply.phase, reply.unit)}{who}{again} attempt {reply.attempt}: {verdict}"
-
-
 def _gate_text(gate: GateEvidence, digits: int | None) -> str:
-    if gate.command is None and gate.passed:
-        return f"{_unit_name(gate.phase, gate.unit)}: {gate.gate} passed (rule)"
     verdict = "passed" if gate.passed else f"rejected ({', '.join(gate.rules) or 'no rule named'})"
-    description = f"{_unit_name(gate.phase, gate.unit)}: {gate.gate} {verdict}"
+    description = f"{_unit_name(gate)}: {gate.gate} {verdict}"
     if gate.command is None:
         return f"{description} (rule)"
     command = gate.command
     ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
     has_counts = (command.passed, command.failed) != (None, None)
     tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
-    return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output_digest[:digits]}"
+    return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output[:digits]}"
 
 
 def _decision_text(decision: DecisionEvidence) -> str:
@@ -175,25 +144,21 @@ def _decision_text(decision: DecisionEvidence) -> str:
     about += f" ({decision.code})" if decision.code else ""
     phase = f" in {decision.phase}" if decision.phase else ""
     why = f": {single_line(decision.why)}" if decision.why else ", without a reason"
-    return f"{decision.actor}: {decision.verdict or decision.kind}{about}{phase} at {decision.at}{why}"
+    action = decision.verdict or decision.kind
+    return f"{decision.actor}: {action}{about}{phase} at {iso_time(decision.at_us)}{why}"
 
 
-def cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:
+def _cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:
     """Return the three amounts, and what was wasted of them."""
-    amounts = totals_text(cost, exact)
-    text = f"{_count_noun(cost.calls, 'call')}: {amounts}"
+    text = f"{count_noun(cost.calls, 'call')}: {totals_text(cost, exact)}"
     if wasted.calls:
         wasted_amounts = totals_text(replace(wasted, estimated_nanousd=None), exact)
-        text += f"; wasted: {_count_noun(wasted.calls, 'call')}, {wasted_amounts}"
+        text += f"; wasted: {count_noun(wasted.calls, 'call')}, {wasted_amounts}"
     return text
 
 
-def _unit_name(phase: str, unit: str | None) -> str:
-    return f"{phase}/{unit}" if unit else phase
-
-
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _unit_name(part: CommitEvidence | ArtifactEvidence | ReplyEvidence | GateEvidence) -> str:
+    return f"{part.phase}/{part.unit}" if part.unit else part.phase
 
 
 def durations_of(run: RunView) -> dict[str, str]:
@@ -212,31 +177,22 @@ def durations_of(run: RunView) -> dict[str, str]:
 
 
 # drawn ----------------------------------------------------------------------------------------------------------------
-def table(report: AuditReport, full: bool, durations: Mapping[str, str] = NO_DURATIONS) -> Table:
-    """Return one row per claim, with `full` also the timeline, for a pipe."""
-    rows = [
-        (claim.section, claim.subject, claim.text, " ".join(claim.event_refs))
-        for claim in claims(report, full=full, durations=durations)
-    ]
-    if full:
-        rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.event_ref) for entry in report.timeline]
-    return Table(columns=columns("section", "subject", "claim", "events"), rows=tuple(rows), empty="")
+def table(claimed: Iterable[Claim], timeline: Iterable[Line]) -> Table:
+    """Return one row per claim and per entry of the timeline, for a pipe."""
+    rows = [(claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claimed]
+    rows += [("timeline", entry.type, f"{iso_time(entry.at_us)} {entry.text}", entry.event_ref) for entry in timeline]
+    return Table(columns=columns("section", "subject", "claim", "events"), rows=rows)
 
 
-def render_text(
-    report: AuditReport, timeline: Sequence[tuple[str, str]] | None, width: int,
-    durations: Mapping[str, str] = NO_DURATIONS,
-) -> tuple[str, ...]:  # fmt: skip
-    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry; None: only verdict,
-    remarks and one line per feature."""
+def render_text(claimed: Iterable[Claim], timeline: Sequence[tuple[str, str]] | None, width: int) -> tuple[str, ...]:
+    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry; None: the claims are
+    only verdict, remarks and one line per feature."""
     lines: list[str] = []
     section = ""
-    for claim in claims(report, SHORT, timeline is not None, durations):
+    for claim in claimed:
         if timeline is None and claim.subject == "result":
-            lines += ["", "features"] if section != "features" else []
-            section = "features"
-            claim = replace(claim, subject=claim.section, section=section)
-        elif claim.section != section:
+            claim = replace(claim, subject=claim.section, section="features")
+        if claim.section != section:
             section = claim.section
             lines += ["", section] if lines else []
         indent = "  " if lines else ""

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
+from msgspec import field
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import is_cassette, load
-from mz_recordings.drift.noise import FILE_NAME, REJECTION_REASONS, NoiseEntry, NoiseRejection
+from mz_recordings.drift.noise import FILE_NAME, NoiseEntry, NoiseRejection
 from mz_recordings.drift.run import LibraryDrift, LibraryKnowledge, check_current, compare_two, read_library
 from mz_recordings.drift.stream_baselines import (
     CLI_PROVENANCES,
@@ -31,15 +32,21 @@ from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, Findin
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option
-from mz_cli.check.json import BaselineShape, DriftClass, DriftedCassette, DriftResult, NoiseShape, RejectedNoise
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
-from mz_cli.replay.json import finding_shape
+from mz_cli.replay.json import ReplayFinding, finding_shape
 from mz_cli.reports.findings import group_lines, results_exit, with_failing
-from mz_cli.reports.model import ReportOptions, replay_suites
-from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports
+from mz_cli.reports.model import replay_suites
+from mz_cli.reports.options import (
+    ReportOptions,
+    check_reports,
+    project_relative,
+    report_options,
+    text_stream,
+    write_reports,
+)
 from mz_cli.terminal.console import print_line, print_note, write_lines
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.text import count_noun, single_line
 from mz_cli.terminal.width import Line, Span, styled_line
 
@@ -51,6 +58,85 @@ HINTS = {
     "MZ6021": "restore it from git, or remove it and write it again",
 }
 """By error code of a file that cannot be read."""
+
+
+class DriftClass(Shape, frozen=True, kw_only=True):
+    """Number of findings of one kind and one risk."""
+
+    kind: str
+    risk: str
+    """low, medium or high."""
+    exit: int
+    """Exit code of the class; 0 if its risk is below `fail_on`."""
+    count: int
+
+
+class DriftedCassette(Shape, frozen=True, kw_only=True):
+    path: str
+    """Path of the cassette, of the older one when two are compared; `noise.yaml` has findings too."""
+    name: str
+    provenance: str | None
+    recordings: int
+    calls_replayed: int = field(name="played")
+    """Number of replayed calls; 0 with `--static` and when two cassettes are compared."""
+    findings: tuple[ReplayFinding, ...]
+
+
+class NoiseShape(Shape, frozen=True, kw_only=True):
+    """An entry of `noise.yaml`."""
+
+    kind: str
+    path: str
+    """A field, an artifact's text, or a pattern of lines."""
+    within: int | None
+    """Allowed variation of an amount, in per cent."""
+    reason: str
+    cassette: str | None
+    """Null: all."""
+    until: str | None
+    """Last day of validity, such as `2027-01-31`; null: unlimited."""
+    hides: int
+    """Number of differences that the entry helped to hide."""
+
+
+class RejectedNoise(Shape, frozen=True, kw_only=True):
+    """A difference that cannot be accepted as noise."""
+
+    name: str
+    """Such as STRUCTURAL_CHANGE or HIDES_VERDICT."""
+    subject: str = field(name="what")
+    reason: str = field(name="why")
+
+
+class BaselineShape(Shape, frozen=True, kw_only=True):
+    """A baseline of stream shapes that was written, with field counts."""
+
+    path: str
+    agent: str
+    version: str
+    read: int
+    kept: int
+    ignored: int
+    absent: int
+    """Fields that mz reads but never saw."""
+
+
+class DriftResult(Shape, frozen=True, kw_only=True):
+    exit: int
+    fail_on: str
+    """low, medium or high: drift of lower risk is reported and does not fail."""
+    against: str
+    """`today`, or the path of the newer of two cassettes."""
+    classes: tuple[DriftClass, ...]
+    cassettes: tuple[DriftedCassette, ...]
+    hidden_count: int = field(name="hidden")
+    """Number of differences hidden as noise."""
+    noise: tuple[NoiseShape, ...]
+    """Noise entries that hid a difference."""
+    learned: tuple[NoiseShape, ...]
+    refused: tuple[RejectedNoise, ...]
+    baselines: tuple[BaselineShape, ...]
+    """Baselines written by `--update-baseline`, which checks nothing."""
 
 
 @command(
@@ -111,11 +197,11 @@ def drift(
         raise click.UsageError("--propose-noise and --update-baseline cannot be combined", context)
     if writes != bool(reason and reason.strip()):
         raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them", context)
-    check_reports(reports, as_json)
+    check_reports(reports)
     home = find_home(Path.cwd())
+    drift_library = load_drift_library(home, wire)
     if update_baseline:
         _check_baseline_options(context)
-        drift_library = load_drift_library(home, wire)
         folder = wire or drift_library.library / FOLDER
         _print_baselines(
             write_baselines(require_cassettes(home, paths), drift_library, folder, reason or ""), fail_on, as_json
@@ -124,9 +210,8 @@ def drift(
     compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths)
     if compares_two and (static or jobs):
         raise click.UsageError("--static and -j cannot be used when two cassettes are compared", context)
-    drift_library = load_drift_library(home, wire)
     against = display_path(paths[1]) if compares_two else "today"
-    with text_stream(reports, as_json) as stream:
+    with text_stream(reports) as stream:
         if compares_two:
             old, new = (Path(display_path(path)) for path in paths)
             result = compare_two(old, new, drift_library, noise_reason)
@@ -139,7 +224,7 @@ def drift(
         else:
             write_lines(stream, render_text(result))
             write_lines(stream, (styled_line(summary(result, static, against)),))
-    write_reports(reports, "mz drift", replay_suites(result.results, project_relative(home)), exit_code, as_json)
+    write_reports(reports, "mz drift", replay_suites(result.results, project_relative(home)), exit_code)
     return int(exit_code)
 
 
@@ -219,8 +304,7 @@ def write_baselines(
                 grown_keys[key] = None
     written = [(write_baseline(baselines[key], reason, folder), baselines[key]) for key in grown_keys]
     return tuple(
-        BaselineShape(path=display_path(path), agent=shape.agent, version=shape.version, **count_fields_by_use(shape))
-        for path, shape in written
+        shape_of(BaselineShape, shape, path=display_path(path), **count_fields_by_use(shape)) for path, shape in written
     )
 
 
@@ -285,7 +369,9 @@ def drift_result(
     drift: LibraryDrift, exit_code: int, fail_on: Risk, against: str, baselines: tuple[BaselineShape, ...] = ()
 ) -> DriftResult:
     """Return the JSON document. `baselines`: those that were written."""
-    return DriftResult(
+    return shape_of(
+        DriftResult,
+        drift,
         exit=exit_code,
         fail_on=fail_on,
         against=against,
@@ -294,18 +380,13 @@ def drift_result(
             shape_of(
                 DriftedCassette,
                 cassette,
-                played=cassette.calls_replayed,
                 findings=tuple(finding_shape(finding, cassette.path) for finding in cassette.findings),
             )
             for cassette in drift.results
         ),
-        hidden=drift.hidden_count,
         noise=tuple(_noise_shape(entry, count) for entry, count in drift.matched_entries),
         learned=tuple(_noise_shape(entry, 0) for entry in drift.proposed),
-        refused=tuple(
-            RejectedNoise(name=rejection.name, what=rejection.subject, why=REJECTION_REASONS[rejection.name])
-            for rejection in drift.rejections
-        ),
+        refused=tuple(shape_of(RejectedNoise, rejection) for rejection in drift.rejections),
         baselines=baselines,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 import click
+from msgspec import field
 from mz_engine.version import VERSION
 from mz_qa.gate.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_gate
 from mz_qa.results import GateResult, LayerResult
@@ -17,20 +18,65 @@ from mz_recordings.findings.grouping import group_findings
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, jobs_option
-from mz_cli.check.json import GateFailure, GateLayer, GateReport
 from mz_cli.replay.command import require_cassettes
-from mz_cli.replay.json import finding_shape
+from mz_cli.replay.json import ReplayFinding, finding_shape
 from mz_cli.reports.findings import group_lines
-from mz_cli.reports.model import ReportOptions, Suite
-from mz_cli.reports.options import check_reports, report_options, text_stream, write_reports
+from mz_cli.reports.model import Suite
+from mz_cli.reports.options import ReportOptions, check_reports, report_options, text_stream, write_reports
 from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.text import count_noun, exact_usd, iso_time
+from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.text import count_noun
 from mz_cli.terminal.width import Line, Span
 
 STATUS_STYLES = {"passed": "green", "failed": "bold red", "empty": "yellow", "skipped": "dim"}
 NAME_WIDTH = 9
 LAYER = click.Choice([str(number) for number in NUMBERS])
+
+
+class GateLayer(Shape, frozen=True, kw_only=True):
+    """Result of one layer of checks."""
+
+    number: int = field(name="id")
+    name: str
+    about: str
+    """Short description."""
+    status: str
+    """`passed`, `failed`, `empty` (nothing to check, and that was allowed) or `skipped` (not selected)."""
+    reason: str | None
+    """Reason for an empty or skipped layer."""
+    seconds: float
+    checks: int
+    """Total number of checked items."""
+    checked: dict[str, int]
+    """Checked items by kind, such as `templates`."""
+    findings: tuple[ReplayFinding, ...]
+    """Kinds beside those of `mz replay`: ADAPTER, RULE, FORMAT, VARIANT, NOTHING-CHECKED, INTERNAL-ERROR."""
+    remarks: tuple[str, ...]
+    """Remarks that do not fail the layer."""
+
+
+class GateFailure(Shape, frozen=True, kw_only=True):
+    """First failed layer and its first finding."""
+
+    number: int = field(name="layer")
+    name: str
+    message: str
+
+
+class GateReport(Shape, frozen=True, kw_only=True):
+    version: str
+    """Version of `mz`."""
+    verdict: str
+    """`passed` or `failed`."""
+    exit: int
+    started: str
+    """ISO 8601, UTC."""
+    finished: str
+    seconds: float
+    cost_usd: str
+    """Always zero: no model is called."""
+    layers: tuple[GateLayer, ...]
+    first_failure: GateFailure | None
 
 
 @command(
@@ -70,25 +116,26 @@ def gate(
     Exits with 1, or with the code of the finding: 10 for an invalid pipeline, 3 for drift, 4 for missing recordings or
     none at all.
     """
-    check_reports(reports, as_json)
+    check_reports(reports)
     home = find_home(Path.cwd())
     cassettes = require_cassettes(home, paths) if paths else ()
     project = load_project(
         home, os.environ, cassettes, jobs or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
     )
     layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
-    with text_stream(reports, as_json) as stream:
-        result = run_gate(project, layer_numbers, may_be_empty, layer_printer(stream, as_json))
+    with text_stream(reports) as stream:
+        result = run_gate(project, layer_numbers, may_be_empty, lambda layer: write_lines(stream, (layer_line(layer),)))
         print_result(result, "gate", stream, as_json)
-    write_reports(reports, "mz gate", gate_suites(result), result.exit, as_json)
+    write_reports(reports, "mz gate", gate_suites(result), result.exit)
     return int(result.exit)
 
 
 def run_self_test(root: Path, as_json: bool) -> int:
     """Test mz itself, and print the result like that of the gate."""
     project = load_project(root, os.environ, (), 1, datetime.now(UTC), print_note, Path.cwd())
-    result = run_gate(project, on_result=layer_printer(sys.stdout, as_json), layers=SELF_TEST_LAYERS)
-    print_result(result, "self-test", sys.stdout, as_json)
+    stream = sys.stderr if as_json else sys.stdout
+    result = run_gate(project, None, (), lambda layer: write_lines(stream, (layer_line(layer),)), SELF_TEST_LAYERS)
+    print_result(result, "self-test", stream, as_json)
     return int(result.exit)
 
 
@@ -110,33 +157,28 @@ def gate_suites(result: GateResult) -> tuple[Suite, ...]:
 # for programs ---------------------------------------------------------------------------------------------------------
 def gate_document(result: GateResult) -> GateReport:
     failed = result.first_failure
-    started, finished = (int(at.timestamp() * 1_000_000) for at in (result.started, result.finished))
     return GateReport(
         version=VERSION,
         verdict="failed" if failed else "passed",
         exit=int(result.exit),
-        started=iso_time(started) or "",
-        finished=iso_time(finished) or "",
+        started=f"{result.started:%Y-%m-%dT%H:%M:%S.%f}Z",
+        finished=f"{result.finished:%Y-%m-%dT%H:%M:%S.%f}Z",
         seconds=result.duration_ms / 1000,
-        cost_usd=exact_usd(0) or "",
-        layers=tuple(map(_layer_shape, result.layers)),
-        first_failure=GateFailure(layer=failed.number, name=failed.name, message=failed.findings[0].message)
-        if failed
-        else None,
+        cost_usd="0.00",
+        layers=tuple(
+            shape_of(
+                GateLayer,
+                layer,
+                seconds=layer.duration_ms / 1000,
+                findings=tuple(finding_shape(finding, "") for finding in layer.findings),
+            )
+            for layer in result.layers
+        ),
+        first_failure=shape_of(GateFailure, failed, message=failed.findings[0].message) if failed else None,
     )
 
 
-def _layer_shape(layer: LayerResult) -> GateLayer:
-    findings = tuple(finding_shape(finding, "") for finding in layer.findings)
-    return shape_of(GateLayer, layer, id=layer.number, seconds=layer.duration_ms / 1000, findings=findings)
-
-
 # for people -----------------------------------------------------------------------------------------------------------
-def layer_printer(stream: TextIO, as_json: bool) -> Callable[[LayerResult], None]:
-    """Return a function that prints each layer when it ends; beside JSON, to stderr."""
-    return lambda layer: write_lines(sys.stderr if as_json else stream, (layer_line(layer),))
-
-
 def print_result(result: GateResult, name: str, stream: TextIO, as_json: bool) -> None:
     if as_json:
         print_document(name, gate_document(result))

@@ -20,45 +20,21 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import exact_usd
 
-
-class DifferenceShape(Shape, frozen=True, kw_only=True):
-    path: str
-    """Path of the value, such as `attempts.code`, `files.src/app.py`, `config.budget.run_usd`."""
-    left: str | None
-    """Null: missing or unknown. Long texts are shown by their digest."""
-    right: str | None
-    measured: bool
-    """The value varies between any two runs, like a duration, and does not count for `--exit-code`."""
+NANOUSD = "_nanousd"
+NONE = "-"
+PRESENCE = ("missing", "present")
 
 
-class FeatureDiff(Shape, frozen=True, kw_only=True):
-    id: str
-    left: bool
-    """The left run has the feature."""
-    right: bool
-    differences: tuple[DifferenceShape, ...]
-
-
-class DiffReport(Shape, frozen=True, kw_only=True):
+class DiffReport(RunDifference, frozen=True, kw_only=True):
     """`mz diff --json`."""
 
     repository: str
-    left: str
-    right: str
     differs: bool
     """At least one difference is not `measured`."""
-    start: tuple[DifferenceShape, ...]
-    """Differences in pipeline, base, version and every pinned setting, rule and template."""
-    features: tuple[FeatureDiff, ...]
-    """Features with differences."""
-
-
-NANOUSD, USD = "_nanousd", "_usd"
-NONE = "-"
 
 
 @command(
@@ -137,60 +113,37 @@ def load_pins(log: ProjectLog, digest: Digest | None) -> Any:
 
 
 def diff_report(comparison: RunDifference, repository: str) -> DiffReport:
-    return DiffReport(
-        repository=repository,
-        left=comparison.left,
-        right=comparison.right,
-        differs=comparison.differs,
-        start=difference_shapes(comparison.start_differences),
-        features=tuple(
-            FeatureDiff(
-                id=feature_difference.feature,
-                left=feature_difference.in_left,
-                right=feature_difference.in_right,
-                differences=difference_shapes(feature_difference.differences),
-            )
-            for feature_difference in comparison.features
-        ),
-    )
+    features = (replace(feature, differences=with_usd(feature.differences)) for feature in comparison.features)
+    start = with_usd(comparison.start_differences)
+    return shape_of(DiffReport, comparison, repository=repository, start_differences=start, features=tuple(features))
 
 
-def difference_shapes(differences: Iterable[FieldDifference]) -> tuple[DifferenceShape, ...]:
+def with_usd(differences: Iterable[FieldDifference]) -> tuple[FieldDifference, ...]:
+    """Return the differences with money as decimal strings of USD."""
     return tuple(
-        DifferenceShape(
-            path=field_difference.path.removesuffix(NANOUSD) + USD
-            if field_difference.path.endswith(NANOUSD)
-            else field_difference.path,
-            left=display_value(field_difference.path, field_difference.left),
-            right=display_value(field_difference.path, field_difference.right),
-            measured=field_difference.non_deterministic,
+        replace(
+            difference,
+            path=f"{difference.path.removesuffix(NANOUSD)}_usd",
+            left=exact_usd(int(difference.left)) if difference.left is not None else None,
+            right=exact_usd(int(difference.right)) if difference.right is not None else None,
         )
-        for field_difference in differences
+        if difference.path.endswith(NANOUSD)
+        else difference
+        for difference in differences
     )
-
-
-def display_value(path: str, text: str | None) -> str | None:
-    """Return the value; money as a decimal string of USD."""
-    return exact_usd(int(text)) if text is not None and path.endswith(NANOUSD) else text
 
 
 def print_differences(report: DiffReport) -> None:
-    rows = [
-        ("run", field_difference.path, field_difference.left or NONE, field_difference.right or NONE)
-        for field_difference in report.start
-    ]
+    rows = [("run", *_cells(difference)) for difference in report.start_differences]
     for feature in report.features:
-        if feature.left != feature.right:
-            rows.append((feature.id, "feature", presence(feature.left), presence(feature.right)))
-        rows += [
-            (feature.id, field_difference.path, field_difference.left or NONE, field_difference.right or NONE)
-            for field_difference in feature.differences
-        ]
+        if feature.in_left != feature.in_right:
+            rows.append((feature.feature, "feature", PRESENCE[feature.in_left], PRESENCE[feature.in_right]))
+        rows += [(feature.feature, *_cells(difference)) for difference in feature.differences]
     heads = columns("feature", "field", report.left, report.right)
-    print_table(Table(columns=heads, rows=tuple(rows), empty="No differences."))
+    print_table(Table(columns=heads, rows=rows, empty="No differences."))
     if not prints_tsv(sys.stdout) and rows and not report.differs:
         print_note("only measured values such as durations differ")
 
 
-def presence(present: bool) -> str:
-    return "present" if present else "missing"
+def _cells(difference: FieldDifference) -> tuple[str, str, str]:
+    return difference.path, difference.left or NONE, difference.right or NONE

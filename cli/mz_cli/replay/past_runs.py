@@ -45,8 +45,8 @@ from mz_cli.replay.json import (
     UncheckedPart,
 )
 from mz_cli.reports.findings import finding_lines
-from mz_cli.reports.model import ReportOptions, Suite
-from mz_cli.reports.options import text_stream, write_reports
+from mz_cli.reports.model import Suite
+from mz_cli.reports.options import ReportOptions, text_stream, write_reports
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.text import count_noun
@@ -69,7 +69,7 @@ def replay_past_run(selector: str | None, bisect: bool, as_json: bool, reports: 
     else:
         with text_stream(reports) as stream:
             write_lines(stream, render_text(history))
-    write_reports(reports, "mz replay --run", (suite,), exit_code, as_json)
+    write_reports(reports, "mz replay --run", (suite,), exit_code)
     return int(exit_code)
 
 
@@ -216,7 +216,7 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
         with text_stream(reports) as stream:
             write_lines(stream, recheck_text(rechecked))
     suites = tuple(Suite(name=f"run {run.run}", findings=recheck_findings(run)) for run in rechecked)
-    write_reports(reports, "mz replay --recheck-rules", suites, exit_code, as_json)
+    write_reports(reports, "mz replay --recheck-rules", suites, exit_code)
     return int(exit_code)
 
 

@@ -2,12 +2,11 @@
 
     @command("drift", ...)
     @report_options
-    def drift(..., reports: ReportOptions) -> int:
-        check_reports(reports)                          # before any work
-        ...
-        with text_stream(reports, as_json) as stream:   # the work, and the text for people
-            put_lines(stream, render_text(results))
-        write_reports(reports, "mz drift", suites, exit, as_json)
+    def drift(..., as_json: bool, reports: ReportOptions) -> int:
+        check_reports(reports)                  # before any work
+        with text_stream(reports) as stream:    # the work, and the text for people
+            write_lines(stream, render_text(results))
+        write_reports(reports, "mz drift", suites, exit)
 
 The modules that render reports are imported only when a report is requested.
 """
@@ -21,11 +20,12 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
+import msgspec
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_engine.secrets import project_secrets
@@ -33,8 +33,7 @@ from mz_engine.version import VERSION
 from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_home
-from mz_cli.reports.model import Report, ReportOptions, Suite
-from mz_cli.reports.sanitise import sanitise, strip_local_paths
+from mz_cli.reports.model import Report, Suite, sanitise, strip_local_paths
 from mz_cli.terminal.console import write_text
 
 STDOUT = "-"
@@ -42,25 +41,49 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 """Environment variable with the path of a step's summary file."""
 
 
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Destinations of the reports: path as on the command line, `-` for stdout, None for no report."""
+
+    junit: str | None = None
+    sarif: str | None = None
+    html: str | None = None
+    github: bool = False
+    as_json: bool = False
+    """The command prints JSON to stdout."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Return the path of each requested format."""
+        paths = {"junit": self.junit, "sarif": self.sarif, "html": self.html}
+        return {form: path for form, path in paths.items() if path is not None}
+
+    @property
+    def takes_stdout(self) -> bool:
+        """Return True if a report is written to stdout instead of the text for people."""
+        return STDOUT in self.files.values()
+
+    @property
+    def stream(self) -> TextIO:
+        """Return the stream for people: stdout, or stderr if a report or JSON takes stdout."""
+        return sys.stderr if self.takes_stdout or self.as_json else sys.stdout
+
+
 def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the four options to a command, below `@command`; the function gets them as `reports: ReportOptions`."""
+    """Add the four options to a command with `--json`; the function gets them as `reports: ReportOptions`."""
 
     @functools.wraps(function)
     def decorated(
-        *args: Any, junit: str | None, sarif: str | None, html: str | None, github: bool, **options: Any
+        *, junit: str | None, sarif: str | None, html: str | None, github: bool, as_json: bool, **options: Any
     ) -> Any:
-        return function(*args, reports=ReportOptions(junit=junit, sarif=sarif, html=html, github=github), **options)
+        reports = ReportOptions(junit=junit, sarif=sarif, html=html, github=github, as_json=as_json)
+        return function(as_json=as_json, reports=reports, **options)
 
     path = click.Path(dir_okay=False, allow_dash=True)
-    decorated = click.option(
-        "--github", is_flag=True, help="Print annotations for GitHub Actions, and write a step summary."
-    )(decorated)
-    for name, description in (
-        ("html", "self-contained HTML"), ("sarif", "SARIF 2.1.0"), ("junit", "JUnit XML"),
-    ):  # fmt: skip
-        decorated = click.option(
-            f"--{name}", metavar="FILE", type=path, help=f"Write a report: {description}; - is stdout."
-        )(decorated)
+    github_help = "Print annotations for GitHub Actions, and write a step summary."
+    decorated = click.option("--github", is_flag=True, help=github_help)(decorated)
+    for name, description in (("html", "self-contained HTML"), ("sarif", "SARIF 2.1.0"), ("junit", "JUnit XML")):
+        text = f"Write a report: {description}; - is stdout."
+        decorated = click.option(f"--{name}", metavar="FILE", type=path, help=text)(decorated)
     return decorated
 
 
@@ -75,42 +98,35 @@ def project_relative(home: Path) -> Callable[[str], str]:
     return relative
 
 
-def check_reports(options: ReportOptions, as_json: bool = False) -> None:
+def check_reports(options: ReportOptions) -> None:
     """Check, before any work, that every report can be written.
 
     Raises UsageError if two reports have the same destination, and MzError (MZ1007) if a file cannot be written.
     """
-    files = [path for path in options.files.values() if path != STDOUT]
-    targets = [str(_resolved(Path(path))) for path in files]
-    targets += [STDOUT] * (list(options.files.values()).count(STDOUT) + (as_json and options.takes_stdout))
+    destinations = [*options.files.values(), *([STDOUT] if options.as_json else [])]
+    targets = [path if path == STDOUT else os.path.realpath(path) for path in destinations]
     if len(set(targets)) < len(targets):
         raise click.UsageError("two reports have the same destination; give each its own file")
-    for path in [
-        *files,
-        *([os.environ[SUMMARY_VARIABLE]] if options.github and os.environ.get(SUMMARY_VARIABLE) else []),
-    ]:
-        _probe(Path(path))
+    paths = [path for path in options.files.values() if path != STDOUT]
+    if options.github and (summary_path := os.environ.get(SUMMARY_VARIABLE)):
+        paths.append(summary_path)
+    for path in paths:
+        with _write_errors(path) as target:
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not _is_device(target):
+                tempfile.TemporaryFile(dir=target.parent).close()
 
 
-def _probe(path: Path) -> None:
-    """Check that the file can be written, with a temporary file beside it."""
-    target = _resolved(path)
+@contextmanager
+def _write_errors(path: str) -> Iterator[Path]:
+    """Yield the path with links resolved. Raises MzError (MZ1007) for an OSError."""
     try:
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not _is_device(target):
-            with tempfile.TemporaryFile(dir=target.parent):
-                return
+        yield Path(os.path.realpath(path))
     except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _resolved(path: Path) -> Path:
-    """Return the path with links resolved. Raises MzError (MZ1007) for a circle of links."""
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError) as error:
-        raise _unwritable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
+        reason = (error.strerror or type(error).__name__).lower()
+        hint = "name a file in an existing, writable directory"
+        raise MzError("MZ1007", f"the report {Path(path)} cannot be written: {reason}", hint=hint) from error
 
 
 def _is_device(path: Path) -> bool:
@@ -118,35 +134,23 @@ def _is_device(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def _unwritable(path: Path, error: OSError) -> MzError:
-    reason = (error.strerror or type(error).__name__).lower()
-    hint = "name a file in an existing, writable directory"
-    return MzError("MZ1007", f"the report {path} cannot be written: {reason}", hint=hint)
-
-
 @contextmanager
-def text_stream(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]:
-    """Yield the stream for people: stdout, or stderr if a report or JSON takes stdout.
-
-    With `--github`, the runner obeys no commands in any output written meanwhile.
-    """
-    stream = sys.stderr if options.takes_stdout or as_json else sys.stdout
+def text_stream(options: ReportOptions) -> Iterator[TextIO]:
+    """Yield the stream for people. With `--github`, the runner obeys no commands in any output written meanwhile."""
     if not options.github:
-        yield stream
+        yield options.stream
         return
     from mz_cli.reports.github import stop_commands, workflow_command
 
     token = secrets.token_hex(16)
-    write_text(stream, f"{stop_commands(token)}\n")
+    write_text(options.stream, f"{stop_commands(token)}\n")
     try:
-        yield stream
+        yield options.stream
     finally:
-        write_text(stream, f"{workflow_command(token, '')}\n")
+        write_text(options.stream, f"{workflow_command(token, '')}\n")
 
 
-def write_reports(
-    options: ReportOptions, title: str, suites: Sequence[Suite], exit_code: Exit, as_json: bool = False
-) -> None:
+def write_reports(options: ReportOptions, title: str, suites: Sequence[Suite], exit_code: Exit) -> None:
     """Write all requested reports; files are written atomically.
 
     `title` is the command; paths in `suites` are relative to the project. Annotations go to the stream for people.
@@ -154,67 +158,35 @@ def write_reports(
     """
     if not (options.files or options.github):
         return
-    report = Report(title=title, suites=tuple(suites), exit=int(exit_code), version=VERSION)
     home = str(find_home(Path.cwd()).resolve())
-    sanitised = sanitise(
-        report,
+    report = sanitise(
+        Report(title=title, suites=tuple(suites), exit=int(exit_code), version=VERSION),
         Secrets(project_secrets(Path(home), os.environ)).redact,
         lambda text: strip_local_paths(text, home, str(Path.home()), tempfile.gettempdir()),
     )
-    with text_stream(options, as_json) if options.takes_stdout else nullcontext():
+    with text_stream(options) if options.takes_stdout else nullcontext():
         for form, path in options.files.items():
-            _write(path, render_report(form, sanitised))
+            from mz_cli.reports.formats import FORMATS
+
+            _write(path, FORMATS[form](report))
     if options.github:
-        _write_github(sanitised, sys.stderr if options.takes_stdout or as_json else sys.stdout)
-
-
-def render_report(form: str, report: Report) -> str:
-    """Return the text of a sanitised report in a format."""
-    if form == "junit":
-        from mz_cli.reports.junit import junit
-
-        return junit(report)
-    if form == "sarif":
-        from mz_cli.reports.sarif import sarif
-
-        return sarif(report)
-    from mz_cli.reports.html import html
-
-    return html(report)
+        _write_github(report, options.stream)
 
 
 def _write(path: str, text: str) -> None:
     if path == STDOUT:
         write_text(sys.stdout, text)
         return
-    target = _resolved(Path(path))
-    try:
+    with _write_errors(path) as target:
         if _is_device(target):
             target.write_text(text, "utf-8")
-        else:
-            _replace(target, text)
-    except OSError as error:
-        raise _unwritable(Path(path), error) from error
-
-
-def _replace(target: Path, text: str) -> None:
-    """Replace the file atomically."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(target)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+            return
+        temporary = target.with_name(f".mz-{secrets.token_hex(8)}")
+        try:
+            temporary.write_text(text, "utf-8")
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _write_github(report: Report, stream: TextIO) -> None:
@@ -222,10 +194,5 @@ def _write_github(report: Report, stream: TextIO) -> None:
 
     write_text(stream, "".join(f"{line}\n" for line in annotation_lines(report)))
     if name := os.environ.get(SUMMARY_VARIABLE):
-        target = Path(name)
-        try:
-            present_bytes = target.stat().st_size if target.exists() else 0
-            with open(target, "a", encoding="utf-8") as file:
-                file.write(summary(report, BYTES_MAX - present_bytes))
-        except OSError as error:
-            raise _unwritable(target, error) from error
+        with _write_errors(name) as target, open(target, "a", encoding="utf-8") as file:
+            file.write(summary(report, BYTES_MAX - os.fstat(file.fileno()).st_size))

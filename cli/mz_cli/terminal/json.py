@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -40,7 +41,7 @@ class FieldRule(NamedTuple):
 
 def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
     """Return the rule of a field: `x_nanousd` is the amount `x_usd`, `duration_us` is `duration_ms`, `x_us` or
-    `x_at_us` the time `x_at`; a text with the default "" is null while empty."""
+    `x_at_us` the time `x_at`, or the name that the field gives it; a text with the default "" is null while empty."""
     name = field.encode_name
     if name == "duration_us":
         return FieldRule("duration_ms", _milliseconds, int)
@@ -48,6 +49,8 @@ def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
         return FieldRule(f"{name.removesuffix('_nanousd')}_usd", exact_usd)
     if name.endswith("_us"):
         return FieldRule(f"{name.removesuffix('_us').removesuffix('_at')}_at", iso_time)
+    if field.name.endswith("_us"):
+        return FieldRule(name, iso_time)
     return FieldRule(name, (lambda text: text or None) if field.default == "" else None)
 
 
@@ -108,16 +111,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 S = TypeVar("S", bound=msgspec.Struct)
+MISSING = object()
 
 
-def shape_of(shape: type[S], source: object, **values: object) -> S:
-    """Return the JSON form of a domain object: `values`, and the attributes of the same name.
+def shape_of(shape: type[S], *sources: object, **values: object) -> S:
+    """Return the JSON form of domain objects: `values`, and the attributes of the same name of the first source that
+    has them; what a source that is None would have is None.
 
     Money `x_usd` is read from `x_nanousd`, a time `x_at` from `x_us` or `x_at_us`; an empty text becomes None where the
-    field is optional. Raises AttributeError for a field that the source lacks."""
+    field is optional. Raises AttributeError for a field that the sources lack."""
     for name, optional in _fields(shape):
         if name not in values:
-            value = _attribute(source, name)
+            value = _attribute(sources, name)
             values[name] = None if optional and value == "" else value
     return shape(**values)
 
@@ -128,13 +133,23 @@ def _fields(shape: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
     return tuple((field.name, type(None) in get_args(field.type)) for field in msgspec.structs.fields(shape))
 
 
-def _attribute(source: object, name: str) -> Any:
+def _attribute(sources: tuple[object, ...], name: str) -> Any:
+    convert: Callable[[Any], object] = _enum_value
+    attributes: tuple[str, ...] = (name,)
     if name.endswith("_usd"):
-        return exact_usd(getattr(source, f"{name.removesuffix('_usd')}_nanousd"))
-    if name.endswith("_at"):
-        attribute = f"{name}_us" if hasattr(source, f"{name}_us") else f"{name.removesuffix('_at')}_us"
-        return iso_time(getattr(source, attribute))
-    value = getattr(source, name)
+        convert, attributes = exact_usd, (f"{name.removesuffix('_usd')}_nanousd",)
+    elif name.endswith("_at"):
+        convert, attributes = iso_time, (f"{name}_us", f"{name.removesuffix('_at')}_us")
+    for source, attribute in product(sources, attributes):
+        value = getattr(source, attribute, MISSING)
+        if value is not MISSING:
+            return convert(value)
+    if None in sources:
+        return None
+    raise AttributeError(f"{', '.join(type(source).__name__ for source in sources)}: no {name}")
+
+
+def _enum_value(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 

@@ -24,25 +24,27 @@ class FieldDifference(msgspec.Struct, frozen=True):
     """One value of the left run and its counterpart in the right one; None: absent."""
 
     path: str
+    """Path of the value, such as `attempts.code`, `files.src/app.py`, `config.budget.run_usd`."""
     left: str | None
+    """None: missing or unknown. Long texts are shown by their digest."""
     right: str | None
-    non_deterministic: bool = False
-    """Differs between any two runs, such as a duration."""
+    non_deterministic: bool = msgspec.field(name="measured", default=False)
+    """The value varies between any two runs, like a duration, and does not count as a difference."""
 
 
 class FeatureDifference(msgspec.Struct, frozen=True):
-    feature: str
-    in_left: bool
-    """The feature is part of the left run."""
-    in_right: bool
+    feature: str = msgspec.field(name="id")
+    in_left: bool = msgspec.field(name="left")
+    """The left run has the feature."""
+    in_right: bool = msgspec.field(name="right")
     differences: tuple[FieldDifference, ...]
 
 
 class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
-    start_differences: tuple[FieldDifference, ...]
-    """Pipeline, base, version, and pins."""
+    start_differences: tuple[FieldDifference, ...] = msgspec.field(name="start")
+    """Differences in pipeline, base, version and every pinned setting, rule and template."""
     features: tuple[FeatureDifference, ...]
     """Features with a difference, in the order of the left run, then of the right one."""
 

@@ -19,7 +19,7 @@ NANOUSD = 1_000_000_000
 class Line(msgspec.Struct, frozen=True):
     """One event, for display."""
 
-    at_us: int
+    at_us: int = msgspec.field(name="at")
     """`recorded_at_us`: microseconds since the epoch, UTC."""
     event_ref: str
     """`stream@version`."""
