@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -38,6 +39,7 @@ from mz_cli.recordings.rerecord_text import (
 )
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.processes.supervise import can_run_offline
 from mz_recordings.cassette.files import digest, load, save
@@ -47,7 +49,7 @@ from mz_recordings.record.fixture import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
-from mz_recordings.rerecord.workspace import RerecordWorkspace, pending_path, write_pending
+from mz_recordings.rerecord.workspace import CarefulWorkspace, RerecordWorkspace, pending_path, write_pending
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.again import Again
@@ -397,8 +399,9 @@ def test_what_was_paid_for_a_feature_that_goes_with_another_is_kept(again: Again
 
 
 @pytest.mark.slow
-def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
-    """Killed after the agent's last word; what the agent left in its tree is the answer's."""
+def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after the agent's last word; what the agent left in its tree is the answer's, even if nobody could read
+    it at first."""
     again.single()
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     again.program.write_text(again.program.read_text() + "import time\ntime.sleep(act.get('linger', 0))\n")
@@ -415,11 +418,16 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
     killed.kill()
     killed.communicate()
     again.says(SCRIPT)
+
+    def fail(*_: object) -> NoReturn:
+        raise RepositoryUnusable("git", "the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CarefulWorkspace, "_capture", fail)
+        prepared = again.prepared(CallSelection())
+    assert [call.identity.path for call in prepared.calls if call.is_paid] == ["alpha/sign"]
     prepared = again.prepared(CallSelection())
-    assert [repeated_call.identity.path for repeated_call in prepared.calls if repeated_call.is_paid] == [
-        "alpha/sign",
-        "alpha/sign.i2",
-    ]
+    assert [call.identity.path for call in prepared.calls if call.is_paid] == ["alpha/sign", "alpha/sign.i2"]
     paid = {item.recording.identity.path: item for item in prepared.paid.calls}["alpha/sign.i2"]
     assert b"about alpha, friendlier" in paid.contents["sign.i2.md"]
     _, outcome = again.record(CallSelection())

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from mz_engine.run.process import RunProcess
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import RecordedCall
-from mz_recordings.record.recorder import record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import RecordSources, record_run
 
 from tests.cli.drive import MZ
 from tests.support.claude_cli import CLIS, environment
@@ -112,7 +111,7 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
             session.start({}, ())
             state = session.drive()
             assert state.started is not None
-            sources = record_sources(root, outside, session.store, session.blobs)
+            sources = RecordSources(root, outside, session.store, session.blobs)
             made = record_run(sources, state.started.run, name="notes", provenance="scripted-model").cassette
         folder = root / "recordings" / "notes"
         folder.parent.mkdir()

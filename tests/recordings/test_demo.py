@@ -25,8 +25,7 @@ from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.repository import SAMPLE, create_sample
-from mz_recordings.record.recorder import record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import RecordSources, record_run
 from mz_recordings.replay.stand_in import DRIFT, install
 
 from tests.support.rerecord import BUNDLED, SCENES, record_scene
@@ -123,7 +122,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         ]
         assert state.started is not None
         recorded = record_run(
-            record_sources(root, environment, session.store, session.blobs),
+            RecordSources(root, environment, session.store, session.blobs),
             state.started.run,
             name=BUNDLED.name,
             provenance="scripted-model",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,6 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append
 from mz_recordings.cassette.model import Cassette, Failure
 from mz_recordings.record.recorder import RecordSources, SecretInRecording, UnknownRun, record_run
-from mz_recordings.record.sources import record_sources
 
 from tests.support.tapes import PROMPT, SESSION, git, repository
 
@@ -127,10 +126,13 @@ class Past:
         return ref
 
     def sources(self) -> RecordSources:
-        return record_sources(self.root, self.environment, self.store, self.blobs)
+        return RecordSources(self.root, self.environment, self.store, self.blobs)
 
-    def record(self, sources: RecordSources | None = None) -> Cassette:
-        return record_run(sources or self.sources(), "r", name="c", provenance="live").cassette
+    def record(self, secrets: Mapping[str, str] | None = None) -> Cassette:
+        sources = self.sources()
+        if secrets is not None:
+            sources.secrets = Secrets(secrets)
+        return record_run(sources, "r", name="c", provenance="live").cassette
 
 
 @pytest.fixture
@@ -229,12 +231,12 @@ def test_the_world_and_the_evidence(past: Past) -> None:
 def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, where: str) -> None:
     past.reply()
     with pytest.raises(SecretInRecording, match=where):
-        past.record(past.sources()._replace(secrets=Secrets({"TOKEN": secret})))
+        past.record({"TOKEN": secret})
 
 
 def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
     past.reply(b'{"text":"the key is hunter2hunter2"}\n')
-    (call,) = past.record(past.sources()._replace(secrets=Secrets({"TOKEN": "hunter2hunter2"}))).calls
+    (call,) = past.record({"TOKEN": "hunter2hunter2"}).calls
     assert b"hunter2" not in call.contents["prd.stream-json"]
 
 

@@ -28,8 +28,7 @@ from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.faults.faults import FAULTS, Fault
-from mz_recordings.record.recorder import record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import RecordSources, record_run
 from mz_recordings.replay.parallel import bundled_library
 
 from tests.cli.drive import MZ
@@ -96,7 +95,7 @@ def make(fault: Fault, folder: Path) -> Cassette:
         _die(root, environment, folder / "hangs")
     run = _run(root, environment)
     with RunProcess(root, environment, unseen) as session:
-        sources = record_sources(root, environment, session.store, session.blobs)
+        sources = RecordSources(root, environment, session.store, session.blobs)
         made = record_run(sources, run, name=fault.name, provenance="documented")
     assert made.unrecordable == ()
     return _hanging(made.cassette, fault)

@@ -28,8 +28,7 @@ from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import SAMPLE, create_sample
-from mz_recordings.record.recorder import record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import RecordSources, record_run
 
 from tests.support import aider_cli, anthropic_cli, claude_cli, codex_cli, gemini_cli
 from tests.support.endpoint import Endpoint, Script
@@ -170,7 +169,7 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
         session.start({**scene.flags, "agent": scene.agent}, tuple(scene.ends) if scene.template else ())
         state = _drive(session, scene)
         _check(state, scene, endpoint)
-        sources = record_sources(root, outside, session.store, session.blobs)
+        sources = RecordSources(root, outside, session.store, session.blobs)
         assert state.started is not None
         run, name = state.started.run, scene.path.name
         return record_run(sources, run, name=name, provenance="scripted-model", template=scene.template).cassette

@@ -26,8 +26,7 @@ from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.findings.model import ReplayResult
-from mz_recordings.record.recorder import RecordedRun, record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import RecordedRun, RecordSources, record_run
 from mz_recordings.replay.parallel import replay_and_update, without_git_variables
 from mz_recordings.replay.replay import ReplayJob
 
@@ -211,7 +210,7 @@ class Workshop:
 
     def record(self, run: str, **more: object) -> RecordedRun:
         with RunProcess(self.root, self.environment, lambda recorded: None) as session:
-            sources = record_sources(self.root, self.environment, session.store, session.blobs)
+            sources = RecordSources(self.root, self.environment, session.store, session.blobs)
             fields = {"name": "notes", "provenance": "live", **more}
             return record_run(sources, run, **fields)  # type: ignore[arg-type]
 

@@ -22,8 +22,7 @@ from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, che
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
-from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import NothingToRecord, RecordedRun, RecordSources, SecretInRecording, record_run
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.replay.json import CommittedSecret, RecordResult
@@ -130,7 +129,7 @@ def write_gitattributes(library: Path) -> None:
 
 def record_cassette(log: ProjectLog, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:
     """Return the run as a cassette without its final name. Raises MzError (MZ6003, MZ6004)."""
-    sources = record_sources(log.home, os.environ, log.store, log.blobs)
+    sources = RecordSources(log.home, os.environ, log.store, log.blobs)
     try:
         return record_run(sources, run, name=run, provenance=provenance, max_age_days=max_age_days)
     except NothingToRecord as error:

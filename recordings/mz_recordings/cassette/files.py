@@ -236,7 +236,7 @@ def _call_order(
     call: RecordedCall, positions_by_feature: Mapping[str, Mapping[CallOrderKey, int]]
 ) -> tuple[str, int, str, int, int]:
     """Return a sort key: position in the feature's trace, else the time of the recording in seconds."""
-    identity = call.recording.identity
+    identity = call.identity
     positions = positions_by_feature.get(identity.feature, {})
     key = identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role
     order = positions.get(key, len(positions))

@@ -23,11 +23,9 @@ def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Id
     fault = FAULTS.get(fault_name)
     if fault is None:
         raise InvalidFaultError(f"there is no fault {fault_name!r}; there are: {', '.join(FAULTS)}")
-    target = next(
-        (recorded_call for recorded_call in cassette.calls if recorded_call.recording.identity.path == call), None
-    )
+    target = next((recorded_call for recorded_call in cassette.calls if recorded_call.identity.path == call), None)
     if target is None:
-        valid_names = ", ".join(recorded_call.recording.identity.path for recorded_call in cassette.calls)
+        valid_names = ", ".join(recorded_call.identity.path for recorded_call in cassette.calls)
         raise InvalidFaultError(f"the cassette has no call {call!r}; it has: {valid_names}")
     agent, streams = target.recording.agent, (target.content("stdout"), target.content("stderr"))
     output = render_fault(fault, agent, *streams)
@@ -36,9 +34,9 @@ def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Id
         raise InvalidFaultError(
             f"the form of {fault_name} is not known for {agent}; possible faults for this call: {valid_names}"
         )
-    target_identity, calls = target.recording.identity, list[RecordedCall]()
+    target_identity, calls = target.identity, list[RecordedCall]()
     for recorded_call in cassette.calls:
-        identity = recorded_call.recording.identity
+        identity = recorded_call.identity
         if recorded_call is target:
             calls.append(_failed_call(recorded_call, fault, output))
         if (
@@ -68,7 +66,7 @@ def _failed_call(call: RecordedCall, fault: Fault, output: FaultOutput) -> Recor
 
 def _with_identity(call: RecordedCall, identity: Identity) -> RecordedCall:
     """Return the call with another identity and the file names that follow from it."""
-    old, new = call.recording.identity.name, identity.name
+    old, new = call.identity.name, identity.name
     names = {file.name: new + file.name.removeprefix(old) for file in call.recording.files}
     files = tuple(replace(file, name=names[file.name]) for file in call.recording.files)
     contents = {names[name]: data for name, data in call.contents.items()}

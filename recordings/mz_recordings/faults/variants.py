@@ -76,7 +76,7 @@ def process_variants(call: RecordedCall) -> tuple[Variant, ...]:
     lines = stdout.splitlines(keepends=True)
     multibyte_line = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
     stdout_with_multibyte = b"".join((*lines[:-1], multibyte_line, *lines[-1:]))
-    slow = Variant(call.recording.identity, "slow", stdout_with_multibyte, call.content("stderr"), timing=SLOW_TIMING)
+    slow = Variant(call.identity, "slow", stdout_with_multibyte, call.content("stderr"), timing=SLOW_TIMING)
     return (slow, *(variant for variant in derive_variants(call) if variant.name in PROCESS_SAMPLE))
 
 
@@ -89,11 +89,9 @@ def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
         *_repeated_variants(stdout),
         *_stdout_ending_variants(call.recording, stdout),
     ]
-    variants = [
-        Variant(call.recording.identity, name, data, stderr, exit_code) for name, data, exit_code in stdout_variants
-    ]
+    variants = [Variant(call.identity, name, data, stderr, exit_code) for name, data, exit_code in stdout_variants]
     variants += _stderr_ending_variants(call.recording, stdout, stderr)
-    base = Variant(call.recording.identity, "", stdout, stderr, code)
+    base = Variant(call.identity, "", stdout, stderr, code)
     variants += _process_end_variants(base)
     unique_variants: dict[tuple[object, ...], Variant] = {}
     for variant in variants:
@@ -109,9 +107,9 @@ def with_variant(cassette: Cassette, variant: Variant) -> Cassette:
     items = tuple(item for item in fixture.items if item.feature == feature)
     manifest = replace(cassette.manifest, traces={}, fixture=replace(fixture, items=items))
     calls = tuple(
-        _replace_output(call, variant) if call.recording.identity == variant.identity else call
+        _replace_output(call, variant) if call.identity == variant.identity else call
         for call in cassette.calls
-        if call.recording.identity.feature == feature
+        if call.identity.feature == feature
     )
     return cassette._replace(manifest=manifest, calls=calls, traces={})
 

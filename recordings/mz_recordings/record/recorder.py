@@ -7,30 +7,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.reading.json_lines import decode_object
+from mz_engine.agents.registry import all_adapters
 from mz_engine.decoding.quantity import encode_quantity
-from mz_engine.model.agent_description import AgentDescription
+from mz_engine.git.repository import repository_error, run_git_as_user
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Phase
-from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, Workspace
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
+from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
-from mz_events.redaction.redactor import Secrets
+from mz_events.redaction.json_splice import merge_spans, redact_spans
+from mz_events.redaction.redactor import Secrets, base64_encodings
 from mz_events.store import Blobs, Store
 from mz_projections.run.fold import fold_run
 
-from mz_recordings.cassette.base64_paths import redact_base64
 from mz_recordings.cassette.model import (
     BUILDER,
     FIXTURE_KEYS,
@@ -51,6 +56,7 @@ from mz_recordings.cassette.model import (
     identity_of,
 )
 from mz_recordings.cassette.placeholders import MachineValues, scrub
+from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.record.fixture import (
     ExcludedFeature,
     delivered_dependencies,
@@ -62,6 +68,8 @@ from mz_recordings.record.trace import encode_trace, feature_trace, with_run
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
+BASE64_BYTES_MIN = 8
+"""Shorter encodings of a path occur by chance."""
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 
@@ -87,25 +95,29 @@ class SecretInRecording(Exception):
         self.location, self.names = location, names
 
 
-class RecordSources(NamedTuple):
-    """Data sources of a recording."""
+class RecordSources:
+    """The log of a run, its repository at `root`, and what must not be recorded. `environment`: that of the run's
+    agents. `project`: the repository whose secrets are removed, if `root` is a scratch one."""
 
-    log: Store
-    blobs: Blobs
-    workspace: Workspace
-    tree_id: Callable[[Commit], str]
-    """Return git's tree id of a commit."""
-    bundle: Callable[[Commit, Mapping[str, Commit]], bytes]
-    """Return a git bundle with the content of a commit and of further ones by feature, without history."""
-    adapters: Callable[[Mapping[str, AgentDescription]], Mapping[str, Adapter]]
-    """Return mz's own adapters and those of the agents that a run's settings describe."""
-    secrets: Secrets
-    root: str
-    """Absolute path of the repository, spelled as agents see it."""
-    home: str
-    user: str
-    resolved_home: str = ""
-    """Resolved path of the home directory."""
+    def __init__(
+        self,
+        root: pathlib.Path,
+        environment: Mapping[str, str],
+        log: Store,
+        blobs: Blobs,
+        project: pathlib.Path | None = None,
+    ) -> None:
+        self.root, self.environment, self.log, self.blobs = root, environment, log, blobs
+        self.workspace = GitWorkspace(root, WorkspaceSettings(), environment)
+        self.secrets = Secrets(project_secrets(project or root, environment))
+
+    def tree_id(self, commit: Commit) -> str:
+        """Return git's tree id of a commit. Raises RepositoryUnusable."""
+        arguments = ("rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+        done = run_git_as_user(self.root, self.environment, *arguments)
+        if done.exit_code:
+            raise repository_error(self.root, done)
+        return done.text
 
 
 class LoggedCall(NamedTuple):
@@ -152,7 +164,9 @@ def record_run(
     pins = decode_pins(sources.blobs.get(started.pins))
     traces = {str(item.feature): encode_trace(feature_trace(_events(sources.log, run, item.feature))) for item in items}
     delivered = delivered_dependencies(items, state.skipped)
-    bundle = b"" if template else sources.bundle(started.base_commit, _heads(delivered))
+    bundle = (
+        b"" if template else create_bundle(sources.root, sources.environment, started.base_commit, _heads(delivered))
+    )
     manifest = Manifest(
         format=FORMAT,
         name=name,
@@ -240,7 +254,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     """Record one call. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is missing)."""
     request, outcome = call.request, call.outcome
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
-    adapter = sources.adapters(pins.config.agents)[request.agent]
+    adapter = all_adapters(pins.config.agents)[request.agent]
     phase = pins.pipeline.find_phase(request.ref.phase)
     worktree = FeatureWorktree(run=run, feature=call.feature, branch=call.branch)
     invocation = invocation_of(adapter, requested_spec(request, worktree, phase, sources.blobs))
@@ -348,8 +362,13 @@ def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
 
 
 def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
-    """Return the output without secrets and machine-specific paths."""
-    return redact_base64(scrub(sources.secrets.clean(output), machine_values), machine_values)
+    """Return the output without secrets and machine-specific paths. A path in base64 cannot become a token, as the
+    bytes around it would change, so it is redacted."""
+    data = scrub(sources.secrets.clean(output), machine_values)
+    paths = {path.encode("utf-8", "surrogateescape") for values in machine_values for path in values.paths().values()}
+    forms = {form for path in paths for form in base64_encodings(path) if len(form) >= BASE64_BYTES_MIN}
+    spans = merge_spans(found.span() for form in forms for found in re.finditer(re.escape(form), data))
+    return redact_spans(data, spans) if spans else data
 
 
 def _machine_values(sources: RecordSources, run: str, call: LoggedCall, stdout: bytes) -> tuple[MachineValues, ...]:
@@ -357,12 +376,11 @@ def _machine_values(sources: RecordSources, run: str, call: LoggedCall, stdout: 
     call_run = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
     worktree_suffix = f"/.mz/worktrees/{call_run}/{call.feature}"
     named_roots = re.findall(rb'"(/[^"\n]*)' + re.escape(worktree_suffix.encode()) + rb'"', stdout)
-    roots = dict.fromkeys((sources.root, *(_parse_json_string(root) for root in named_roots)))
-    session = call.request.session or ""
-    machine_values = tuple(
-        MachineValues(root + worktree_suffix, root, sources.home, sources.user, session) for root in roots if root
-    )
-    return (*machine_values, MachineValues(home=sources.resolved_home))
+    roots = dict.fromkeys((str(sources.root.resolve()), *(_parse_json_string(root) for root in named_roots)))
+    home, session = sources.environment.get("HOME", ""), call.request.session or ""
+    user = sources.environment.get("USER") or pathlib.Path(home).name
+    machine_values = tuple(MachineValues(root + worktree_suffix, root, home, user, session) for root in roots if root)
+    return (*machine_values, MachineValues(home=os.path.realpath(home) if home else ""))
 
 
 def _parse_json_string(text: bytes) -> str:
@@ -385,7 +403,7 @@ def _artifacts(
             data = sources.blobs.get(call.reply.text) if call.reply is not None else None
         if data is None:
             continue
-        suffix = PurePosixPath(path or "reply.md").suffix or ".txt"
+        suffix = pathlib.PurePosixPath(path or "reply.md").suffix or ".txt"
         name = f"{identity.name}{suffix if suffix == '.md' else f'.out{suffix}'}"
         if name in used_names:
             name = f"{identity.name}.{artifact}.out{suffix}"

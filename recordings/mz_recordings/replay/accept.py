@@ -35,7 +35,7 @@ def accept_differences(
     descriptions: list[str] = []
     accepted = Accepted(classes=tuple(sorted(INPUT_KINDS & set(kinds))), reason=reason, at=at)
     calls = tuple(_accept_call(call, outcome, kinds, accepted) for call in cassette.calls)
-    changed = [new.recording.identity.path for old, new in zip(cassette.calls, calls, strict=True) if old is not new]
+    changed = [new.identity.path for old, new in zip(cassette.calls, calls, strict=True) if old is not new]
     if changed:
         descriptions.append(f"accepted new inputs, kept the replies: {', '.join(changed)}")
     traces, incomplete = dict(cassette.traces), incomplete_features(cassette, outcome)
@@ -63,7 +63,7 @@ def _replaces_trace(recorded: bytes, produced: bytes, kinds: Collection[str]) ->
 def _accept_call(
     call: RecordedCall, outcome: ReplayOutcome, kinds: Collection[str], accepted: Accepted
 ) -> RecordedCall:
-    identity = call.recording.identity
+    identity = call.identity
     mismatch, request = outcome.mismatches.get(identity), outcome.requests.get(identity)
     if mismatch is None or request is None or mismatch.tree is not None or mismatch.rejection is not None:
         return call
@@ -96,13 +96,13 @@ def prune(
     """Return the cassette without recordings that the findings report as unused, and descriptions of the changes."""
     features = {finding.feature for finding in findings if finding.kind == "UNUSED"}
     unused = {
-        call.recording.identity
+        call.identity
         for call in cassette.calls
-        if call.recording.identity.feature in features and call.recording.identity not in outcome.mismatches
+        if call.identity.feature in features and call.identity not in outcome.mismatches
     }
     if not unused:
         return cassette, ()
-    calls = tuple(call for call in cassette.calls if call.recording.identity not in unused)
+    calls = tuple(call for call in cassette.calls if call.identity not in unused)
     names = ", ".join(sorted(identity.path for identity in unused))
     return cassette._replace(calls=calls), (f"removed {len(unused)} unused recordings: {names}",)
 
@@ -136,7 +136,7 @@ def _new_content(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, 
             yield "", "", MANIFEST, f" ({location})" if location else "", text.encode("utf-8", "surrogateescape")
     before = old.by_identity()
     for call in new.calls:
-        identity, old_call = call.recording.identity, before.get(call.recording.identity)
+        identity, old_call = call.identity, before.get(call.identity)
         if old_call is None or old_call.recording != call.recording:
             for _, text in _texts(msgspec.to_builtins(call.recording)):
                 yield identity.feature, identity.name, f"{identity.path}.json", "", text.encode()

@@ -92,7 +92,7 @@ class ReplayAgents(AgentRegistry):
 
     # replies ------------------------------------------------------------------------------------------------------
     def _spawn(self, spec: CallSpec, recorded_call: RecordedCall) -> CallResult:
-        identity = recorded_call.recording.identity
+        identity = recorded_call.identity
         result = super().call(_shorten_limit(spec, recorded_call))
         journal_file = self._journal / f"{identity.path}.json"
         mismatch = _MISMATCH_DECODER.decode(journal_file.read_bytes()) if journal_file.is_file() else CallMismatch()

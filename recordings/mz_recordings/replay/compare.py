@@ -179,7 +179,7 @@ def incomplete_features(cassette: Cassette, outcome: ReplayOutcome) -> frozenset
     """Return features whose trace ends early, because a call had no reply or fewer calls were made, and their
     dependents. These traces are not compared."""
     stopped = _dependents(cassette, _stopped_features(outcome))
-    unused = (call.recording.identity for call in cassette.calls if call.recording.identity not in outcome.mismatches)
+    unused = (call.identity for call in cassette.calls if call.identity not in outcome.mismatches)
     return frozenset(_dependents(cassette, stopped | {identity.feature for identity in unused}))
 
 
@@ -252,9 +252,9 @@ def parse_effect_key(key: str) -> tuple[str, str, str]:
 
 def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
     for call in cassette.calls:
-        mismatch = outcome.mismatches.get(call.recording.identity)
+        mismatch = outcome.mismatches.get(call.identity)
         if mismatch is not None:
-            request = outcome.requests.get(call.recording.identity)
+            request = outcome.requests.get(call.identity)
             yield from _mismatch_findings(call, mismatch, request.template if request else "")
 
 
@@ -333,7 +333,7 @@ def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
 
 def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
     """Return the recording whose identity shares most with the wanted one."""
-    identities = [call.recording.identity for call in cassette.calls]
+    identities = [call.identity for call in cassette.calls]
     score = {
         identity: sum(weight for field, weight in WEIGHTS.items() if getattr(identity, field) == getattr(wanted, field))
         for identity in identities
@@ -354,7 +354,7 @@ def _unused_recordings(cassette: Cassette, outcome: ReplayOutcome, stopped: Coll
     """Yield unused recordings, except of features that stopped early."""
     by_feature: dict[str, list[Identity]] = {}
     for call in cassette.calls:
-        by_feature.setdefault(call.recording.identity.feature, []).append(call.recording.identity)
+        by_feature.setdefault(call.identity.feature, []).append(call.identity)
     for feature, identities in by_feature.items():
         unused = [identity for identity in identities if identity not in outcome.mismatches]
         if not unused or feature in stopped:

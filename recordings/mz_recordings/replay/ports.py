@@ -78,7 +78,7 @@ def recorded_programs(cassette: Cassette, adapters: Mapping[str, Adapter]) -> tu
         program = call.recording.argv[:1]
         if program and program[0] not in agents:
             reason = f"calls {program[0]!r}, which is not an agent's command ({', '.join(sorted(agents))})"
-            raise CassetteUnreadable(pathlib.Path(f"{call.recording.identity.path}.json"), reason)
+            raise CassetteUnreadable(pathlib.Path(f"{call.identity.path}.json"), reason)
     return tuple(sorted({call.recording.argv[0] for call in cassette.calls if call.recording.argv}))
 
 

@@ -82,7 +82,7 @@ def _with_findings(result: ReplayResult, cassette: Cassette, outcome: ReplayOutc
     return msgspec.structs.replace(
         result,
         calls_replayed=len(outcome.mismatches),
-        calls=tuple(call.recording.identity.path for call in cassette.calls),
+        calls=tuple(call.identity.path for call in cassette.calls),
         trace_digests={feature: digest(trace) for feature, trace in outcome.traces.items()},
         traces_compared=len(cassette.traces),
         findings=compare_replay(cassette, outcome, today),

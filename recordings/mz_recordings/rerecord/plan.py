@@ -133,7 +133,7 @@ def rerecord_reasons(cassette: Cassette, replayed: ReplayedCassette) -> dict[Ide
     by_call: dict[Identity, tuple[str, ...]] = {}
     manifest = cassette.manifest
     for recorded in cassette.calls:
-        identity = recorded.recording.identity
+        identity = recorded.identity
         call_reasons = dict.fromkeys(drifted.get((identity.feature, identity.name), []))
         if is_expired(recorded.recording, manifest.max_age_days, replayed.today):
             call_reasons["EXPIRED"] = None
@@ -205,7 +205,7 @@ def _call_order(cassette: Cassette, replayed: ReplayedCassette, feature: str) ->
     """Return the feature's recordings in order of its trace; missing calls follow the last played one."""
     requests = trace_events(cassette.traces.get(feature, b""), "agent.requested")
     traced = [call_of_event(request, cassette.manifest.pipeline, feature) for request in requests]
-    recorded = [call.recording.identity for call in cassette.calls if call.recording.identity.feature == feature]
+    recorded = [call.identity for call in cassette.calls if call.identity.feature == feature]
     index_by_call = {call: index for index, call in enumerate(traced)}
     order = sorted(recorded, key=lambda call: index_by_call.get(call, len(index_by_call)))
     missed = [call for call in replayed.replay.missing_calls if call.feature == feature]

@@ -31,8 +31,7 @@ from mz_recordings.cassette.model import BUILDER, Cassette, Identity, Provenance
 from mz_recordings.cassette.repository import unpack
 from mz_recordings.findings.model import Finding
 from mz_recordings.record.fixture import ExcludedFeature
-from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import NothingToRecord, RecordedRun, RecordSources, SecretInRecording, record_run
 from mz_recordings.replay.accept import prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay
 from mz_recordings.replay.driver import start_run
@@ -135,7 +134,7 @@ def prepare_rerecord(rerecord_job: RerecordJob, workspace: RerecordWorkspace) ->
     cassette = prune(old, replay, findings)[0] if rerecord_job.prune else old
     paid = collect_paid(workspace, old, rerecord_job.environment, project)
     replayed = ReplayedCassette(
-        replay, findings, rerecord_job.now, agent, frozenset(call.recording.identity for call in paid.calls)
+        replay, findings, rerecord_job.now, agent, frozenset(call.identity for call in paid.calls)
     )
     estimates = CallEstimates(cassette, replay, pins)
     return RerecordPlan(
@@ -241,7 +240,7 @@ def _run(
     recording_sources = {PAID: (plan.paid, workspace.paid), RECORDED: (served, copy)}
     with SqliteStore(workspace.run / LOG) as store:
         blobs = FileBlobs(workspace.run / BLOBS)
-        sources = record_sources(scratch.root, environment, store, blobs, Path(job.project))
+        sources = RecordSources(scratch.root, environment, store, blobs, Path(job.project))
         live = LiveEnvironment(scratch, recording_sources, pins, blobs, environment, Path(job.project), sources.tree_id)
         items = tuple(item for item in fixture.items if item.feature in features)
         try:
@@ -285,7 +284,7 @@ def _keep_features(
         for feature in features
     }
     served = frozenset(call for call, source in sources.items() if source == RECORDED)
-    paid = {call.recording.identity: call for call in plan.paid.calls if sources.get(call.recording.identity) == PAID}
+    paid = {call.identity: call for call in plan.paid.calls if sources.get(call.identity) == PAID}
     unchanged = frozenset(feature for feature in features if _is_unchanged(old, new, feature, served))
     kept, dropped = kept_features(old, rejections, unchanged, all_or_none=new.manifest.agent != old.manifest.agent)
     changed_features = tuple(feature for feature in kept if feature not in unchanged)
@@ -305,4 +304,4 @@ def _is_unchanged(old: Cassette, new: Cassette, feature: str, served: frozenset[
 
 
 def _feature_calls(cassette: Cassette, feature: str) -> Iterator[Identity]:
-    return (call.recording.identity for call in cassette.calls if call.recording.identity.feature == feature)
+    return (call.identity for call in cassette.calls if call.identity.feature == feature)

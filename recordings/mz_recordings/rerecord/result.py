@@ -109,13 +109,13 @@ def merge_recordings(
     old_calls = old.by_identity()
 
     def origin(call: RecordedCall) -> RecordedCall:
-        identity = call.recording.identity
+        identity = call.identity
         return old_calls[identity] if identity in origins.recorded else origins.paid.get(identity, call)
 
-    new_calls = tuple(origin(call) for call in new.calls if call.recording.identity.feature in kept)
-    unchanged_calls = tuple(call for call in old.calls if call.recording.identity.feature not in kept)
-    has_new = any(call is not old_calls.get(call.recording.identity) for call in new_calls)
-    has_old = bool(unchanged_calls) or any(call is old_calls.get(call.recording.identity) for call in new_calls)
+    new_calls = tuple(origin(call) for call in new.calls if call.identity.feature in kept)
+    unchanged_calls = tuple(call for call in old.calls if call.identity.feature not in kept)
+    has_new = any(call is not old_calls.get(call.identity) for call in new_calls)
+    has_old = bool(unchanged_calls) or any(call is old_calls.get(call.identity) for call in new_calls)
     provenances = (*((provenance,) if has_new else ()), *((old.manifest.provenance,) if has_old or not has_new else ()))
     traces = {**old.traces, **{feature: trace for feature, trace in new.traces.items() if feature in kept}}
     decisions = (

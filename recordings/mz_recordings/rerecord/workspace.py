@@ -15,42 +15,37 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
-from mz_engine.agents.contract import Adapter
-from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import all_adapters
+from mz_engine.decide.actions import ParseReply, ReconcileIntent
+from mz_engine.decide.feature import decide_feature
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.model.pins import Pins, decode_pins
+from mz_engine.model.pins import decode_pins
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import CallResult, Capture, FeatureWorktree, RepositoryUnusable
+from mz_engine.ports import Capture, FeatureWorktree, Interrupted, RepositoryUnusable
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop
+from mz_engine.run.ports import SystemPorts
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.catalog.call import AgentReplied, AgentRequested, ForbiddenChange, ReplyParsed
-from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import RunStarted
-from mz_events.names import feature_stream, run_stream
-from mz_events.store import BlobMissing, Blobs
+from mz_events.catalog.call import AgentReplied, AgentRequested
+from mz_events.catalog.feature import HoldReleased
+from mz_events.names import Commit, FeatureId, run_stream
+from mz_events.store import BlobMissing
+from mz_projections.feature.state import Held, run_version_of
+from mz_projections.run.fold import fold_run
 
 from mz_recordings.cassette.files import load_without_traces, save
 from mz_recordings.cassette.model import MANIFEST, Cassette, Provenance, RecordedCall
 from mz_recordings.cassette.replace import restore_old
-from mz_recordings.record.recorder import (
-    LoggedCall,
-    Outcome,
-    RecordSources,
-    SecretInRecording,
-    feature_calls,
-    record_call,
-)
-from mz_recordings.record.sources import record_sources
+from mz_recordings.record.recorder import LoggedCall, RecordSources, SecretInRecording, feature_calls, record_call
+from mz_recordings.replay.driver import ignore_event
 from mz_recordings.rerecord.ports import LIVE_CALLS_FILE
 from mz_recordings.rerecord.result import weakest_provenance
 
@@ -85,9 +80,7 @@ class RerecordWorkspace(NamedTuple):
         """Remove the paid replies of these features; return how many replies remain for the next attempt. If none
         remain, remove the directory."""
         paid = load_without_traces(self.paid) if (self.paid / MANIFEST).is_file() else None
-        remaining = (
-            tuple(call for call in paid.calls if call.recording.identity.feature not in features) if paid else ()
-        )
+        remaining = tuple(call for call in paid.calls if call.identity.feature not in features) if paid else ()
         if paid is None or not remaining:
             self._clear()
         elif remaining != paid.calls:
@@ -139,13 +132,13 @@ def collect_paid(
     restore_old(workspace.folder)
     paid = load_without_traces(workspace.paid) if (workspace.paid / MANIFEST).is_file() else _no_paid_replies(old)
     for attempt in workspace.unfinished_attempts():
-        replies = _paid_replies(attempt, old.manifest.fixture.run, environment, project)
-        calls_by_identity = {call.recording.identity: call for call in replies.calls}
+        replies, has_unreadable = _paid_replies(attempt, old.manifest.fixture.run, environment, project)
+        calls_by_identity = {call.identity: call for call in replies}
         if calls_by_identity:
-            remaining = tuple(call for call in paid.calls if call.recording.identity not in calls_by_identity)
+            remaining = tuple(call for call in paid.calls if call.identity not in calls_by_identity)
             paid = paid._replace(calls=(*remaining, *calls_by_identity.values()))
             save(paid, workspace.paid, replace=True)
-        if not replies.has_unreadable:
+        if not has_unreadable:
             shutil.rmtree(attempt, ignore_errors=True)
     return paid
 
@@ -155,67 +148,63 @@ def _no_paid_replies(old: Cassette) -> Cassette:
     return Cassette(replace(old.manifest, traces={}, evidence={}, provenance="live", fixture=fixture), ())
 
 
-class PaidReplies(NamedTuple):
-    calls: tuple[RecordedCall, ...] = ()
-    has_unreadable: bool = False
-    """True if there is one more reply, whose tree cannot be read now."""
+class PendingReply(FeatureLoop):
+    """Records how a pending agent call ended, and its reply, as at a resume; then stops."""
+
+    def step(self) -> bool:
+        if self._steps is None:
+            suspended = self.state.suspended if isinstance(self.state, Held) else self.state
+            match decide_feature(suspended, self.pins):
+                case ParseReply() | ReconcileIntent(intent=AgentRequested()):
+                    if isinstance(self.state, Held):
+                        self._append((HoldReleased(run_version=run_version_of(self.state), hold=self.state.hold),))
+                case _:
+                    return False
+        return super().step()
 
 
-def _paid_replies(attempt: Path, run: str, environment: Mapping[str, str], project: Path) -> PaidReplies:
-    """Return the replies of the real agent, without failed calls and without those that contain a secret."""
+class CarefulWorkspace(GitWorkspace):
+    """Leaves a call pending, to be looked at later, whose worktree cannot be read now."""
+
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
+        try:
+            return super().capture(worktree, before)
+        except RepositoryUnusable as error:
+            raise Interrupted(worktree.feature) from error
+
+
+def _paid_replies(
+    attempt: Path, run: str, environment: Mapping[str, str], project: Path
+) -> tuple[list[RecordedCall], bool]:
+    """Return the replies of the real agent, without failed calls and those that contain a secret; True: there is
+    another one, whose tree cannot be read now."""
     if not (attempt / LIVE_CALLS_FILE).is_file() or not (attempt / LOG).is_file():
-        return PaidReplies()
+        return [], False
     live_keys = frozenset((attempt / LIVE_CALLS_FILE).read_text("utf-8").splitlines())
+    recorded_calls, ended_calls = list[RecordedCall](), list[LoggedCall]()
     with SqliteStore(attempt / LOG) as log:
-        blobs = FileBlobs(attempt / BLOBS)
-        sources = record_sources(attempt / REPOSITORY, environment, log, blobs, project)
-        started = next(
-            (recorded.event for recorded in log.read(run_stream(run)) if isinstance(recorded.event, RunStarted)), None
-        )
+        blobs, root = FileBlobs(attempt / BLOBS), attempt / REPOSITORY
+        started = fold_run(log.read(run_stream(run))).started
         if started is None:
-            return PaidReplies()
+            return [], False
         pins = decode_pins(blobs.get(started.pins))
-        features = tuple(stream.rpartition("/")[2] for stream, _ in log.streams(feature_stream(run, "")))
-        logged_calls = (call for feature in features for call in feature_calls(log, run, feature))
-        recorded_calls = [
-            *_successful_calls(sources, run, pins, (call for call in logged_calls if call.request.ref.key in live_keys))
-        ]
-        salvaged, unreadable = salvage_calls(attempt / REPOSITORY, environment, sources, run, pins, features, live_keys)
-        return PaidReplies((*recorded_calls, *_successful_calls(sources, run, pins, salvaged)), unreadable)
-
-
-def _successful_calls(
-    sources: RecordSources, run: str, pins: Pins, calls: Iterable[LoggedCall]
-) -> Iterator[RecordedCall]:
-    for call in calls:
-        with suppress(SecretInRecording, BlobMissing, RepositoryUnusable):
-            reply = _parse_reply(call, sources.blobs, all_adapters(pins.config.agents))
-            if reply is not None and reply.problem is None:
-                yield record_call(sources, run, pins, call._replace(reply=reply))
-
-
-def _parse_reply(call: LoggedCall, blobs: Blobs, adapters_by_name: Mapping[str, Adapter]) -> ReplyParsed | None:
-    """Return the parsed reply of a call, also if the attempt was stopped before parsing; None: there is no reply."""
-    outcome = call.outcome
-    if call.reply is not None or not isinstance(outcome, AgentReplied):
-        return call.reply if isinstance(outcome, AgentReplied) else None
-    result = CallResult(
-        stdout=blobs.get(outcome.stdout), stderr=blobs.get(outcome.stderr), exit=outcome.exit,
-        duration_ms=outcome.duration_ms, version=outcome.version, model=call.request.model,
-        session_usage_before=call.session_usage_before,
-    )  # fmt: skip
-    reading = adapters_by_name[call.request.agent].parse_output(result)
-    return ReplyParsed(
-        ref=outcome.ref,
-        parser=reading.parser,
-        ending=reading.ending,
-        session=reading.session,
-        usage=reading.usage,
-        reported_nanousd=reading.reported_nanousd,
-        text=blobs.put(reading.text.encode()),
-        problem=reading.problem,
-        bad_lines=reading.undecodable_lines,
-    )
+        sources = RecordSources(root, environment, log, blobs, project)
+        ports = SystemPorts(root, pins.config, log, blobs, environment)
+        ports.workspace = CarefulWorkspace(root, pins.config.workspace, environment)
+        coordinator = Coordinator(run, pins, log, ports.clock, ignore_event)
+        coordinator.resume()
+        for feature in coordinator.state.tracks:
+            loop = PendingReply(run, FeatureId(feature), pins, log, ports, coordinator, ignore_event)
+            with suppress(BlobMissing):
+                while loop.step():
+                    pass
+            ended_calls += feature_calls(log, run, feature)
+        for call in ended_calls:
+            is_paid = call.request.ref.key in live_keys and isinstance(call.outcome, AgentReplied)
+            if is_paid and call.reply is not None and call.reply.problem is None:
+                with suppress(SecretInRecording, BlobMissing, RepositoryUnusable):
+                    recorded_calls.append(record_call(sources, run, pins, call))
+    return recorded_calls, not live_keys <= {call.request.ref.key for call in ended_calls}
 
 
 # what waits to be accepted --------------------------------------------------------------------------------------------
@@ -247,77 +236,3 @@ def remove_pending(cassette: Path) -> None:
     with suppress(OSError):
         if {entry.name for entry in path.parent.iterdir()} == {".gitignore"}:
             shutil.rmtree(path.parent)
-
-
-# spools of interrupted attempts ---------------------------------------------------------------------------------------
-REFS = msgspec.json.Decoder(dict[str, str])
-NO_TERMINAL_EVENT = "no-terminal"
-
-
-def salvage_calls(
-    root: Path, environment: Mapping[str, str], sources: RecordSources, run: str, pins: Pins, features: Iterable[str],
-    live_keys: Collection[str],
-) -> tuple[tuple[LoggedCall, ...], bool]:  # fmt: skip
-    """Return the calls with these keys that have a complete reply and no outcome, with their outcome; and True if there
-    is another one whose tree cannot be read. Ends their processes. Raises OSError."""
-    processes = AgentProcesses(root, environment, sources.secrets)
-    adapters_by_name = all_adapters(pins.config.agents)
-    calls: list[LoggedCall] = []
-    has_unreadable = False
-    for feature in features:
-        for branch, request, at_us in _pending_requests(sources, run, feature):
-            result = processes.salvage(request.ref.key) if request.ref.key in live_keys else None
-            if result is None or not _is_complete(adapters_by_name[request.agent], result):
-                continue
-            worktree = FeatureWorktree(run=run, feature=feature, branch=branch)
-            try:
-                capture = _capture(GitWorkspace(root, pins.config.workspace, environment), worktree, request, sources)
-            except (RepositoryUnusable, BlobMissing):
-                has_unreadable = True
-                continue
-            reply = _reply(request, result, capture, sources, adapters_by_name[request.agent])
-            calls.append(LoggedCall(feature, branch, request, at_us, reply, None))
-    return tuple(calls), has_unreadable
-
-
-def _pending_requests(sources: RecordSources, run: str, feature: str) -> Iterator[tuple[str, AgentRequested, int]]:
-    """Yield branch, request and its time of every call without an outcome."""
-    events = list(sources.log.read(feature_stream(run, feature)))
-    branch = next((recorded.event.branch for recorded in events if isinstance(recorded.event, FeatureStarted)), "")
-    settled = {recorded.event.ref.key for recorded in events if isinstance(recorded.event, Outcome)}
-    for recorded in events:
-        if isinstance(recorded.event, AgentRequested) and recorded.event.ref.key not in settled:
-            yield branch, recorded.event, recorded.observed_at_us
-
-
-def _is_complete(adapter: Adapter, result: CallResult) -> bool:
-    return result.problem is None and adapter.parse_output(result).ending != NO_TERMINAL_EVENT
-
-
-def _capture(
-    workspace: GitWorkspace, worktree: FeatureWorktree, request: AgentRequested, sources: RecordSources
-) -> Capture:
-    """Capture the tree; a commit by the agent is a forbidden change."""
-    capture = workspace.capture(worktree, request.tree)
-    branch, before = f"refs/heads/{worktree.branch}", REFS.decode(sources.blobs.get(request.refs))
-    if before.get(branch) == workspace.snapshot().get(branch):
-        return capture
-    return replace(
-        capture, forbidden_changes=(*capture.forbidden_changes, ForbiddenChange(kind="commit", path=worktree.branch))
-    )
-
-
-def _reply(
-    request: AgentRequested, result: CallResult, capture: Capture, sources: RecordSources, adapter: Adapter
-) -> AgentReplied:
-    return AgentReplied(
-        ref=request.ref,
-        stdout=sources.blobs.put(result.stdout),
-        stderr=sources.blobs.put(result.stderr),
-        exit=result.exit,
-        duration_ms=result.duration_ms,
-        tree=capture.tree,
-        forbidden_changes=capture.forbidden_changes,
-        salvaged=True,
-        version=adapter.parse_output(result).version,
-    )
