@@ -114,9 +114,11 @@ def test_what_has_no_story_is_not_written_over_what_is_there(small: Path) -> Non
 
 
 # what is left of one --------------------------------------------------------------------------------------------------
-def test_without_its_manifest_it_is_missed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [("cassette.yaml",), ("cassette.yaml", "SHA256SUMS")])
+def test_without_its_manifest_it_is_missed(tmp_path: Path, lost: tuple[str, ...]) -> None:
     shutil.copytree(OLD, tmp_path / "small")
-    (tmp_path / "small" / "cassette.yaml").unlink()
+    for name in lost:
+        (tmp_path / "small" / name).unlink()
     (tmp_path / "data" / "more").mkdir(parents=True)
     (tmp_path / "data" / "more" / "x.json").write_text("{}")
     (tmp_path / "empty").mkdir()
@@ -124,3 +126,4 @@ def test_without_its_manifest_it_is_missed(tmp_path: Path) -> None:
     assert not is_cassette(tmp_path)
     with pytest.raises(CassetteUnreadable, match=r"cassette\.yaml"):
         load(tmp_path / "small")
+    assert "cassette.yaml" in summarize(tmp_path / "small").problem

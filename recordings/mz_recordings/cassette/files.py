@@ -356,11 +356,13 @@ def list_cassettes(library: Path) -> tuple[Path, ...]:
 
 
 def is_cassette(folder: Path) -> bool:
-    """Return True if the folder is a cassette, the remains of one, or cannot be examined."""
+    """Return True if the folder is a cassette, holds files of one, or cannot be examined."""
     if not os.path.lexists(folder):
         restore_old(folder.parent)
     try:
-        return any(path.name in (MANIFEST, SUMS) for path in folder.iterdir())
+        if any(path.name in (MANIFEST, SUMS, BUNDLE) for path in folder.iterdir()):
+            return True
+        return any(path for pattern in (EVENTS, "*.prompt.md") for path in folder.glob(f"*/{pattern}"))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
