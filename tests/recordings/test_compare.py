@@ -25,15 +25,15 @@ from mz_events.names import Commit, Digest, FeatureId, Path
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import digest
 from mz_recordings.cassette.model import Accepted, Cassette, Identity, Item, RecordedCall
-from mz_recordings.findings.grouping import group_results
-from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult
-from mz_recordings.record.trace import (
+from mz_recordings.cassette.trace import (
     EventDifference,
     encode_trace,
     event_differences,
     feature_trace,
     with_produced_requests,
 )
+from mz_recordings.findings.grouping import group_results
+from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.compare import (
     ReplayOutcome,

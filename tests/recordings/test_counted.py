@@ -12,7 +12,8 @@ from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
 from mz_recordings.cassette.model import Cassette, RecordedCall
-from mz_recordings.replay.agents import ReplayAgents, recorded_argv, token_counts
+from mz_recordings.cassette.trace import counted_tokens
+from mz_recordings.replay.agents import ReplayAgents, recorded_argv
 from mz_recordings.rerecord.ports import CachedAgents, HybridAgents
 
 from tests.support.tree import ROOT
@@ -74,7 +75,7 @@ def stock(cassette: Cassette, requested: CountRequests) -> CachedAgents:
 
 def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
     """As its own first request was, by the same endpoint."""
-    mapping = token_counts(cassette)
+    mapping = counted_tokens(cassette)
     requests = {}
     for call in cassette.calls:
         identity = call.recording.identity
@@ -92,7 +93,7 @@ def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
 def test_a_replay_asks_nobody(cassette: Cassette) -> None:
     requested = CountRequests()
     crew = ReplayAgents(cassette, NOWHERE, requested, NOWHERE, OUTSIDE)
-    token_count = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
+    token_count = counted_tokens(cassette)["group-thousands/prd/-/1/1/agent.builder"]
     assert crew.count_tokens(called(cassette)) == token_count
     assert crew.count_tokens(called(cassette, prompt="Another.")) == token_count, (
         "its drift is the prompt's, not a number's"
@@ -104,7 +105,7 @@ def test_a_replay_asks_nobody(cassette: Cassette) -> None:
 def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_path: Path) -> None:
     requested = CountRequests()
     identity = first(cassette).recording.identity
-    token_count = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
+    token_count = counted_tokens(cassette)["group-thousands/prd/-/1/1/agent.builder"]
 
     def team(served: CachedAgents) -> HybridAgents:
         return HybridAgents({"library": served}, tmp_path / "asked", requested, {})

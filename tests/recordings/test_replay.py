@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.model import ReplayResult
-from mz_recordings.record.trace import encode_trace, feature_trace
 from mz_recordings.replay.parallel import replay_all, shuffled
 from mz_recordings.replay.replay import replay_cassette
 

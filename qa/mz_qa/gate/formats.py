@@ -34,8 +34,8 @@ from mz_projections.views.run import run_view
 from mz_projections.views.timeline import describe
 from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, list_cassettes, load, save
 from mz_recordings.cassette.model import FORMAT
+from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.model import Finding
-from mz_recordings.record.trace import encode_trace, feature_trace
 
 from mz_qa.conformance.endings import fixtures
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark

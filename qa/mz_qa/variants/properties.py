@@ -14,7 +14,7 @@ import msgspec
 from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.base import Event
 from mz_events.codec import comparable_payload
-from mz_recordings.cassette.trace_format import call_of_event
+from mz_recordings.cassette.trace import call_of_event
 from mz_recordings.faults.variants import Variant
 
 TraceEvent = Mapping[str, Any]

@@ -23,8 +23,9 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
+from mz_recordings.cassette.trace import counted_tokens
 from mz_recordings.faults.variants import Variant
-from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result, token_counts
+from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result
 
 from mz_qa.simulation.store import MemoryBlobs
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, Tree, World
@@ -80,7 +81,7 @@ class CassetteWorld(World):
 
     @cached_property
     def token_counts(self) -> Mapping[str, int]:
-        return token_counts(self.cassette)
+        return counted_tokens(self.cassette)
 
     def tick(self, name: str) -> None:
         """Count a side effect. Raises CallLoopError."""

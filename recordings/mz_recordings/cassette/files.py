@@ -29,7 +29,7 @@ from mz_recordings.cassette.model import (
 from mz_recordings.cassette.replace import NEW, replace_folder, restore_old, work_folder
 from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, TEXT_BYTES_MAX, locked, read_plain, walk
 from mz_recordings.cassette.safe_files import CassetteUnreadable as CassetteUnreadable
-from mz_recordings.cassette.trace_format import CallOrderKey, call_positions, find_defect
+from mz_recordings.cassette.trace import CallOrderKey, call_positions, find_defect
 
 S = TypeVar("S", Manifest, Recording)
 

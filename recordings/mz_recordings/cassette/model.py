@@ -282,7 +282,7 @@ class Cassette(NamedTuple):
     calls: tuple[RecordedCall, ...]
     """Ordered by feature, then by time of the call."""
     traces: Mapping[str, bytes] = MappingProxyType({})
-    """By feature, its events as JSON lines; see `mz_recordings.record.trace`."""
+    """By feature, its events as JSON lines; see `mz_recordings.cassette.trace`."""
     bundle: bytes = b""
     """The repository as a `git bundle`; empty if the fixture names a template."""
 

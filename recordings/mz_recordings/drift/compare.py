@@ -12,7 +12,7 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.model.agent_description import AgentDescription
 
 from mz_recordings.cassette.model import Cassette, Identity, Recording
-from mz_recordings.cassette.trace_format import REQUESTED, EventJson, call_of_event, trace_events
+from mz_recordings.cassette.trace import REQUESTED, EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, RecordingPair, call_difference
 from mz_recordings.drift.outputs import (
     artifact_differences,

@@ -18,13 +18,12 @@ from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
-from mz_recordings.cassette.trace_format import EventJson, call_of_event, trace_events
+from mz_recordings.cassette.trace import EventDifference, EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
 from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding
 from mz_recordings.record.recorder import phase_outputs
-from mz_recordings.record.trace import EventDifference
 from mz_recordings.replay.compare import drift_kind, static_findings
 
 PRICE_TOLERANCE = 0.01

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
-from mz_recordings.cassette.trace_format import REQUESTED, EventJson, call_of_event, trace_events
+from mz_recordings.cassette.trace import REQUESTED, EventJson, call_of_event, trace_events
 from mz_recordings.faults.faults import FAULTS, Fault, FaultOutput, possible_faults, render_fault
 from mz_recordings.faults.variants import with_output
 

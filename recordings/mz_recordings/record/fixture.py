@@ -22,7 +22,7 @@ from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiti
 from mz_projections.run.fold import RunState
 
 from mz_recordings.cassette.model import VERDICTS, Hint, RecordedDecision
-from mz_recordings.record.trace import is_in_trace
+from mz_recordings.cassette.trace import is_in_trace
 
 
 class ExcludedFeature(msgspec.Struct, frozen=True):

@@ -57,6 +57,7 @@ from mz_recordings.cassette.model import (
 )
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.repository import create_bundle
+from mz_recordings.cassette.trace import encode_trace, feature_trace, with_run
 from mz_recordings.record.fixture import (
     ExcludedFeature,
     delivered_dependencies,
@@ -64,7 +65,6 @@ from mz_recordings.record.fixture import (
     human_decisions,
     unrecordable_features,
 )
-from mz_recordings.record.trace import encode_trace, feature_trace, with_run
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
@@ -367,7 +367,7 @@ def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[Machi
     data = scrub(sources.secrets.clean(output), machine_values)
     paths = {path.encode("utf-8", "surrogateescape") for values in machine_values for path in values.paths().values()}
     forms = {form for path in paths for form in base64_encodings(path) if len(form) >= BASE64_BYTES_MIN}
-    spans = merge_spans(found.span() for form in forms for found in re.finditer(re.escape(form), data))
+    spans = merge_spans(match.span() for form in forms for match in re.finditer(re.escape(form), data))
     return redact_spans(data, spans) if spans else data
 
 

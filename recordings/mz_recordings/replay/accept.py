@@ -16,8 +16,8 @@ from mz_events.redaction.redactor import Secrets
 
 from mz_recordings.cassette.model import EVENTS, MANIFEST, Accepted, Cassette, RecordedCall, Recording, StoredFile
 from mz_recordings.cassette.placeholders import MachineValues, scrub
+from mz_recordings.cassette.trace import with_produced_requests
 from mz_recordings.findings.model import CallMismatch, Finding
-from mz_recordings.record.trace import with_produced_requests
 from mz_recordings.replay.compare import ReplayOutcome, incomplete_features, trace_divergences
 
 INPUT_KINDS = frozenset({"PROMPT", "CONFIG"})

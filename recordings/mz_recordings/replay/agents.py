@@ -3,7 +3,6 @@ that failed or were lost."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Sessi
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.cassette.placeholders import MachineValues, expand
-from mz_recordings.cassette.trace_format import counted_tokens
+from mz_recordings.cassette.trace import counted_tokens, trace_events
 from mz_recordings.findings.model import CallMismatch
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.stand_in import DRIFT, KEY, MISSING, SESSION
@@ -48,7 +47,7 @@ class ReplayAgents(AgentRegistry):
         self._recorded_calls = cassette.by_identity()
         self._lock = threading.Lock()
         self._dropped_sessions = calls_with_dropped_session(cassette)
-        self._token_counts = token_counts(cassette)
+        self._token_counts = counted_tokens(cassette)
         self.mismatches: dict[Identity, CallMismatch] = {}
         """Every recording that was used, with its differences."""
         self.missing_calls: list[Identity] = []
@@ -160,15 +159,9 @@ def identity_of_key(pipeline: str, key: str) -> Identity:
 
 def calls_with_dropped_session(cassette: Cassette) -> frozenset[str]:
     """Return the keys, without the run, of calls whose agent did not have the session to continue."""
-    lines = (line for trace in cassette.traces.values() for line in trace.splitlines() if b'"session.dropped"' in line)
-    drops = (json.loads(line) for line in lines)
+    drops = (drop for trace in cassette.traces.values() for drop in trace_events(trace, "session.dropped"))
     keys = (drop.get("key") for drop in drops if drop.get("reason") == SessionDropReason.RECORDED.value)
     return frozenset(key.partition("/")[2] for key in keys if isinstance(key, str))
-
-
-def token_counts(cassette: Cassette) -> Mapping[str, int]:
-    """Return the agents' token counts of calls, by key without the run."""
-    return counted_tokens(cassette.traces.values())
 
 
 def recorded_argv(spec: CallSpec, adapter: Adapter) -> tuple[str, ...]:

@@ -15,10 +15,16 @@ from typing import NamedTuple
 
 import msgspec
 from mz_engine.model.pins import Pins
-from mz_events.catalog.call import AgentRequested, Usage
+from mz_events.catalog.call import AgentRequested
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, parse_time
-from mz_recordings.cassette.trace_format import EventJson, call_of_event
+from mz_recordings.cassette.trace import (
+    EventDifference,
+    EventJson,
+    call_of_event,
+    event_differences,
+    with_produced_requests,
+)
 from mz_recordings.findings.model import (
     ACCEPT,
     PRUNE,
@@ -30,12 +36,10 @@ from mz_recordings.findings.model import (
     FindingKind,
     rerecord_call,
 )
-from mz_recordings.record.trace import EventDifference, event_differences, with_produced_requests
 
 DECIDING_EVENTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
 COST_FIELDS = frozenset({"usage", "reported_nanousd"})
-NO_USAGE: EventJson = msgspec.to_builtins(Usage(model="", input=0, output=0))
 SUBJECT_FIELDS = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
 """Fields that name the subject of an event."""
 DESCRIPTIONS = {
@@ -70,50 +74,13 @@ class TraceDivergence(msgspec.Struct, frozen=True):
 def trace_divergences(recorded: bytes, produced: bytes) -> tuple[TraceDivergence, ...]:
     """Return the differences of two traces in order, the first one of each kind."""
     first_by_kind: dict[FindingKind, TraceDivergence] = {}
-    for difference in event_differences(
-        with_all_usage_fields(with_produced_parser(recorded, produced)), with_all_usage_fields(produced)
-    ):
+    for difference in event_differences(recorded, produced):
         kind = drift_kind(difference)
         first_by_kind.setdefault(kind, TraceDivergence(kind, difference))
         old, new = difference.recorded or {}, difference.produced or {}
         if any(old.get(name) != new.get(name) for name in SUBJECT_FIELDS):
             break
     return tuple(first_by_kind.values())
-
-
-def with_produced_parser(recorded: bytes, produced: bytes) -> bytes:
-    """Return the recorded trace with the parser name of the produced one: a new parser that reads the same is no
-    drift."""
-    names = {line.get("parser") for _, line in _reply_lines(produced)}
-    if len(names) != 1 or None in names:
-        return recorded
-    return _replace_lines(
-        recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reply_lines(recorded)}
-    )
-
-
-def with_all_usage_fields(trace: bytes) -> bytes:
-    """Return the trace with all usage fields; fields that are newer than the trace get their default."""
-    lines = {
-        raw: line
-        for raw, line in _reply_lines(trace)
-        if any(NO_USAGE.keys() - usage for usage in line.get("usage", ()))
-    }
-    return _replace_lines(
-        trace,
-        {raw: {**line, "usage": [{**NO_USAGE, **usage} for usage in line["usage"]]} for raw, line in lines.items()},
-    )
-
-
-def _reply_lines(trace: bytes) -> Iterator[tuple[bytes, EventJson]]:
-    for raw in trace.splitlines():
-        if b'"reply.parsed"' in raw and (line := json.loads(raw))["type"] == "reply.parsed":
-            yield raw, line
-
-
-def _replace_lines(trace: bytes, lines: dict[bytes, EventJson]) -> bytes:
-    encoded = {raw: msgspec.json.encode(line, order="deterministic") for raw, line in lines.items()}
-    return b"".join(encoded.get(raw, raw) + b"\n" for raw in trace.splitlines())
 
 
 def drift_kind(difference: EventDifference) -> FindingKind:

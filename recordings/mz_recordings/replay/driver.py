@@ -31,7 +31,7 @@ from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Blobs, Store
 
 from mz_recordings.cassette.model import VERDICTS, Cassette, Hint, Item, RecordedDecision
-from mz_recordings.record.trace import is_in_trace
+from mz_recordings.cassette.trace import is_in_trace
 from mz_recordings.replay.ports import ScratchPorts
 
 ANONYMOUS = b"somebody"

@@ -23,9 +23,9 @@ from mz_events.store import Store
 from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, NewerFormat, digest, load, write_copy
 from mz_recordings.cassette.model import Cassette, Identity, Item, identity_of
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
+from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
-from mz_recordings.record.trace import encode_trace, feature_trace
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
 from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders

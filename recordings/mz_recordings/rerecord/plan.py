@@ -10,7 +10,7 @@ import msgspec
 from mz_engine.pricing.estimate import Estimate
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
-from mz_recordings.cassette.trace_format import call_of_event, trace_events
+from mz_recordings.cassette.trace import call_of_event, trace_events
 from mz_recordings.findings.model import Finding
 from mz_recordings.replay.compare import ReplayOutcome, is_expired
 
