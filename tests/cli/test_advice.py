@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from mz_cli.common.advice import (
@@ -20,6 +21,7 @@ from mz_cli.common.advice import (
 )
 from mz_cli.common.feature_text import short_message
 from mz_cli.common.run_text import print_run, status_table
+from mz_cli.terminal.console import FORMAT_KEY
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import PhaseStarted, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
@@ -246,30 +248,34 @@ def test_status_and_show_name_the_text(stored_run: StoredRun, capsys: pytest.Cap
 
 
 # the end of a run -----------------------------------------------------------------------------------------------------
-def ending(capsys: pytest.CaptureFixture[str], view: RunView, home: Path = Path("/nowhere")) -> tuple[str, str]:
+def ending(capsys: pytest.CaptureFixture[str], view: RunView, chosen: str, home: Path = Path("/nowhere")) -> str:
     capsys.readouterr()
-    print_run(view, context(home=home), notes_in_pipe=True)
+    with click.Context(click.Command("run")) as command:
+        command.meta[FORMAT_KEY] = chosen
+        print_run(view, context(home=home))
     captured = capsys.readouterr()
-    return captured.out, captured.err
+    assert not captured.err
+    return captured.out
 
 
 def test_the_end_of_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The table goes to stdout, and what to do next beside it; the command is said once."""
+    """The table, and below it what to do next; a command is said once."""
     text_of(home)
     stopped = FeatureView(feature="one", status="interrupted")
-    out, err = ending(capsys, a_run(LOGIN, AUDIT, stopped, status="stopped"), home)
-    assert [row.split("\t")[:2] for row in out.splitlines()] == [
+    view = a_run(LOGIN, AUDIT, stopped, status="stopped")
+    assert [row.split("\t")[:2] for row in ending(capsys, view, "tsv", home).splitlines()] == [
         ["feature", "status"], ["login", "delivered"], ["audit", "waiting (blocker)"], ["one", "interrupted"],
     ]  # fmt: skip
-    assert f"text for a pull request: .mz/pull-requests/{RUN}/login.md" in err
-    assert "mz review show audit" in err
-    assert err.count(GOING) == 1
-    assert err.rstrip().splitlines()[-1].startswith("next: review it with `git diff main...feat/login`")
+    out = ending(capsys, view, "table", home)
+    assert f"text for a pull request: .mz/pull-requests/{RUN}/login.md" in out
+    assert "mz review show audit" in out
+    assert out.count(GOING) == 1
+    assert out.rstrip().splitlines()[-1].startswith("next: review it with `git diff main...feat/login`")
 
 
 def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     merged = msgspec.structs.replace(LOGIN, status="merged", pull_request="https://forge.invalid/7")
-    assert ending(capsys, a_run(merged, status="finished"))[1] == "\nlogin: https://forge.invalid/7\n"
+    assert ending(capsys, a_run(merged, status="finished"), "table").endswith("\n\nlogin: https://forge.invalid/7\n")
 
 
 def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:

@@ -231,6 +231,18 @@ def test_formats_of_tables(stored_run: StoredRun, capsys: pytest.CaptureFixture[
     assert "cannot be combined" in run(capsys, "status", "--json", "--format", "tsv").err
 
 
+def test_what_drives_a_run_ends_with_a_table_in_a_pipe_too() -> None:
+    defaults = {
+        title.removeprefix("mz "): (option.help or "").partition("[default: ")[2]
+        for title, page in COMMAND_PAGES.items()
+        for option in page.params
+        if isinstance(option, click.Option) and option.name == "output_format"
+    }
+    driving = {name for name, default in defaults.items() if default == "table]"}
+    assert driving == {"run", "resume", "demo", "fork"}
+    assert {default for name, default in defaults.items() if name not in driving} == {"table; tsv in a pipe]"}
+
+
 def test_the_lines_of_the_log_are_documented(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     first, *others = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     jsonschema.validate(first, msgspec.json.schema(LogHeader))

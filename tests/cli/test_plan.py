@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.deliver.plan import PlanShape, heading
 from mz_cli.terminal.text import exact_usd, parse_usd
 from mz_events.catalog.run import RunFinished
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import Result, on_terminal, run
+from tests.cli.drive import on_terminal, run
 from tests.cli.fakeagent import FakeAgent
 from tests.cli.stored_run import StoredRun
 from tests.support.gitrepo import GitRepo
@@ -106,8 +105,8 @@ def test_a_budget_that_will_not_do(repository: GitRepo, capsys: pytest.CaptureFi
     assert "run-budget" in held["audit"]
     assert shown["within_budget"] is False
     answer = run(capsys, "run", "--dry-run")
-    assert "the budget is too low: it will be used up at about audit" in answer.err
-    assert "of $0.60" in answer.err
+    assert "the budget is too low: it will be used up at about audit" in answer.out
+    assert "of $0.60" in answer.out
 
 
 def test_a_model_without_a_price(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +116,7 @@ def test_a_model_without_a_price(repository: GitRepo, capsys: pytest.CaptureFixt
     assert shown["estimated_tokens"] > 0
     assert shown["steps"][0]["calls"][0]["model"] == "nobody-knows-it"
     assert shown["features"][0]["estimated_usd"] is None
-    assert "unpriced" in run(capsys, "run", "--dry-run").err
+    assert "tokens, unpriced" in run(capsys, "run", "--dry-run").out
 
 
 def test_what_a_run_would_miss_is_told(
@@ -170,7 +169,7 @@ def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest
     repository.write({"mz.yaml": f"{SETTINGS}failover: [codex, claude-code, gemini]\n"})
     shown = plan(capsys)
     assert (shown["agent"], shown["failover"]) == ("claude-code", ["codex", "gemini"])
-    assert "agent claude-code, then codex, then gemini, autonomy" in heading(msgspec.convert(shown, PlanShape))
+    assert "agent claude-code, then codex, then gemini, autonomy" in run(capsys, "run", "--dry-run").out
 
 
 def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,11 +191,14 @@ def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, capsys: p
     assert "--exit-code requires --dry-run" in refused.err
 
 
-def test_a_pipe_gets_the_features_alone(
+def test_tabs_hold_the_features_alone(
     repository: GitRepo, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
-    answer: Result = run(capsys, "run", "--dry-run")
-    assert answer.out == snapshot
+    assert run(capsys, "run", "--dry-run", "--format", "tsv").out == snapshot
+    in_a_pipe = run(capsys, "run", "--dry-run").out
+    assert in_a_pipe.startswith("a new run: monozukuri on main, agent claude-code, ")
+    assert "left out: theirs: in-progress\n" in in_a_pipe
+    assert "\t" not in in_a_pipe
 
 
 @pytest.mark.slow
@@ -216,7 +218,7 @@ def test_hostile_titles(repository: GitRepo, home: Path, columns: int, capsys: p
     shown = on_terminal(home, "run", "--dry-run", columns=columns, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\u202e" not in shown
-    rows = run(capsys, "run", "--dry-run").out.splitlines()
+    rows = run(capsys, "run", "--dry-run", "--format", "tsv").out.splitlines()
     assert len(rows) == 2
     assert "🎉 漢字 " + "x" * 10_000 in rows[1]
     assert plan(capsys)["features"][0]["title"].endswith("x" * 10_000)

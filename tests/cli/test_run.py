@@ -74,7 +74,7 @@ def test_the_plan_is_printed_and_nothing_written(sample: Path, snapshot: Snapsho
     answer = spawn(sample, "run", "--dry-run", "-j", "3", "--autonomy", "full_auto", "--json")
     assert answer.exit == 0, answer
     assert answer.out == snapshot
-    assert spawn(sample, "run", "--dry-run").out == snapshot
+    assert spawn(sample, "run", "--dry-run", "--format", "tsv").out == snapshot
     assert {path: path.stat().st_mtime_ns for path in sample.rglob("*")} == before
 
 
@@ -105,8 +105,11 @@ def test_without_the_agents_program(sample: Path) -> None:
 def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> None:
     ran = spawn(sample, "run", "--feature", FEATURE, **agent.environment)
     check(ran, 21, f"{FEATURE}: agent requested: prd attempt 3", "question to a person, exhausted")
-    rows = [line.split("\t") for line in ran.out.splitlines()]
-    assert rows[1][:5] == [FEATURE, "waiting (exhausted)", "prd", "prd=3", "-"]
+    head, table, *_ = ran.out.split("\n\n")
+    assert ": idle, monozukuri on main, since " in head
+    assert [line.split()[:2] for line in table.splitlines()] == [["feature", "status"], [FEATURE, "waiting"]]
+    assert f"  mz review show {FEATURE}\n" in ran.out
+    assert "\t" not in ran.out
     assert "\x1b" not in ran.err
     assert status(sample) == {"run": "idle", FEATURE: "waiting"}
     (feature,) = msgspec.json.decode(spawn(sample, "status", "--json").out)["features"]
@@ -119,7 +122,10 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     assert (shown["schema"], shown["features"][0]["attempts"]) == ("mz.resume/1", {"prd": 6})
     prompts = spawn(sample, "show", FEATURE, "--attempt", "4", "--prompt").out
     assert "please" in prompts
-    check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 1, "failed (rejected)")
+    rejected = spawn(sample, "resume", "--answer", "reject", "--format", "tsv", **agent.environment)
+    assert rejected.exit == 1
+    rows = [line.split("\t") for line in rejected.out.splitlines()]
+    assert [row[:4] for row in rows[1:]] == [[FEATURE, "failed (rejected)", "prd", "prd=6"]]
     check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 2, "0 features")
     check(spawn(sample, "resume", FEATURE), 2, "runs are resumed as a whole")
     check(spawn(sample, "resume", FEATURE, "--answer", "retry"), 2, "has no open question: it is failed")

@@ -66,7 +66,7 @@ def test_the_way_out_can_be_pasted(tmp_path: Path) -> None:
     program.chmod(0o755)
     halted = spawn(workshop.root, "run", "--feature", "alpha", **workshop.environment)
     assert halted.exit == Exit.INVALID, halted
-    match = re.search(r"so replace the run: (mz cancel .+), then: mz run", " ".join(halted.err.split()))
+    match = re.search(r"so replace the run: (mz cancel .+), then: mz run", " ".join(halted.out.split()))
     assert match is not None, halted
     assert match[1].endswith(" && git branch -D feat/alpha")
     workshop.repository.write({"pipelines/templates/write.md.j2": WRITE})

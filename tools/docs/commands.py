@@ -16,7 +16,8 @@ HEAD = """# Commands
 Output of `mz --help` and `mz COMMAND --help`; `python -m tools.docs.commands docs/commands.md` writes this page.
 
 The result of a command goes to stdout, everything else to stderr. A pipe gets tab-separated lines that are never cut;
-`--json` prints one object that names its schema (`mz log`: JSON Lines). With `NO_COLOR` no escape sequence is written.
+`mz run`, `demo`, `resume` and `fork` print a table there too. `--json` prints one object that names its schema
+(`mz log`: JSON Lines). With `NO_COLOR` no escape sequence is written.
 [errors.md](errors.md) lists error codes and exit codes.
 """
 

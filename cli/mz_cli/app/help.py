@@ -92,9 +92,9 @@ def parsed_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.
     return parsed
 
 
-def format_options(json_text: str) -> Decorator:
+def format_options(json_text: str, default: str | None = None) -> Decorator:
     """Return `--format` and `--json` for a command that prints tables, as the parameter `as_json`. `json_text`: help
-    of `--json`, which is short for `--format json`."""
+    of `--json`, which is short for `--format json`. `default`: the format also in a pipe; None: tsv in a pipe."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -102,12 +102,12 @@ def format_options(json_text: str) -> Decorator:
             context = click.get_current_context()
             if as_json and output_format not in (None, "json"):
                 raise click.UsageError(f"--json cannot be combined with --format {output_format}", context)
-            context.meta[FORMAT_KEY] = output_format
+            context.meta[FORMAT_KEY] = output_format or default
             return function(*positional, as_json=as_json or output_format == "json", **values)
 
         formatted = click.option(
             "--format", "output_format", metavar="FORMAT", type=click.Choice(FORMATS),
-            help="table, tsv or json. [default: table; tsv in a pipe]",
+            help=f"table, tsv or json. [default: {default or 'table; tsv in a pipe'}]",
         )(with_format)  # fmt: skip
         return click.option("--json", "as_json", is_flag=True, help=json_text)(formatted)
 

@@ -50,7 +50,7 @@ FORMATTING = {
     "Pipes": "One line per row, cells separated by tabs, column names first; nothing is cut, sizes are in bytes, "
     "times in UTC. A tab in a cell is \\t, a line end \\n, a backslash \\\\. Columns may be added at the end.",
     "Formats": "--format table|tsv|json chooses the format of tables anywhere; the default is table on a terminal, and "
-    "tsv in a pipe. --json is short for --format json.",
+    "tsv in a pipe, except for run, demo, resume and fork. --json is short for --format json.",
     "JSON": "--json prints one object, indented, that begins with its schema, such as mz.status/1. `mz log --json` "
     "prints JSON Lines, the first of which names the schema. Unknown is null, never 0. Money is a decimal string of "
     "US dollars, times are ISO 8601 in UTC, commits are printed in full.",

@@ -24,7 +24,7 @@ from mz_cli.common.advice import (
     work_locations,
 )
 from mz_cli.common.json import CiChecksShape, FeatureStatus, FeatureSummary, RunStatus, TemplateErrorShape, WaitingShape
-from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import Tests, Tokens, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, elapsed_cell, print_table, prints_tsv, usd_cell
 from mz_cli.terminal.text import (
@@ -171,24 +171,21 @@ COLUMNS = columns(
 )  # fmt: skip
 
 
-def print_run(view: RunView, context: RunContext, notes_in_pipe: bool = False) -> None:
-    """Print the features; on a terminal with the run above, and locations and pending actions below. With
-    `notes_in_pipe`, a pipe gets the latter on stderr."""
-    terminal = not prints_tsv()
-    if terminal:
-        print_line(heading(view, context.process_running) + "\n")
-    print_table(status_table(view, context))
-    if not terminal and not notes_in_pipe:
+def print_run(view: RunView, context: RunContext) -> None:
+    """Print the features; in a table with the run above, and locations and pending actions below."""
+    if prints_tsv():
+        print_table(status_table(view, context))
         return
-    print_text, resume = print_line if terminal else print_note, f"mz resume {view.run}"
-    if terminal and (remaining := features_to_list(view.features)[1]):
-        print_text(remaining)
+    print_line(heading(view, context.process_running) + "\n")
+    print_table(status_table(view, context))
+    if remaining := features_to_list(view.features)[1]:
+        print_line(remaining)
     if locations := work_locations(view, context):
-        print_text("\n" + "\n".join(map(single_line, limit_lines(locations))))
+        print_line("\n" + "\n".join(map(single_line, limit_lines(locations))))
     for reason, command in pending_actions(view, context):
-        print_text(f"\n{reason}\n{'To continue: ' if command == resume else '  '}{command}")
+        print_line(f"\n{reason}\n{'To continue: ' if command == f'mz resume {view.run}' else '  '}{command}")
     if hint := review_hint(view, context):
-        print_text(f"\n{hint}")
+        print_line(f"\n{hint}")
 
 
 def status_table(view: RunView, context: RunContext) -> Table:

@@ -34,7 +34,7 @@ from mz_cli.terminal.console import print_note
     "--prompt", metavar="FILE", type=click.Path(path_type=Path), help="Template to use for the phase that continues."
 )
 @view_options
-@format_options("Print one object with the schema mz.fork/1.")
+@format_options("Print one object with the schema mz.fork/1.", default="table")
 @click.pass_context
 def fork(
     context: click.Context, source: str, agent: str | None, model: str | None, prompt: Path | None,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -26,8 +25,8 @@ from mz_events.names import BUILDER, Digest
 
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Cell, Table, columns, count_cell, print_table, prints_tsv
-from mz_cli.terminal.text import count_noun, exact_usd, format_count, parse_usd, rounded_usd, single_line
+from mz_cli.terminal.table import Cell, Table, columns, count_cell, print_table, prints_tsv, usd_cell
+from mz_cli.terminal.text import count_noun, exact_usd, format_count, rounded_usd, single_line
 
 
 class HoldShape(Shape, frozen=True, kw_only=True):
@@ -51,7 +50,7 @@ class PlannedFeature(Shape, frozen=True, kw_only=True):
     holds: tuple[HoldShape, ...]
     estimated_tokens: int | None
     """Estimate for one attempt per phase; null: unknown agent."""
-    estimated_usd: str | None
+    estimated_nanousd: int | None
 
 
 class PlannedCall(Shape, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ class PlannedPhase(Shape, frozen=True, kw_only=True):
     delivers: tuple[str, ...]
     estimated_tokens: int | None
     """Estimate over all features of the plan."""
-    estimated_usd: str | None
+    estimated_nanousd: int | None
 
 
 class ExcludedItem(Shape, frozen=True, kw_only=True):
@@ -97,9 +96,9 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     """Agents to switch to, in this order, when `agent` fails."""
     autonomy: str
     parallel_max: int
-    budget_run_usd: str | None
+    budget_run_nanousd: int | None
     """Null: no limit."""
-    budget_feature_usd: str | None
+    budget_feature_nanousd: int | None
     continued_run: str | None
     """Unfinished run that these features join."""
     steps: tuple[PlannedPhase, ...]
@@ -109,12 +108,11 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     left_out: tuple[ExcludedItem, ...]
     estimated_tokens: int | None
     """Estimate over all features."""
-    estimated_usd: str | None
+    estimated_nanousd: int | None
     within_budget: bool | None
     """The estimate is within the budget; null: no budget, or no estimate."""
 
 
-NO_LIMIT = "no limit"
 UNPRICED = "unpriced"
 HOLD_TEXTS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
 
@@ -166,16 +164,16 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> Pla
         failover=tuple(name for name in dict.fromkeys(config.failover) if name != config.agent),
         autonomy=config.autonomy,
         parallel_max=config.parallel_max,
-        budget_run_usd=exact_usd(config.budget.run_nanousd),
-        budget_feature_usd=exact_usd(config.budget.feature_nanousd),
+        budget_run_nanousd=config.budget.run_nanousd,
+        budget_feature_nanousd=config.budget.feature_nanousd,
         continued_run=resumed_run,
         steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
-        features=_planned_features(plan, costs),
+        features=tuple(_planned_features(plan, costs)),
         left_out=tuple(
             ExcludedItem(id=item.item.id, why=item.reason, blocked_by=item.blocked_by) for item in plan.intake.left_out
         ),
         estimated_tokens=total.tokens,
-        estimated_usd=exact_usd(total.nanousd),
+        estimated_nanousd=total.nanousd,
         within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
     )
 
@@ -184,38 +182,28 @@ def _is_within_budget(nanousd: int | None, budget: int | None) -> bool | None:
     return None if nanousd is None or budget is None else nanousd <= budget
 
 
-def _planned_features(plan: RunPlan, costs: Costs) -> tuple[PlannedFeature, ...]:
+def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
     config, titles = plan.pins.config, {item.id: item.title for item in plan.items}
-    added_features = {item.feature for item in plan.intake.added}
-    committed_nanousd, shapes = 0, []
+    committed_nanousd = 0
     for item in plan.intake.added:
         cost = total_estimate(costs[item.feature].values())
         committed_nanousd += cost.nanousd or 0
-        dependency_holds = [
-            HoldShape(why="dependency", blocked_by=other) for other in item.depends_on if other in added_features
-        ]
-        shapes.append(
-            PlannedFeature(
-                id=item.feature,
-                title=single_line(titles[item.feature]),
-                branch=f"{config.branch_prefix}/{item.feature}",
-                depends_on=item.depends_on,
-                quarantined=item.quarantined,
-                score=item.score,
-                holds=(*dependency_holds, *_budget_holds(cost, committed_nanousd, config)),
-                estimated_tokens=cost.tokens,
-                estimated_usd=exact_usd(cost.nanousd),
-            )
+        holds = [HoldShape(why="dependency", blocked_by=other) for other in item.depends_on if other in costs]
+        if _is_within_budget(committed_nanousd, config.budget.run_nanousd) is False:
+            holds.append(HoldShape(why="run-budget", blocked_by=None))
+        if _is_within_budget(cost.nanousd, config.budget.feature_nanousd) is False:
+            holds.append(HoldShape(why="feature-budget", blocked_by=None))
+        yield PlannedFeature(
+            id=item.feature,
+            title=single_line(titles[item.feature]),
+            branch=f"{config.branch_prefix}/{item.feature}",
+            depends_on=item.depends_on,
+            quarantined=item.quarantined,
+            score=item.score,
+            holds=tuple(holds),
+            estimated_tokens=cost.tokens,
+            estimated_nanousd=cost.nanousd,
         )
-    return tuple(shapes)
-
-
-def _budget_holds(cost: Estimate, committed_nanousd: int, config: Config) -> tuple[HoldShape, ...]:
-    """Return the exceeded budgets. `committed_nanousd`: estimate of this feature and those before it."""
-    run = _is_within_budget(committed_nanousd, config.budget.run_nanousd) is False
-    feature = _is_within_budget(cost.nanousd, config.budget.feature_nanousd) is False
-    exceeded = (("run-budget", run), ("feature-budget", feature))
-    return tuple(HoldShape(why=reason, blocked_by=None) for reason, is_exceeded in exceeded if is_exceeded)
 
 
 def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -> PlannedPhase:
@@ -236,7 +224,7 @@ def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -
         asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
         delivers=phase.deliver,
         estimated_tokens=total.tokens,
-        estimated_usd=exact_usd(total.nanousd),
+        estimated_nanousd=total.nanousd,
     )
 
 
@@ -245,14 +233,14 @@ def heading(shape: PlanShape) -> str:
     run = f"continues run {shape.continued_run}" if shape.continued_run else "a new run"
     agents = ", then ".join((shape.agent, *shape.failover))
     at_once = f"{shape.parallel_max} at once" if shape.parallel_max > 1 else "one at a time"
+    of_run, of_feature = (
+        "no limit" if nanousd is None else f"${exact_usd(nanousd)}"
+        for nanousd in (shape.budget_run_nanousd, shape.budget_feature_nanousd)
+    )
     return (
         f"{run}: {shape.pipeline} on {shape.base}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
-        f"budget: {_dollars(shape.budget_run_usd)} for the run, {_dollars(shape.budget_feature_usd)} per feature"
+        f"budget: {of_run} for the run, {of_feature} per feature"
     )
-
-
-def _dollars(amount: str | None) -> str:
-    return f"${amount}" if amount is not None else NO_LIMIT
 
 
 def steps_table(shape: PlanShape) -> Table:
@@ -263,7 +251,7 @@ def steps_table(shape: PlanShape) -> Table:
             " ".join(step.gates) or "-",
             " ".join(step.asks) or "-",
             format_count(step.estimated_tokens),
-            _estimated(step.estimated_usd),
+            rounded_usd(step.estimated_nanousd) or UNPRICED,
         )
         for step in shape.steps
     )
@@ -281,7 +269,7 @@ def features_table(shape: PlanShape) -> Table:
             " ".join(feature.depends_on) or "-",
             "quarantined" if feature.quarantined else "-",
             count_cell(feature.estimated_tokens),
-            Cell(_estimated(feature.estimated_usd), feature.estimated_usd or UNPRICED),
+            usd_cell(feature.estimated_nanousd, UNPRICED),
             Cell(feature.title + (" (quarantined)" if feature.quarantined else ""), feature.title),
             holds_text(feature) or "-",
         )
@@ -298,22 +286,13 @@ def holds_text(feature: PlannedFeature) -> str:
     return "; ".join([*([f"after {', '.join(after)}"] if after else []), *others])
 
 
-def _estimated(amount: str | None) -> str:
-    """Return an exact decimal string of USD rounded for display."""
-    return UNPRICED if amount is None else rounded_usd(parse_usd(amount)) or ""
-
-
 def totals_text(shape: PlanShape) -> str:
     """Return the sum of all features, compared with the budget."""
-    budget = f" of {_dollars(shape.budget_run_usd)}" if shape.budget_run_usd is not None else ""
+    budget = f" of ${exact_usd(shape.budget_run_nanousd)}" if shape.budget_run_nanousd is not None else ""
     features, tokens = count_noun(len(shape.features), "feature"), format_count(shape.estimated_tokens)
-    text = f"total: {features}, about {tokens} tokens, {_estimated(shape.estimated_usd)}{budget}"
-    first_over_budget = next(
-        (feature.id for feature in shape.features if any(hold.why == "run-budget" for hold in feature.holds)), None
-    )
-    return (
-        f"{text}\nthe budget is too low: it will be used up at about {first_over_budget}" if first_over_budget else text
-    )
+    text = f"total: {features}, about {tokens} tokens, {rounded_usd(shape.estimated_nanousd) or UNPRICED}{budget}"
+    over_budget = [feature.id for feature in shape.features if any(hold.why == "run-budget" for hold in feature.holds)]
+    return f"{text}\nthe budget is too low: it will be used up at about {over_budget[0]}" if over_budget else text
 
 
 def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
@@ -345,15 +324,15 @@ def models_of_agent(config: Config) -> ModelOf:
 
 
 def print_plan_text(shape: PlanShape) -> None:
-    """Print the plan; a pipe gets only the table of features on stdout."""
-    terminal = not prints_tsv(sys.stdout)
-    print_text = print_line if terminal else print_note
-    if terminal:
-        print_line(heading(shape) + "\n")
-        print_table(steps_table(shape))
-        print_line("")
+    """Print the plan; tab-separated, the features alone."""
+    if prints_tsv():
+        print_table(features_table(shape))
+        return
+    print_line(heading(shape) + "\n")
+    print_table(steps_table(shape))
+    print_line("")
     print_table(features_table(shape))
     if shape.features:
-        print_text(("\n" if terminal else "") + totals_text(shape))
+        print_line("\n" + totals_text(shape))
     for item in shape.left_out:
-        print_text(f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}")
+        print_line(f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}")

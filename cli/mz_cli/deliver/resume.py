@@ -42,7 +42,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
 @message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.")
 @view_options
-@format_options("Print one object with the schema mz.resume/1.")
+@format_options("Print one object with the schema mz.resume/1.", default="table")
 @click.pass_context
 def resume(
     context: click.Context, selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,

@@ -56,7 +56,7 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> i
     if as_json:
         print_document(command, run_status(view, context))
     else:
-        print_run(view, context, notes_in_pipe=True)
+        print_run(view, context)
     return int(run_exit(view)) if run else 0
 
 

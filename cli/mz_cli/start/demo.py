@@ -61,7 +61,7 @@ class DemoResult(Shape, frozen=True, kw_only=True):
 @click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Agent whose recorded replies are played.")
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the demo repository.")
 @view_options
-@format_options("Print one object with the schema mz.demo/1.")
+@format_options("Print one object with the schema mz.demo/1.", default="table")
 def demo(agent: str, keep: Path | None, as_json: bool) -> int:
     """Watch a complete run with recorded agents, offline and free.
 
