@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from mz_recordings.importing.events import ImportResult
 
 from mz_cli.audit.query import AuditReport, VerifyResult
 from mz_cli.check.drift import DriftResult
@@ -36,7 +37,9 @@ from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordReport
 from mz_cli.replay.json import InjectResult, PastRun, RecheckResult, RecordResult, ReplayReport, VariantsResult
 from mz_cli.review.text import ReviewDetail, ReviewList
 from mz_cli.start.demo import DemoResult
-from mz_cli.usage.json import ImportedAudit, ImportedCostReport, ImportResult, TranscriptReport
+from mz_cli.usage.audit import ImportedAudit
+from mz_cli.usage.costs import ImportedCostReport
+from mz_cli.usage.transcript import TranscriptReport
 
 JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "artifact": ArtifactText,

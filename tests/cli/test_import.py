@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from mz_cli.app.period import Period, parse_period
 from mz_cli.app.user_log import open_imported_log, short_names, user_data_directory
-from mz_cli.usage.costs import imported_costs, imported_report, imported_table
+from mz_cli.usage.costs import imported_costs, imported_table
 from mz_recordings.importing.importer import LOCK
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
@@ -361,8 +361,8 @@ def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, capsys: pyt
     with open_imported_log() as log:
         berlin = imported_costs(log, "day", zone=ZoneInfo("Europe/Berlin"))
         utc = imported_costs(log, "day", zone=ZoneInfo("UTC"))
-    assert [(name, sums.requests) for name, sums in utc.groups] == [("2026-03-01", 4)]
-    assert [(name, sums.requests) for name, sums in berlin.groups] == [("2026-03-01", 3), ("2026-03-02", 1)]
+    assert [(group.name, group.requests) for group in utc.groups] == [("2026-03-01", 4)]
+    assert [(group.name, group.requests) for group in berlin.groups] == [("2026-03-01", 3), ("2026-03-02", 1)]
     assert berlin.total == utc.total
 
 
@@ -370,7 +370,7 @@ def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, capsys: pyt
     ("by", "names"),
     [
         ("month", ["2026-03"]),
-        ("week", ["2026-02-23"]),
+        ("week", ["2026-W09"]),
         ("session", [f"claude-code/{SESSION}", f"claude-code/{OTHER}"]),
         ("project", ["/home/dev/app"]),
         ("agent", ["claude-code"]),
@@ -383,20 +383,19 @@ def test_groups_add_up(
 ) -> None:
     run(capsys, "import")
     with open_imported_log() as log:
-        costs = imported_costs(log, by, zone=ZoneInfo("UTC"))  # type: ignore[arg-type]  # a parameter is a str
-    report = imported_report(costs)
+        report = imported_costs(log, by, zone=ZoneInfo("UTC"))  # type: ignore[arg-type]  # a parameter is a str
     assert [group.name for group in report.groups] == names
     for field in ("requests", "input_tokens", "output_tokens", "unpriced_requests", "total_tokens"):
         assert sum(getattr(group, field) for group in report.groups) == getattr(report.total, field)
-    assert (report.total.computed_usd, report.total.unpriced_requests) == ("0.00774", 1)
-    assert len(imported_table(costs).rows) == len(names) + 1
+    assert (report.total.computed_nanousd, report.total.unpriced_requests) == (7_740_000, 1)
+    assert len(imported_table(report, {}, "").rows) == len(names) + 1
 
 
 def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "import")
     with open_imported_log() as log:
         costs = imported_costs(log, "model")
-    table = imported_table(costs)
+    table = imported_table(costs, {}, "")
     assert [row[-1] for row in table.rows] == ["$0.0077", "unpriced", "$0.0077"]
     assert costs.notes == ("1 request without a price: the cost may be more than `computed` says",)
 
@@ -432,7 +431,7 @@ def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureF
         )
         empty = imported_costs(log, "day", Period(0, 1))
     assert empty.groups == ()
-    assert imported_report(empty).total.requests == 0
+    assert empty.total.requests == 0
 
 
 def test_worktrees_of_runs_count_for_their_repository(
@@ -442,7 +441,7 @@ def test_worktrees_of_runs_count_for_their_repository(
     run(capsys, "import", str(tmp_path / "f"))
     with open_imported_log() as log:
         costs = imported_costs(log, "project")
-    assert [name for name, _ in costs.groups] == ["/home/dev/app"]
+    assert [group.name for group in costs.groups] == ["/home/dev/app"]
     assert "driven by mz" in costs.notes[0]
 
 

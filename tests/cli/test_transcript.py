@@ -8,11 +8,12 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from mz_cli.usage.json import TranscriptReport
+from mz_cli.usage.transcript import TranscriptReport
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.tree import ROOT
+from tools.docs.json_documents import document_type
 
 CASES = ROOT / "tests/cases/transcripts/claude-code"
 FIELDS = ["schema", "agent", "version", "session_id", "status", "models", "usage", "reported_usd", "computed_usd",
@@ -28,7 +29,9 @@ def test_json_is_one_object_of_the_documented_shape(capsys: pytest.CaptureFixtur
     assert list(plain["usage"]) == TOKENS
     assert plain["schema"] == "mz.transcript/1"
     assert plain["reported_usd"] == plain["computed_usd"] == "0.09869925"
-    jsonschema.validate({name: plain[name] for name in FIELDS[1:]}, msgspec.json.schema(TranscriptReport))
+    jsonschema.validate(
+        {name: plain[name] for name in FIELDS[1:]}, msgspec.json.schema(document_type(TranscriptReport))
+    )
 
 
 @pytest.mark.parametrize("name", ["works-stream-2.1.197", "refused-stream-2.1.197", "sub-agent-session-1.0.3"])

@@ -71,7 +71,7 @@ def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_p
     for name, source in (("a", "works.exit0"), ("b", "works.exit0"), ("c", "continued.exit0")):
         shutil.copy(fixtures / f"{source}.jsonl", files / f"{name}.jsonl")
     outcome = take(tmp_path / "data", files)
-    assert (outcome.sessions, outcome.totals.new, outcome.totals.already_counted) == (1, 6, 3)
+    assert (outcome.sessions, outcome.new, outcome.already_counted) == (1, 6, 3)
 
 
 def test_answers_without_an_id_count_one_by_one_and_a_copy_of_them_once() -> None:

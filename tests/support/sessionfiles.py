@@ -11,7 +11,8 @@ from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_projections.imported.model import QuarterSum
 from mz_projections.imported.store import ImportedStore
-from mz_recordings.importing.importer import LOG, VIEWS, ImportOutcome, import_files
+from mz_recordings.importing.events import ImportResult
+from mz_recordings.importing.importer import LOG, VIEWS, import_files
 
 MODEL = "claude-sonnet-4-5-20250929"
 NOW = 1_780_000_000.0
@@ -51,7 +52,7 @@ def write(path: Path, lines: Sequence[bytes]) -> Path:
     return path
 
 
-def take(home: Path, *paths: Path, now: float = NOW) -> ImportOutcome:
+def take(home: Path, *paths: Path, now: float = NOW) -> ImportResult:
     """One import into the log in `home`."""
     return import_files(home, PRICES.entry, PRICES.table, paths, now=lambda: now)
 

@@ -35,7 +35,7 @@ def test_what_is_generated_is_imported_whole(tmp_path: Path) -> None:
     assert generate(tmp_path / "sessions", 1.0) >= 1.0
     sessions = len(list((tmp_path / "sessions").rglob("*.jsonl")))
     outcome = take(tmp_path / "data", tmp_path / "sessions")
-    assert (outcome.sessions, outcome.undecodable_lines, outcome.totals.unpriced) == (sessions, 0, {})
+    assert (outcome.sessions, outcome.undecodable_lines, outcome.unpriced) == (sessions, 0, ())
     assert totals(tmp_path / "data")[0] == sessions * TURNS
 
 

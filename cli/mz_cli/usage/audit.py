@@ -14,17 +14,79 @@ from mz_projections.imported.model import ImportedSession, QuarterSum, count_ses
 
 from mz_cli.app.user_log import PREFIX, ImportedLog
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
-from mz_cli.common.verification import Verification
+from mz_cli.common.verification import IntegrityFinding, Verification
 from mz_cli.cost.report import reported_cell
-from mz_cli.terminal.json import shape_of
+from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, usd_cell
-from mz_cli.terminal.text import compact_number, count_noun, iso_time, parse_usd, rounded_usd
-from mz_cli.usage.costs import NOT_REPORTED_LABEL, ImportedTotals, amounts, models
-from mz_cli.usage.json import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
+from mz_cli.terminal.text import compact_number, count_noun, iso_time, rounded_usd
+from mz_cli.usage.costs import NOT_REPORTED_LABEL, ImportedAmounts, amounts, models
 
 NOTHING_IMPORTED = "Nothing was imported."
 ABSENT = "-"
 TOOLS_SHOWN = 8
+
+
+class ToolCount(Shape, frozen=True, kw_only=True):
+    tool: str
+    calls: int
+
+
+class TypeCount(Shape, frozen=True, kw_only=True):
+    type: str
+    lines: int
+
+
+class SessionFile(Shape, frozen=True, kw_only=True):
+    path: str | None
+    """Null: erased from the log."""
+    format: str
+    subagent: str | None
+    bytes: int
+    bytes_read: int
+    lines: int
+    bad_lines: int
+
+
+class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
+    """Contents and cost of one imported session."""
+
+    session: str
+    """`<agent>/<id>`."""
+    agent: str
+    version: str | None
+    project: str | None
+    parent: str | None
+    by_mz: bool
+    models: tuple[str, ...]
+    subagents: tuple[str, ...]
+    """Names of the subagents."""
+    first: str | None
+    last: str | None
+    """`first` and `last`: times of the first and last request; null: no request has a timestamp."""
+    prompts: int
+    tool_calls: int
+    failed_tool_calls: int
+    tools: tuple[ToolCount, ...]
+    lines: int
+    bad_lines: int
+    unknown_lines: tuple[TypeCount, ...]
+    undated_requests: int
+    requests_ahead: int
+    incomplete_reasons: tuple[str, ...]
+    """Codes, as in `mz transcript`, of the reasons why the files may report fewer tokens than were used."""
+    files: tuple[SessionFile, ...]
+    event_ref: str
+    """`stream@version` of the session's last event."""
+
+
+class ImportedAudit(Shape, frozen=True, kw_only=True):
+    """`mz audit --imported --json`."""
+
+    log: str
+    intact: bool
+    """The hash chain and all cited blobs are undamaged."""
+    findings: tuple[IntegrityFinding, ...]
+    sessions: tuple[SessionAudit, ...]
 
 
 class FilePaths:
@@ -80,22 +142,16 @@ def session_audit(
 ) -> SessionAudit:
     from mz_recordings.importing.reconcile import incomplete_reasons  # Imports the readers of all formats.
 
-    totals = ImportedTotals()
-    subagents: dict[str, None] = {}
-    for row in rows:
-        totals.add(row, session.by_mz)
-        subagents.setdefault(row.subagent)
+    subagents = dict.fromkeys(row.subagent for row in rows if row.subagent)
     counts = count_session(files)
     first, last = times or (None, None)
-    return SessionAudit(
+    return shape_of(
+        SessionAudit,
+        session,
         session=session.stream.removeprefix(PREFIX),
-        agent=session.agent,
-        version=session.version or None,
         project=log.project(session) or None,
-        parent=session.parent or None,
-        by_mz=session.by_mz,
-        models=models(totals),
-        subagents=tuple(part for part in subagents if part),
+        models=models(rows),
+        subagents=tuple(subagents),
         first=iso_time(first),
         last=iso_time(last),
         prompts=counts.prompts,
@@ -120,7 +176,7 @@ def session_audit(
             for file in files
         ),
         event_ref=event_ref,
-        **amounts(totals),
+        **amounts(rows),
     )
 
 
@@ -147,10 +203,8 @@ def audit_lines(report: ImportedAudit) -> Iterator[str]:
             f"written for 5 minutes, {compact_number(session.cache_write_1h_tokens)} for an hour, "
             f"{compact_number(session.cache_read_tokens)} read, {compact_number(session.output_tokens)} out"
         )
-        computed, reported = (
-            rounded_usd(_nanousd(amount)) or "nothing" for amount in (session.computed_usd, session.reported_usd)
-        )
-        yield f"  cost         {computed} computed, {reported} reported"
+        computed, reported = rounded_usd(session.computed_nanousd), rounded_usd(session.reported_nanousd)
+        yield f"  cost         {computed or 'nothing'} computed, {reported or 'nothing'} reported"
         for gap_text in gap_texts(session):
             yield f"  missing      {gap_text}"
         for file in session.files:
@@ -197,8 +251,8 @@ def audit_table(report: ImportedAudit, names: dict[str, str]) -> Table:
             str(len(session.subagents)),
             str(session.bad_lines),
             str(session.unpriced_requests),
-            reported_cell(_nanousd(session.reported_usd)),
-            usd_cell(_nanousd(session.computed_usd), UNPRICED if session.requests else ABSENT),
+            reported_cell(session.reported_nanousd),
+            usd_cell(session.computed_nanousd, UNPRICED if session.requests else ABSENT),
             session.event_ref,
         )
         for session in report.sessions
@@ -213,7 +267,3 @@ def _time_span(session: SessionAudit) -> str:
     if session.first is None or session.last is None:
         return NOT_REPORTED_LABEL
     return " to ".join(f"{end[:10]} {end[11:19]}Z" for end in (session.first, session.last))
-
-
-def _nanousd(amount: str | None) -> int | None:
-    return None if amount is None else parse_usd(amount)

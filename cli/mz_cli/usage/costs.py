@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from datetime import timedelta, tzinfo
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import tzinfo
+from functools import cache
 from typing import Any, Literal
 
-import msgspec
-from mz_projections.imported.model import QUARTER_S, ImportedSession, QuarterSum
+from mz_projections.cost.totals import time_group
+from mz_projections.imported.model import ADDED_FIELDS, QUARTER_S, ImportedSession, QuarterSum
+from mz_projections.usage import TOKEN_FIELDS, sum_known
 from mz_recordings.importing.names import project_of
 
 from mz_cli.app.period import SECOND_US, Period, day_function
@@ -17,10 +19,9 @@ from mz_cli.app.user_log import PREFIX, ImportedLog, open_imported_log
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
 from mz_cli.cost.report import reported_cell
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv, usd_cell
-from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time
-from mz_cli.usage.json import ImportedAmounts, ImportedCostReport, ImportedGroup
+from mz_cli.terminal.text import compact_number, count_noun, iso_time
 
 ImportedBy = Literal["day", "week", "month", "session", "project", "agent", "model", "part"]
 TIME_GROUPINGS = ("day", "week", "month")
@@ -35,119 +36,141 @@ NOTHING_IMPORTED = "Nothing imported yet: `mz import` found no sessions; give it
 DATE_SUFFIX = re.compile(r"-20\d{6}$")
 """Date at the end of a model name, left out on a terminal."""
 MODELS_SHOWN = 3
-SUM_FIELDS = (
-    "requests", "unpriced", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
-    "computed_nanousd",
-)  # fmt: skip
 
 
-class ImportedTotals(msgspec.Struct):
-    """Running sums over rows."""
+class ImportedAmounts(Shape, frozen=True, kw_only=True):
+    """Sums over requests."""
 
-    requests: int = 0
-    unpriced: int = 0
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write_5m: int = 0
-    cache_write_1h: int = 0
-    reasoning: int = 0
-    computed_nanousd: int = 0
-    reported_nanousd: int | None = None
-    by_mz: int = 0
-    models: Counter[str] = msgspec.field(default_factory=Counter)
-    """Requests by model."""
-    sessions: set[str] = set()
-    sessions_with_costs: set[str] = set()
-    """Sessions with reported money."""
-    sessions_with_requests: set[str] = set()
-    """Sessions with requests."""
-    incomplete_sessions: set[str] = set()
+    requests: int
+    unpriced_requests: int
+    """Requests that `computed_usd` does not include."""
+    input_tokens: int
+    """Including cache reads and writes."""
+    uncached_input_tokens: int
+    cache_read_tokens: int
+    cache_write_5m_tokens: int
+    cache_write_1h_tokens: int
+    output_tokens: int
+    """Including reasoning."""
+    reasoning_tokens: int
+    total_tokens: int
+    """Input plus output."""
+    computed_nanousd: int | None
+    """Null: no request has a price."""
+    reported_nanousd: int | None
+    """Reported by the agents; null: none. It may cover other requests than `computed_usd`."""
+
+
+class ImportedGroup(ImportedAmounts, frozen=True, kw_only=True):
+    name: str
+    models: tuple[str, ...]
+    sessions: int
+    short_sessions: int
     """Sessions whose files may report fewer tokens than were used."""
-    first_s: int | None = None
-    last_s: int | None = None
-
-    def add(self, row: QuarterSum, by_mz: bool, is_incomplete: bool = False) -> None:
-        for field in SUM_FIELDS:
-            setattr(self, field, getattr(self, field) + getattr(row, field))
-        if row.reported_nanousd is not None:
-            self.reported_nanousd = (self.reported_nanousd or 0) + row.reported_nanousd
-            self.sessions_with_costs.add(row.session)
-        self.sessions.add(row.session)
-        if is_incomplete:
-            self.incomplete_sessions.add(row.session)
-        if row.requests:
-            self.sessions_with_requests.add(row.session)
-            self.by_mz += row.requests if by_mz else 0
-            self.models[row.model or NOT_REPORTED_LABEL] += row.requests
-            self.first_s = row.start_s if self.first_s is None else min(self.first_s, row.start_s)
-            self.last_s = row.start_s if self.last_s is None else max(self.last_s, row.start_s)
-
-    @property
-    def uncached(self) -> int:
-        return max(self.input - self.cache_read - self.cache_write_5m - self.cache_write_1h, 0)
-
-    @property
-    def computed(self) -> int | None:
-        """Computed nano-dollars; None if no request has a price."""
-        return None if self.unpriced >= self.requests else self.computed_nanousd
+    by_mz_requests: int
+    """Requests driven by mz, which are in a repository's log too."""
+    first: str | None
+    last: str | None
+    """`first` and `last` enclose all requests, rounded out to quarters of an hour."""
 
 
-class ImportedCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """Cost of imported sessions with the options of the report."""
+class ImportedCostReport(Shape, frozen=True, kw_only=True):
+    """`mz cost --imported --json`. Every request is in exactly one group: the groups add up to `total`."""
 
     log: str
-    by: ImportedBy
-    zone: str
-    period: Period
-    groups: tuple[tuple[str, ImportedTotals], ...]
-    total: ImportedTotals
+    by: str
+    timezone: str
+    since: str | None
+    until: str | None
+    groups: tuple[ImportedGroup, ...]
+    total: ImportedAmounts
+    short_sessions: int
+    """Sessions whose files may report fewer tokens than were used."""
     notes: tuple[str, ...]
-    empty: str
-    """Text printed if there are no groups."""
-    short_names: dict[str, str]
-    """Short names of groups, for a terminal."""
 
 
 def print_imported_costs(by: ImportedBy, period: Period, zone: tzinfo | None, *, as_json: bool) -> None:
     """Print the costs. Raises MzError (MZ5011) if nothing was imported."""
     with open_imported_log() as log:
-        costs = imported_costs(log, by, period, zone)
+        report = imported_costs(log, by, period, zone)
+        empty = NONE_IN_PERIOD if log.views.sessions() else NOTHING_IMPORTED
+        names = log.short_names() if by == "session" else {}
     if as_json:
-        print_document("cost-imported", imported_report(costs))
+        print_document("cost-imported", report)
         return
-    print_table(imported_table(costs))
-    for note_text in (*costs.notes, *((costs.empty,) if prints_tsv() and not costs.groups else ())):
+    print_table(imported_table(report, names, empty))
+    for note_text in (*report.notes, *((empty,) if prints_tsv() and not report.groups else ())):
         print_note(note_text)
 
 
 def imported_costs(
     log: ImportedLog, by: ImportedBy, period: Period = ALL_TIME, zone: tzinfo | None = None
-) -> ImportedCosts:
+) -> ImportedCostReport:
     """Return the sums over all imported sessions. Days are those of `zone`, None: the machine's. A quarter of an hour
     belongs to the period in which it begins."""
     sessions = {session.stream: session for session in log.views.sessions()}
-    group_name = _group_namer(log, by, sessions, zone)
-    incomplete = incomplete_sessions(log)
-    groups: dict[str, ImportedTotals] = {}
-    total = ImportedTotals()
-    counted_sessions = set()
-    for row in log.views.sums():
-        counted_sessions.add(row.session)
-        if period.contains(row.start_s * SECOND_US):
-            by_mz = row.session in sessions and sessions[row.session].by_mz
-            for sums in (groups.setdefault(group_name(row), ImportedTotals()), total):
-                sums.add(row, by_mz, row.session in incomplete)
-    ordered = sorted(
-        groups.items(), key=lambda group: group[0] if by in TIME_GROUPINGS else (-group[1].computed_nanousd, group[0])
+    group_name, incomplete = _group_namer(log, by, sessions, zone), incomplete_sessions(log)
+    by_mz = {stream for stream, session in sessions.items() if session.by_mz}
+    all_rows = log.views.sums()
+    rows = [row for row in all_rows if period.contains(row.start_s * SECOND_US)]
+    rows_by_group: dict[str, list[QuarterSum]] = {}
+    for row in rows:
+        rows_by_group.setdefault(group_name(row), []).append(row)
+    groups = [_group(name, members, by_mz, incomplete) for name, members in rows_by_group.items()]
+    groups.sort(key=lambda group: group.name)
+    if by not in TIME_GROUPINGS:
+        groups.sort(key=lambda group: -(group.computed_nanousd or 0))
+    total = _group("", rows, by_mz, incomplete)
+    uncounted = len(sessions) - len({row.session for row in all_rows}) if period == ALL_TIME else 0
+    return ImportedCostReport(
+        log=str(log.home),
+        by=by,
+        timezone=str(zone or "local"),
+        since=iso_time(period.since_us),
+        until=iso_time(period.until_us),
+        groups=tuple(groups),
+        total=ImportedAmounts(**amounts(rows)),
+        short_sessions=total.short_sessions,
+        notes=tuple(_notes(total, rows, uncounted)),
     )
-    return ImportedCosts(
-        log=str(log.home), by=by, zone=str(zone or "local"), period=period, groups=tuple(ordered), total=total,
-        notes=tuple(_notes(total, len(sessions) - len(counted_sessions) if period == ALL_TIME else 0)),
-        empty=NONE_IN_PERIOD if sessions else NOTHING_IMPORTED,
-        short_names={stream.removeprefix(PREFIX): name for stream, name in log.short_names().items()}
-        if by == "session" else {},
-    )  # fmt: skip
+
+
+def amounts(rows: Sequence[QuarterSum]) -> dict[str, Any]:
+    """Return the fields of `ImportedAmounts`."""
+    sums = {name: sum(getattr(row, name) for row in rows) for name in ADDED_FIELDS}
+    cached = sums["cache_read"] + sums["cache_write_5m"] + sums["cache_write_1h"]
+    return {
+        "requests": sums["requests"],
+        "unpriced_requests": sums["unpriced"],
+        **{f"{name}_tokens": sums[name] for name in TOKEN_FIELDS},
+        "uncached_input_tokens": max(sums["input"] - cached, 0),
+        "total_tokens": sums["input"] + sums["output"],
+        "computed_nanousd": None if sums["unpriced"] >= sums["requests"] else sums["computed_nanousd"],
+        "reported_nanousd": sum_known(row.reported_nanousd for row in rows),
+    }
+
+
+def models(rows: Sequence[QuarterSum]) -> tuple[str, ...]:
+    """Return models with requests, the most used first."""
+    requests = Counter[str]()
+    for row in rows:
+        requests[row.model or NOT_REPORTED_LABEL] += row.requests
+    return tuple(name for name, number in requests.most_common() if number > 0)
+
+
+def _group(name: str, rows: Sequence[QuarterSum], by_mz: Collection[str], incomplete: Collection[str]) -> ImportedGroup:
+    sessions = {row.session for row in rows}
+    starts_s = [row.start_s for row in rows if row.requests]
+    return ImportedGroup(
+        name=name,
+        models=models(rows),
+        sessions=len(sessions),
+        short_sessions=len(sessions.intersection(incomplete)),
+        by_mz_requests=sum(row.requests for row in rows if row.session in by_mz),
+        first=iso_time(min(starts_s) * SECOND_US) if starts_s else None,
+        last=iso_time((max(starts_s) + QUARTER_S) * SECOND_US) if starts_s else None,
+        **amounts(rows),
+    )
 
 
 def incomplete_sessions(log: ImportedLog) -> frozenset[str]:
@@ -167,28 +190,26 @@ def _group_namer(
 ) -> Callable[[QuarterSum], str]:
     """Return a function from a row to the name of its group."""
     day_of = day_function(zone)
-    projects: dict[str, str] = {}
 
+    @cache
     def project(stream: str) -> str:
-        if stream not in projects:
-            projects[stream] = project_of(log.project(sessions.get(stream))) or NOT_REPORTED_LABEL
-        return projects[stream]
+        return project_of(log.project(sessions.get(stream))) or NOT_REPORTED_LABEL
 
-    def week(row: QuarterSum) -> str:
-        day = day_of(row.start_s * SECOND_US)
-        return (day - timedelta(days=day.weekday())).isoformat()
+    def name(row: QuarterSum) -> str:
+        match by:
+            case "session":
+                return row.session.removeprefix(PREFIX)
+            case "project":
+                return project(row.session)
+            case "agent":
+                return row.session.split("/")[1]
+            case "model":
+                return row.model or NOT_REPORTED_LABEL
+            case "part":
+                return row.subagent or MAIN_CONVERSATION
+        return time_group(day_of(row.start_s * SECOND_US), by)
 
-    names: dict[ImportedBy, Callable[[QuarterSum], str]] = {
-        "day": lambda row: day_of(row.start_s * SECOND_US).isoformat(),
-        "week": week,
-        "month": lambda row: day_of(row.start_s * SECOND_US).isoformat()[:7],
-        "session": lambda row: row.session.removeprefix(PREFIX),
-        "project": lambda row: project(row.session),
-        "agent": lambda row: row.session.split("/")[1],
-        "model": lambda row: row.model or NOT_REPORTED_LABEL,
-        "part": lambda row: row.subagent or MAIN_CONVERSATION,
-    }
-    return _with_shared_costs(log, names[by]) if by in ("model", "part") else names[by]
+    return _with_shared_costs(log, name) if by in ("model", "part") else name
 
 
 def _with_shared_costs(log: ImportedLog, name: Callable[[QuarterSum], str]) -> Callable[[QuarterSum], str]:
@@ -208,94 +229,54 @@ def _with_shared_costs(log: ImportedLog, name: Callable[[QuarterSum], str]) -> C
     return named
 
 
-def _notes(total: ImportedTotals, uncounted: int) -> Iterator[str]:
+def _notes(total: ImportedGroup, rows: Sequence[QuarterSum], uncounted: int) -> Iterator[str]:
     """Yield notes on the sums. `uncounted`: number of sessions without any row."""
-    if total.unpriced:
-        yield f"{count_noun(total.unpriced, 'request')} without a price: the cost may be more than `computed` says"
-    if total.sessions_with_costs and len(total.sessions_with_costs) < len(total.sessions):
-        count_text = f"{len(total.sessions_with_costs):,} of {count_noun(len(total.sessions), 'session')}"
-        scope = "all" if total.sessions_with_costs <= total.sessions_with_requests else "those with requests"
+    sessions = count_noun(total.sessions, "session")
+    with_costs = {row.session for row in rows if row.reported_nanousd is not None}
+    with_requests = {row.session for row in rows if row.requests}
+    if total.unpriced_requests:
+        count_text = count_noun(total.unpriced_requests, "request")
+        yield f"{count_text} without a price: the cost may be more than `computed` says"
+    if with_costs and len(with_costs) < total.sessions:
+        scope = "all" if with_costs <= with_requests else "those with requests"
+        count_text = f"{len(with_costs):,} of {sessions}"
         yield f"`reported` covers {count_text}: the others report no money; `computed` covers {scope}"
-    if without_requests := len(total.sessions_with_costs - total.sessions_with_requests):
+    if without_requests := len(with_costs - with_requests):
         count_text = f"{count_noun(without_requests, 'session')} with reported money but no requests"
         yield f"{count_text}: the cost may be more than `computed` says"
     if uncounted:
         yield f"not in these sums: {count_noun(uncounted, 'session')} without requests or money (mz audit --imported)"
-    if total.incomplete_sessions:
-        count_text = f"{len(total.incomplete_sessions):,} of {count_noun(len(total.sessions), 'session')}"
+    if total.short_sessions:
+        count_text = f"{total.short_sessions:,} of {sessions}"
         yield f"{count_text} {INCOMPLETE_TOKENS}: the cost may be more than `computed` says"
-    if total.by_mz:
-        yield f"{count_noun(total.by_mz, 'request')} driven by mz, also contained in their repositories' logs"
-
-
-# for programs ---------------------------------------------------------------------------------------------------------
-def imported_report(costs: ImportedCosts) -> ImportedCostReport:
-    return ImportedCostReport(
-        log=costs.log,
-        by=costs.by,
-        timezone=costs.zone,
-        since=iso_time(costs.period.since_us),
-        until=iso_time(costs.period.until_us),
-        groups=tuple(_group(name, sums) for name, sums in costs.groups),
-        total=ImportedAmounts(**amounts(costs.total)),
-        short_sessions=len(costs.total.incomplete_sessions),
-        notes=costs.notes,
-    )
-
-
-def amounts(sums: ImportedTotals) -> dict[str, Any]:
-    """Return the fields of `ImportedAmounts`."""
-    return {
-        "requests": sums.requests,
-        "unpriced_requests": sums.unpriced,
-        "input_tokens": sums.input,
-        "uncached_input_tokens": sums.uncached,
-        "cache_read_tokens": sums.cache_read,
-        "cache_write_5m_tokens": sums.cache_write_5m,
-        "cache_write_1h_tokens": sums.cache_write_1h,
-        "output_tokens": sums.output,
-        "reasoning_tokens": sums.reasoning,
-        "total_tokens": sums.input + sums.output,
-        "computed_usd": exact_usd(sums.computed),
-        "reported_usd": exact_usd(sums.reported_nanousd),
-    }
-
-
-def _group(name: str, sums: ImportedTotals) -> ImportedGroup:
-    end_s = None if sums.last_s is None else sums.last_s + QUARTER_S
-    return ImportedGroup(
-        name=name, models=models(sums), sessions=len(sums.sessions), short_sessions=len(sums.incomplete_sessions),
-        by_mz_requests=sums.by_mz, first=_iso_start(sums.first_s), last=_iso_start(end_s), **amounts(sums),
-    )  # fmt: skip
-
-
-def models(sums: ImportedTotals) -> tuple[str, ...]:
-    """Return models with requests, the most used first."""
-    return tuple(name for name, requests in sums.models.most_common() if requests > 0)
-
-
-def _iso_start(start_s: int | None) -> str | None:
-    return None if start_s is None else iso_time(start_s * SECOND_US)
+    if total.by_mz_requests:
+        yield f"{count_noun(total.by_mz_requests, 'request')} driven by mz, also contained in their repositories' logs"
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def imported_table(costs: ImportedCosts) -> Table:
-    """Return the groups and their total. A terminal shows no models beside each model, and no columns of zeros."""
+def imported_table(report: ImportedCostReport, short_names: dict[str, str], empty: str) -> Table:
+    """Return the groups and their total. A terminal shows no models beside each model, no columns of zeros, and the
+    `short_names` of streams."""
 
     def shown(name: str, is_informative: object) -> str:
         return f">{name}" if is_informative else f">|{name}"
 
-    total = costs.total
+    total = report.total
     heads = columns(
-        f"*{costs.by}", "|models" if costs.by == "model" else "models", ">requests", ">uncached",
-        shown("write 5m", total.cache_write_5m), shown("write 1h", total.cache_write_1h),
-        shown("read", total.cache_read), ">out", ">tokens", ">reported", ">computed",
-    )  # fmt: skip
+        f"*{report.by}",
+        "|models" if report.by == "model" else "models",
+        ">requests",
+        ">uncached",
+        shown("write 5m", total.cache_write_5m_tokens),
+        shown("write 1h", total.cache_write_1h_tokens),
+        shown("read", total.cache_read_tokens),
+        *(">out", ">tokens", ">reported", ">computed"),
+    )
     rows = [
-        (Cell(costs.short_names.get(name, name), name), _models_cell(models(sums)), *_cells(sums))
-        for name, sums in costs.groups
+        (Cell(short_names.get(PREFIX + group.name, group.name), group.name), _models_cell(group.models), *_cells(group))
+        for group in report.groups
     ]
-    return Table(columns=heads, rows=[*rows, ("total", "", *_cells(total))] if rows else (), empty=costs.empty)
+    return Table(columns=heads, rows=[*rows, ("total", "", *_cells(total))] if rows else (), empty=empty)
 
 
 def _models_cell(names: tuple[str, ...]) -> Cell:
@@ -304,12 +285,12 @@ def _models_cell(names: tuple[str, ...]) -> Cell:
     return Cell(", ".join(listed[:MODELS_SHOWN]) + omitted, ", ".join(names))
 
 
-def _cells(sums: ImportedTotals) -> tuple[str, ...]:
-    tokens = (sums.uncached, sums.cache_write_5m, sums.cache_write_1h, sums.cache_read, sums.output,
-              sums.input + sums.output)  # fmt: skip
+def _cells(sums: ImportedAmounts) -> tuple[str, ...]:
+    names = ("uncached_input", "cache_write_5m", "cache_write_1h", "cache_read", "output", "total")
+    tokens = (getattr(sums, f"{name}_tokens") for name in names)
     return (
         str(sums.requests),
         *(Cell(compact_number(number), str(number)) for number in tokens),
         reported_cell(sums.reported_nanousd),
-        usd_cell(sums.computed, UNPRICED if sums.requests else "-"),
+        usd_cell(sums.computed_nanousd, UNPRICED if sums.requests else "-"),
     )

@@ -11,19 +11,18 @@ from pathlib import Path
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_recordings.importing.importer import Busy, ImportOutcome, ImportProgress, import_files
-from mz_recordings.importing.scan import UnreadableFile, session_directories
+from mz_recordings.importing.events import UNKNOWN_MODEL, ImportResult
+from mz_recordings.importing.importer import Busy, ImportProgress, import_files
+from mz_recordings.importing.scan import session_directories
 
 from mz_cli.app.help import command, format_options
 from mz_cli.app.user_log import user_data_directory
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import plain_value, print_document
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
-from mz_cli.terminal.text import count_noun, exact_usd, format_size, rounded_usd
-from mz_cli.usage.json import ImportResult, UnpricedModel, UnreadFile
+from mz_cli.terminal.text import count_noun, format_size, rounded_usd
 
-UNKNOWN_MODEL = "unknown"
 AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
 """Agents whose sessions are found without a PATH."""
 PROGRESS_SECONDS = 2.0
@@ -54,22 +53,16 @@ def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> in
     home = user_data_directory(os.environ)
     if "" in paths:
         raise click.UsageError("a PATH is empty; is a variable not set?", context)
-    sources = tuple(Path(path).absolute() for path in paths) or existing_paths(
-        session_directories(Path.home(), os.environ)
-    )
+    sources = tuple(Path(path).absolute() for path in paths)
+    sources = sources or tuple(filter(may_exist, session_directories(Path.home(), os.environ)))
     if sources and not any(map(may_exist, sources)):
         raise click.UsageError(f"{sources[0]} does not exist", context)
-    outcome = _import(home, sources)
-    result = import_result(outcome, home)
+    result = _import(home, sources)
     if as_json:
         print_document("import", result)
     else:
         print_result(result, nothing_to_import=not sources)
-    return int(Exit.VERDICT if outcome.unreadable or outcome.unknown_format else Exit.OK)
-
-
-def existing_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
-    return tuple(path for path in paths if may_exist(path))
+    return int(Exit.VERDICT if result.unreadable or result.unknown_format else Exit.OK)
 
 
 def may_exist(path: Path) -> bool:
@@ -83,7 +76,7 @@ def may_exist(path: Path) -> bool:
     return True
 
 
-def _import(home: Path, paths: Sequence[Path]) -> ImportOutcome:
+def _import(home: Path, paths: Sequence[Path]) -> ImportResult:
     """Import the files. Raises MzError (MZ5012) while another process imports."""
     from mz_engine.pricing.table import GenaiPrices, user_prices
 
@@ -110,93 +103,54 @@ def progress_printer() -> Callable[[ImportProgress], None]:
     return print_progress
 
 
-def import_result(outcome: ImportOutcome, home: Path) -> ImportResult:
-    totals = outcome.totals
-    unpriced = sorted(totals.unpriced.items(), key=lambda item: -item[1])
-    return shape_of(
-        ImportResult,
-        outcome,
-        log=str(home),
-        files_unchanged=outcome.unchanged,
-        files_passed_over=outcome.skipped,
-        unknown=unread_files(outcome.unknown_format),
-        unreadable=unread_files(outcome.unreadable),
-        sessions_short=outcome.incomplete_sessions,
-        bad_lines=outcome.undecodable_lines,
-        requests_new=totals.new,
-        requests_already_counted=totals.already_counted,
-        requests_corrected=totals.corrected,
-        requests_settled=totals.reconciled,
-        passed_over=outcome.skipped_names,
-        requests_undated=totals.undated,
-        requests_ahead=totals.future_dated,
-        computed_usd=exact_usd(totals.nanousd) or "0.00",
-        unpriced=tuple(
-            UnpricedModel(model=model or UNKNOWN_MODEL, requests=number) for model, number in unpriced if number > 0
-        ),
-    )
-
-
-def unread_files(files: Sequence[UnreadableFile]) -> tuple[UnreadFile, ...]:
-    return tuple(UnreadFile(path=file.path, why=file.reason) for file in files)
-
-
 def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
     """Print sentences on a terminal, counts for a pipe, and problems on stderr."""
     if not prints_tsv(sys.stdout):
         for line in sentences(result):
             print_line(line)
     else:
-        names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "sessions_short",
-                 "bytes_read", "lines", "bad_lines", "requests_new", "requests_already_counted", "requests_corrected",
-                 "requests_settled", "computed_usd")  # fmt: skip
-        rows = tuple((name, str(getattr(result, name))) for name in names)
-        print_table(Table(columns=columns("count", ">number"), rows=rows, empty=""))
+        rows = [(name, str(value)) for name, value in plain_value(result).items() if not isinstance(value, list)]
+        rows.remove(("log", result.log))
+        print_table(Table(columns=columns("count", ">number"), rows=tuple(rows), empty=""))
     if nothing_to_import:
         print_note(f"nothing to import: no sessions of {AGENTS} here; name files or directories")
     for file in result.unreadable:
-        print_note(f"not read: {file.path}: {file.why}")
-    for file in result.unknown:
-        print_note(f"not read: {file.path} {file.why}")
+        print_note(f"not read: {file.path}: {file.reason}")
+    for file in result.unknown_format:
+        print_note(f"not read: {file.path} {file.reason}")
     for model in result.unpriced:
         excluded = f"{count_noun(model.requests, 'request')} not in the total"
         reason = "unknown model" if model.model == UNKNOWN_MODEL else f"no price for {model.model}"
         print_note(f"{reason}: {excluded}")
-    if result.passed_over:
-        omitted = result.files_passed_over - len(result.passed_over)
-        first_paths = ", ".join(result.passed_over) + (f" and {omitted:,} more" if omitted else "")
+    if result.skipped_names:
+        omitted = result.skipped - len(result.skipped_names)
+        first_paths = ", ".join(result.skipped_names) + (f" and {omitted:,} more" if omitted else "")
         print_note(f"skipped, unsupported format: {first_paths}")
-    if result.sessions_short:
-        print_note(
-            f"{count_noun(result.sessions_short, 'session')} {INCOMPLETE_TOKENS}; list them with: mz audit --imported"
-        )
-    if result.requests_undated:
-        print_note(f"{count_noun(result.requests_undated, 'request')} without a timestamp, dated by the file's time")
-    if result.requests_ahead:
-        print_note(
-            f"{count_noun(result.requests_ahead, 'request')} dated in the future (wrong clock), counted unchanged"
-        )
+    if result.incomplete_sessions:
+        short_sessions = count_noun(result.incomplete_sessions, "session")
+        print_note(f"{short_sessions} {INCOMPLETE_TOKENS}; list them with: mz audit --imported")
+    if result.undated:
+        print_note(f"{count_noun(result.undated, 'request')} without a timestamp, dated by the file's time")
+    if result.future_dated:
+        print_note(f"{count_noun(result.future_dated, 'request')} dated in the future (wrong clock), counted unchanged")
 
 
 def sentences(result: ImportResult) -> tuple[str, ...]:
-    read = f"{count_noun(result.files_read, 'file')} read, {result.files_unchanged:,} unchanged"
-    if result.files_passed_over:
-        read += f", {result.files_passed_over:,} skipped (unsupported format)"
-    undecodable = f", {count_noun(result.bad_lines, 'bad line')}" if result.bad_lines else ""
-    new_requests = count_noun(result.requests_new, "new request")
-    settled = f", {result.requests_settled:+,} from totals at the ends of files" if result.requests_settled else ""
+    read = f"{count_noun(result.files_read, 'file')} read, {result.unchanged:,} unchanged"
+    if result.skipped:
+        read += f", {result.skipped:,} skipped (unsupported format)"
+    undecodable = f", {count_noun(result.undecodable_lines, 'bad line')}" if result.undecodable_lines else ""
+    new_requests = count_noun(result.new, "new request")
+    settled = f", {result.reconciled:+,} from totals at the ends of files" if result.reconciled else ""
     return (
         f"{read}: {count_noun(result.sessions, 'session')}, {format_size(result.bytes_read)}, "
         f"{count_noun(result.lines, 'line')}{undecodable}",
-        f"{new_requests}, {result.requests_already_counted:,} already counted, "
-        f"{result.requests_corrected:,} corrected{settled}: "
-        f"{signed(result.computed_usd)} at the prices of their days",
+        f"{new_requests}, {result.already_counted:,} already counted, "
+        f"{result.corrected:,} corrected{settled}: "
+        f"{signed(result.computed_nanousd)} at the prices of their days",
     )
 
 
-def signed(amount: str) -> str:
+def signed(nanousd: int) -> str:
     """Return the amount as text; corrections can make it negative."""
-    from mz_cli.terminal.text import parse_usd
-
-    negative = amount.startswith("-")
-    return f"{'-' if negative else ''}{rounded_usd(parse_usd(amount.removeprefix('-')))}"
+    return f"{'-' if nanousd < 0 else ''}{rounded_usd(abs(nanousd))}"

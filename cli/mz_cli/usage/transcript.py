@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import click
 import msgspec
@@ -21,15 +22,53 @@ from mz_engine.transcripts.read import FORMATS, OtherAgentsFormat, Undetected, d
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from mz_cli.app.help import command, format_options
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
-from mz_cli.terminal.text import count_noun, exact_usd, format_count, rounded_usd, shorten, single_line
-from mz_cli.usage.json import TranscriptReport, TranscriptUsage
+from mz_cli.terminal.text import count_noun, format_count, rounded_usd, shorten, single_line
 
 STDIN = "-"
 DETAIL_MAX = 300
 """Characters of the agent's error text in a note."""
 AGENTS = tuple(sorted({format_.agent for format_ in FORMATS}))
+
+
+class TranscriptUsage(Shape, frozen=True, kw_only=True):
+    """Tokens of all requests, each counted once; null: unknown."""
+
+    input: int | None
+    """Including cache reads and writes."""
+    output: int | None
+    """Including reasoning."""
+    cache_read: int | None
+    cache_write_5m: int | None
+    """Cache writes with a lifetime of five minutes or an unknown one."""
+    cache_write_1h: int | None
+    reasoning: int | None
+
+
+class TranscriptReport(Shape, frozen=True, kw_only=True):
+    """`mz transcript FILE --json`."""
+
+    agent: str
+    version: str | None
+    """Version of the agent's program."""
+    session_id: str | None
+    status: Literal["success", "error", "no-terminal"]
+    """Status of the last ending event; session logs have none: no-terminal."""
+    models: tuple[str, ...]
+    """Models in order of appearance."""
+    usage: TranscriptUsage
+    reported_nanousd: int | None
+    """Reported by the agent; repeated reports count once."""
+    computed_nanousd: int | None
+    """Tokens of each request at the price of its day; null if a model has no price."""
+    unpriced: tuple[str, ...]
+    """Models without a price."""
+    final_text: str | None
+    bad_lines: int
+    """Number of undecodable lines."""
+    notes: tuple[str, ...]
+    """Remarks about the numbers: `code: text`, with stable codes."""
 
 
 @command(
@@ -145,7 +184,7 @@ def transcript_report(transcript: TranscriptSummary, price: ComputedPrice) -> Tr
         session_id=transcript.session,
         final_text=transcript.final_text,
         usage=TranscriptUsage(**usage_totals(transcript)),
-        computed_usd=exact_usd(price.nanousd),
+        computed_nanousd=price.nanousd,
         unpriced=price.unpriced,
         notes=tuple(note_texts(transcript)),
     )

@@ -213,7 +213,7 @@ def has_calibration_data(call: Call) -> bool:
 def group_name(priced: PricedCall, by: GroupBy, day_of: DayOf = utc_day) -> str:
     """Return the group of a call; an attempt is named by its key, which is unique.
 
-    Times are those of the request: `2026-03-01`, `2026-W09` (ISO 8601), `2026-03`.
+    Times are those of the request.
     """
     call = priced.call
     match by:
@@ -221,14 +221,14 @@ def group_name(priced: PricedCall, by: GroupBy, day_of: DayOf = utc_day) -> str:
             return call.key
         case "cause":
             return "open" if call.status == "open" else priced.cause
-        case "day":
-            return day_of(call.requested_at_us).isoformat()
-        case "week":
-            year, week, _ = day_of(call.requested_at_us).isocalendar()
-            return f"{year}-W{week:02d}"
-        case "month":
-            return day_of(call.requested_at_us).isoformat()[:7]
+        case "day" | "week" | "month":
+            return time_group(day_of(call.requested_at_us), by)
     return str(getattr(call, by))
+
+
+def time_group(day: date, by: Literal["day", "week", "month"]) -> str:
+    """Return `2026-03-01`, `2026-W09` (ISO 8601) or `2026-03`."""
+    return day.strftime({"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}[by])
 
 
 def reprice(priced: PricedCall, nanousd: int | None) -> PricedCall:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
+from msgspec import field
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
@@ -27,36 +29,73 @@ from mz_projections.imported.model import (
 
 from mz_recordings.importing.names import is_run_worktree
 from mz_recordings.importing.requests import NANOUSD_MAX, FileSegment, token_total
+from mz_recordings.importing.scan import UnreadableFile
 
 FUTURE_US = 600_000_000
 """Clocks differ by minutes; later times are counted as future-dated."""
+UNKNOWN_MODEL = "unknown"
 PriceOf = Callable[[Usage, int], int | None]
 """Price of a request at a time in nano-dollars; None: no price."""
 
 
-class RequestTotals(msgspec.Struct):
-    """Totals of an import, for people."""
+class UnpricedModel(msgspec.Struct, frozen=True):
+    model: str
+    requests: int
 
-    new: int = 0
-    already_counted: int = 0
-    corrected: int = 0
-    reconciled: int = 0
-    """Requests that only the totals at files' ends show; negative if they no longer do."""
-    undated: int = 0
-    future_dated: int = 0
-    nanousd: int = 0
-    """Computed price of new requests and corrections."""
-    unpriced: dict[str, int] = {}
-    """Requests without a price, by model."""
+
+class ImportResult(msgspec.Struct, kw_only=True):
+    """`mz import --json`."""
+
+    log: str
+    """The directory of the log."""
+    files: int = 0
+    """Files examined."""
+    files_read: int = 0
+    """Files with new content."""
+    unchanged: int = field(name="files_unchanged", default=0)
+    """Files not opened, because they have not changed since the last import."""
+    skipped: int = field(name="files_passed_over", default=0)
+    """Files in directories whose format mz does not read."""
+    skipped_names: tuple[str, ...] = field(name="passed_over", default=())
+    """Paths of the first of them."""
+    unknown_format: tuple[UnreadableFile, ...] = field(name="unknown", default=())
+    """Named files whose format mz does not read."""
+    unreadable: tuple[UnreadableFile, ...] = ()
+    sessions: int = 0
+    """Sessions with new content."""
+    incomplete_sessions: int = field(name="sessions_short", default=0)
+    """Sessions whose files may report fewer tokens than were used."""
+    bytes_read: int = 0
+    lines: int = 0
+    undecodable_lines: int = field(name="bad_lines", default=0)
+    new: int = field(name="requests_new", default=0)
+    already_counted: int = field(name="requests_already_counted", default=0)
+    """Requests counted earlier, in this import or a previous one."""
+    corrected: int = field(name="requests_corrected", default=0)
+    """Requests counted earlier with fewer tokens."""
+    reconciled: int = field(name="requests_settled", default=0)
+    """Requests known only from totals at the ends of files; negative if files now show them one by one."""
+    undated: int = field(name="requests_undated", default=0)
+    """Requests without a timestamp."""
+    future_dated: int = field(name="requests_ahead", default=0)
+    """Requests dated in the future."""
+    computed_nanousd: int = 0
+    """Cost of the new requests and of the corrections."""
+    unpriced: tuple[UnpricedModel, ...] = ()
+    """The most frequent first."""
 
 
 class EventBuilder:
     """Builds events of segments. `counted` has the requests that were counted before; new ones are added to it.
     `project` stores a directory as a blob."""
 
-    def __init__(self, price: PriceOf, table: str, project: Callable[[str], Digest], now_us: int) -> None:
+    def __init__(
+        self, price: PriceOf, table: str, project: Callable[[str], Digest], now_us: int, result: ImportResult
+    ) -> None:
         self._price, self._table, self._project, self._now_us = price, table, project, now_us
-        self.totals = RequestTotals()
+        self.result = result
+        self.unpriced = Counter[str]()
+        """Requests without a price, by model."""
 
     def events(
         self, segment: FileSegment, paths: Digest, counted: dict[str, CountedRequest], session: ImportedSession | None
@@ -90,18 +129,18 @@ class EventBuilder:
 
     def _count(self, read: ImportedFileRead) -> None:
         corrected = sum(request.before is not None for request in read.requests)
-        self.totals.new += len(read.requests) - corrected
-        self.totals.corrected += corrected
-        self.totals.already_counted += read.already_counted
-        self.totals.undated += read.undated
-        self.totals.future_dated += read.future_dated
+        self.result.new += len(read.requests) - corrected
+        self.result.corrected += corrected
+        self.result.already_counted += read.already_counted
+        self.result.undated += read.undated
+        self.result.future_dated += read.future_dated
 
     def priced_reconciliations(self, requests: Iterable[ImportedRequest]) -> ImportedPriced:
         """Return `priced` for requests that only the totals at files' ends show."""
         listed = tuple(requests)
         for request in listed:
             had_tokens = request.before is not None and token_total(request.before) > 0
-            self.totals.reconciled += (token_total(request.usage) > 0) - had_tokens
+            self.result.reconciled += (token_total(request.usage) > 0) - had_tokens
         return self.priced(listed)
 
     def priced(self, requests: Iterable[ImportedRequest]) -> ImportedPriced:
@@ -121,9 +160,8 @@ class EventBuilder:
                     unpriced[usage.model] = unpriced.get(usage.model, 0) + sign
                 else:
                     numbers[0] += sign * nanousd
-        self.totals.nanousd += sum(numbers[0] for numbers in sums.values())
-        for model, number in unpriced.items():
-            self.totals.unpriced[model] = self.totals.unpriced.get(model, 0) + number
+        self.result.computed_nanousd += sum(numbers[0] for numbers in sums.values())
+        self.unpriced.update(unpriced)
         return ImportedPriced(
             sums=tuple(
                 PricedSum(session=StreamId(key[0]), start_s=key[1], model=key[2], subagent=key[3],

@@ -24,7 +24,7 @@ from mz_events.store import Append
 from mz_projections.imported.model import ImportedFile, ImportedSession, update_session
 from mz_projections.imported.store import ImportedStore
 
-from mz_recordings.importing.events import EventBuilder, PriceOf, RequestTotals
+from mz_recordings.importing.events import UNKNOWN_MODEL, EventBuilder, ImportResult, PriceOf, UnpricedModel
 from mz_recordings.importing.file_reader import file_key, is_unchanged, new_segments
 from mz_recordings.importing.other_tools import RECORD_FORMATS
 from mz_recordings.importing.reconcile import incomplete_reasons, invocations, reconcile_totals
@@ -52,32 +52,6 @@ class ImportProgress(msgspec.Struct, frozen=True):
     bytes_total: int
 
 
-class ImportOutcome(msgspec.Struct, kw_only=True):
-    """Result of an import."""
-
-    files: int = 0
-    """Files found."""
-    files_read: int = 0
-    """Files with new content."""
-    unchanged: int = 0
-    """Files that were not opened, because they are unchanged."""
-    unknown_format: tuple[UnreadableFile, ...] = ()
-    """Files of unknown formats, if the user named them."""
-    skipped: int = 0
-    """Other files of unknown formats."""
-    skipped_names: tuple[str, ...] = ()
-    """The first of these."""
-    unreadable: tuple[UnreadableFile, ...] = ()
-    bytes_read: int = 0
-    lines: int = 0
-    undecodable_lines: int = 0
-    sessions: int = 0
-    """Sessions with new content."""
-    incomplete_sessions: int = 0
-    """Sessions of these whose files report fewer tokens than were used."""
-    totals: RequestTotals
-
-
 def import_files(
     home: Path,
     price: PriceOf,
@@ -85,7 +59,7 @@ def import_files(
     paths: Iterable[Path],
     on_progress: Callable[[ImportProgress], None] = lambda _: None,
     now: Callable[[], float] = time.time,
-) -> ImportOutcome:
+) -> ImportResult:
     """Import the new content of files and directories into the log in the directory `home`, created if missing.
     `price` returns the price of a request by the price table named `table`.
 
@@ -96,7 +70,7 @@ def import_files(
         views.refresh()
         blobs = FileBlobs(home / BLOBS)
         store_directory = cache(lambda directory: blobs.put(_encode_directory(directory)))
-        builder = EventBuilder(price, table, store_directory, int(now() * US_PER_SECOND))
+        builder = EventBuilder(price, table, store_directory, int(now() * US_PER_SECOND), ImportResult(log=str(home)))
         return _Import(store, views, blobs, builder, now).run(paths, on_progress)
 
 
@@ -108,11 +82,11 @@ class _Import:
         now: Callable[[], float],
     ) -> None:  # fmt: skip
         self._store, self._views, self._blobs, self._builder, self._now = store, views, blobs, builder, now
-        self._outcome = ImportOutcome(totals=builder.totals)
+        self._outcome = builder.result
         self._segments: list[FileSegment] = []
         self._sessions: set[StreamId] = set()
 
-    def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None]) -> ImportOutcome:
+    def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None]) -> ImportResult:
         outcome, unreadable, unknown = self._outcome, list[UnreadableFile](), list[UnreadableFile]()
         files = scan_files(paths, unreadable)
         rows = {row.file: row for row in self._views.files()}
@@ -136,6 +110,8 @@ class _Import:
         outcome.unknown_format = tuple(entry for entry in unknown if entry.path in named_paths)
         outcome.skipped, outcome.skipped_names = len(skipped), tuple(skipped[:NAMED_MAX])
         outcome.unreadable = tuple(dict.fromkeys(unreadable))
+        unpriced = ((model or UNKNOWN_MODEL, number) for model, number in self._builder.unpriced.most_common())
+        outcome.unpriced = tuple(UnpricedModel(model, number) for model, number in unpriced if number > 0)
         outcome.sessions = len(self._sessions)
         outcome.incomplete_sessions = sum(
             bool(incomplete_reasons(self._views.files_of(stream), self._views.sums_of(stream)))
