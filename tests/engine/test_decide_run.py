@@ -12,7 +12,7 @@ from mz_engine.decoding.quantity import Usd
 from mz_engine.model.config import Budget, Config
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved, CallSettled
+from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerAccepted,
     CancelAccepted,
@@ -38,9 +38,10 @@ from mz_events.catalog.run import (
     Verdict,
 )
 from mz_events.names import Commit, FeatureId, Path, RunId
+from mz_projections.run.fold import RunState
 
 from tests.support import trial
-from tests.support.steps import BASE, DIGEST, given_run, recorded, ref, requested, when_run_decided
+from tests.support.steps import BASE, DIGEST, given_run, recorded, when_run_decided
 
 PINS = trial.pins(Config(parallel_max=2))
 A, B, C = FeatureId("a"), FeatureId("b"), FeatureId("c")
@@ -162,8 +163,8 @@ def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
 
 
 # money ----------------------------------------------------------------------------------------------------------------
-def request(nanousd: int | None) -> AgentRequested:
-    return replace(requested(ref("plan")), estimated_nanousd=nanousd)
+def reserve(state: RunState, nanousd: int | None, pins: Pins) -> CallReserved | CallOverBudget:
+    return reserve_money(state, A, "key", "builder", nanousd, pins)
 
 
 def budget(run: int | None = None, feature: int | None = None) -> Pins:
@@ -175,15 +176,15 @@ def budget(run: int | None = None, feature: int | None = None) -> Pins:
 
 def test_a_call_is_held_when_the_budget_has_no_room() -> None:
     state = given_run(STARTED, *BOTH, CallReserved(feature=B, key="k", nanousd=60))
-    assert isinstance(reserve_money(state, A, request(40), budget(run=100)), CallReserved)
-    assert isinstance(reserve_money(state, A, request(41), budget(run=100)), CallOverBudget)
-    assert isinstance(reserve_money(state, A, request(50), budget(feature=50)), CallReserved)
-    assert isinstance(reserve_money(state, A, request(51), budget(feature=50)), CallOverBudget)
-    assert isinstance(reserve_money(state, A, request(10**12), budget()), CallReserved)
+    assert isinstance(reserve(state, 40, budget(run=100)), CallReserved)
+    assert isinstance(reserve(state, 41, budget(run=100)), CallOverBudget)
+    assert isinstance(reserve(state, 50, budget(feature=50)), CallReserved)
+    assert isinstance(reserve(state, 51, budget(feature=50)), CallOverBudget)
+    assert isinstance(reserve(state, 10**12, budget()), CallReserved)
 
 
 def test_a_model_without_a_price_reserves_nothing() -> None:
-    reserved = reserve_money(given_run(STARTED, *BOTH), A, request(None), budget(run=1))
+    reserved = reserve(given_run(STARTED, *BOTH), None, budget(run=1))
     assert isinstance(reserved, CallReserved)
     assert reserved.nanousd is None
 

@@ -30,7 +30,7 @@ from mz_projections.feature.state import State
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs import feature as core
-from mz_recordings.past_runs.field_diff import COMPARED_OUTCOME_FIELDS, PROMPT_FIELDS, masked
+from mz_recordings.past_runs.comparison import COMPARED_OUTCOME_FIELDS, PROMPT_FIELDS, masked
 from mz_recordings.past_runs.model import (
     Divergence,
     DivergenceKind,

@@ -26,10 +26,9 @@ from mz_events.names import Path as TreePath
 from mz_events.store import Store
 from mz_recordings.past_runs.model import RunReplay
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.recorded_stream import RecordedDataMissing
 from mz_recordings.past_runs.rejudge import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
 from mz_recordings.past_runs.replay import hint_lookup, load_pins, replay_run, run_started
-from mz_recordings.past_runs.workspace import GitTrees
+from mz_recordings.past_runs.workspace import GitTrees, RecordedDataMissing
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git

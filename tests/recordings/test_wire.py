@@ -22,12 +22,12 @@ from mz_recordings.drift.stream_baselines import (
     read_baseline,
     write_baseline,
 )
-from mz_recordings.drift.stream_diff import compare_shapes
 from mz_recordings.drift.stream_shape import (
     CallStream,
     Field,
     ObservedStreams,
     StreamShape,
+    compare_shapes,
     count_fields_by_use,
     event_name,
     observe_streams,
@@ -77,7 +77,7 @@ def test_the_parser_itself_says_what_it_reads() -> None:
     wire = observed_streams(lines(INIT, RESULT)).shape
     result = wire.events["result/success"]
     assert result["is_error"] == Field(types=("boolean",), use="read", is_always_present=True)
-    assert result["result"] == Field(types=("string",), use="kept", is_always_present=True)
+    assert result["result"] == Field(types=("string",), use="read", is_always_present=True)
     assert result["mood"] == Field(types=("null",), use="ignored", is_always_present=True)
     assert result["errors"] == Field(types=(), use="read"), "asked for, and never there"
     assert wire.events["system/init"]["plugins"].use == "ignored"

@@ -14,7 +14,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
-from mz_recordings.past_runs.feature import replay_feature_stream
+from mz_recordings.past_runs.feature import FeatureReplay
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.replay import replay_run_stream
@@ -38,7 +38,7 @@ class Past(NamedTuple):
         return list(self.world.store.read(run_stream(trial.RUN)))
 
     def replay(self, events: Stream, changes: tuple[IntendedChange, ...] = ()) -> StreamReplay:
-        return replay_feature_stream(events, self.pins, self.means, "main", changes)
+        return FeatureReplay(events, self.pins, self.means, "main", changes).run()
 
     def replay_run(self, events: Stream) -> StreamReplay:
         return replay_run_stream(events, self.pins, {feature: self.stream(feature) for feature in "abc"})

@@ -115,7 +115,6 @@ class BaselineShape(Shape, frozen=True, kw_only=True):
     agent: str
     version: str
     read: int
-    kept: int
     ignored: int
     absent: int
     """Fields that mz reads but never saw."""
@@ -315,7 +314,7 @@ def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_jso
     for baseline in baselines:
         origin = f"{baseline.path}: of {baseline.agent} {baseline.version}"
         print_line(
-            f"{origin} {baseline.read} fields are read, {baseline.kept} kept, {baseline.ignored} ignored, "
+            f"{origin} {baseline.read} fields are read, {baseline.ignored} ignored, "
             f"{baseline.absent} read but never seen"
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved
+from mz_events.catalog.call import CallOverBudget, CallReserved
 from mz_events.catalog.run import (
     CancelAccepted,
     ClaimCompared,
@@ -223,13 +223,12 @@ def _is_within_budget(state: RunState, track: FeatureTrack, nanousd: int, pins: 
 
 
 def reserve_money(
-    state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins
+    state: RunState, feature: FeatureId, key: str, role: str, nanousd: int | None, pins: Pins
 ) -> CallReserved | CallOverBudget:
     """Reserve money for a call. A model without a price reserves nothing: its cost is unknown."""
-    nanousd = request.estimated_nanousd
     if _is_within_budget(state, state.tracks[feature], nanousd or 0, pins):
-        return CallReserved(feature=feature, key=request.ref.key, nanousd=nanousd)
-    return CallOverBudget(feature=feature, key=request.ref.key, role=request.ref.role, nanousd=nanousd)
+        return CallReserved(feature=feature, key=key, nanousd=nanousd)
+    return CallOverBudget(feature=feature, key=key, role=role, nanousd=nanousd)
 
 
 def claim_files(

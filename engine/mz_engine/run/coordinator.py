@@ -68,7 +68,8 @@ class Coordinator:
         feature_events: tuple[Event, ...]
         match step:
             case ReserveCall(request=request):
-                run_event = reserve_money(self.state, feature, request, self.pins)
+                ref, nanousd = request.ref, request.estimated_nanousd
+                run_event = reserve_money(self.state, feature, ref.key, ref.role, nanousd, self.pins)
                 feature_events = (run_event,) if isinstance(run_event, CallOverBudget) else (run_event, request)
             case SettleCall(key=key, events=events):
                 reserved = self.state.tracks[feature].reservations.get(key, 0)

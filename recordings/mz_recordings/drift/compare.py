@@ -46,7 +46,6 @@ def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> t
         *fixture_differences(old, new),
         *itertools.chain.from_iterable(_pair_differences(pair, templates, agents) for pair in pairs),
         *stream_differences(pairs, agents),
-        *_tree_differences(pairs, old, new),
     ]
     features_ended_differently = {
         difference.finding.feature for difference in result if difference.finding.kind == "TRACE"
@@ -73,24 +72,6 @@ def _unpaired_difference(call: Identity, is_new: bool) -> Difference:
     if is_new:
         return call_difference("MISSING", call, message, fix=RECORD_NEW)
     return call_difference("UNUSED", call, message)
-
-
-def _tree_differences(pairs: list[RecordingPair], old: Cassette, new: Cassette) -> Iterator[Difference]:
-    """Yield changed trees that no reported difference explains, such as other changes by an earlier call of the feature
-    or of a dependency."""
-    if old.manifest.fixture.base_tree != new.manifest.fixture.base_tree:
-        return
-    changed = {pair.identity.feature for pair in pairs if pair.old.content("patch") != pair.new.content("patch")}
-    dependencies = {item.feature: item.depends_on for item in old.manifest.fixture.items}
-    for pair in pairs:
-        feature = pair.identity.feature
-        for field, message in (
-            ("tree_before", "the call starts from another tree"), ("tree_after", "the call ends with another tree"),
-        ):  # fmt: skip
-            before, after = getattr(pair.old.recording, field), getattr(pair.new.recording, field)
-            if before != after and changed.isdisjoint({feature, *dependencies.get(feature, ())}):
-                changed.add(feature)
-                yield call_difference("FILES", pair.identity, message, "tree", (f"- {before}", f"+ {after}"))
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------

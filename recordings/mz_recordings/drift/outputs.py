@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
 from mz_engine.artifacts.markdown import comparable_heading, read_markdown
@@ -16,8 +16,7 @@ from mz_engine.ports import ParsedReply
 
 from mz_recordings.cassette.model import Identity, RecordedCall, Recording
 from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair, call_difference
-from mz_recordings.drift.stream_diff import compare_shapes, shape_differences
-from mz_recordings.drift.stream_shape import CallStream, json_type, observe_streams
+from mz_recordings.drift.stream_shape import CallStream, compare_shapes, json_type, observe_streams, shape_differences
 from mz_recordings.findings.model import RERECORD_ALL
 from mz_recordings.replay.compare import diff_lines
 
@@ -135,8 +134,7 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
     old_recording, new_recording = pair.old.recording, pair.new.recording
     before, after = changed_files(pair.old.content("patch")), changed_files(pair.new.content("patch"))
     old, new = (
-        [f"{change.kind} {change.mode} {path}" for path, change in sorted(changes.items())]
-        for changes in (before, after)
+        [f"{change.description} {path}" for path, change in sorted(changes.items())] for changes in (before, after)
     )
     if old != new:
         yield call_difference("FILES", pair.identity, "other files are changed", "files", diff_lines(old, new))
@@ -157,18 +155,19 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
         )
 
 
-HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
-FileChangeKind = Literal["added", "modified", "deleted"]
+HEADER = re.compile(
+    rb"^diff --git (.+)\n(?:(new|deleted) file mode (\d+)\n|old mode \d+\nnew mode (\d+)\n)?", re.MULTILINE
+)
+KINDS = {b"new": "added", b"deleted": "deleted", None: "modified"}
 
 
 class FileChange(NamedTuple):
     """Change of one file."""
 
-    kind: FileChangeKind
-    mode: str
-    """The new mode, if the patch names it."""
+    description: str
+    """Kind of change, and the new mode if the patch names it."""
     content: bytes
-    """The part of the patch for this file, without its header line."""
+    """The part of the patch for this file, without its header lines."""
 
 
 def changed_files(patch: bytes) -> dict[str, FileChange]:
@@ -176,31 +175,14 @@ def changed_files(patch: bytes) -> dict[str, FileChange]:
 
     Lines of a hunk begin with a sign, so a line that begins with `diff` is a header.
     """
+    _, *parts = HEADER.split(patch)
     changes: dict[str, FileChange] = {}
-    heads = list(HEADER.finditer(patch))
-    for at, head in enumerate(heads):
-        end = heads[at + 1].start() if at + 1 < len(heads) else len(patch)
-        body = patch[head.end() + 1 : end]
-        changes[_path(head[1])] = FileChange(_kind(body), _mode(body), body)
+    for names, kind, file_mode, mode, content in zip(*[iter(parts)] * 5, strict=True):
+        new_mode = b"" if kind == b"deleted" else file_mode or mode or b""
+        # The path is in `a/x b/x`, or in both parts in quotes: each is half of the text.
+        path = names[: (len(names) - 1) // 2].decode("utf-8", "replace").strip('"').removeprefix("a/")
+        changes[path] = FileChange(f"{KINDS[kind]} {new_mode.decode()}", content)
     return changes
-
-
-def _path(names: bytes) -> str:
-    """Return the path from `a/x b/x`, or from both in quotes: each is half of the text."""
-    half = names[: (len(names) - 1) // 2].decode("utf-8", "replace")
-    return half.strip('"').removeprefix("a/")
-
-
-def _kind(body: bytes) -> FileChangeKind:
-    first = body.split(b"\n", 1)[0]
-    if first.startswith(b"new file"):
-        return "added"
-    return "deleted" if first.startswith(b"deleted file") else "modified"
-
-
-def _mode(body: bytes) -> str:
-    match = re.match(rb"(?:old mode \d+\n)?new (?:file )?mode (\d+)", body)
-    return match[1].decode() if match else ""
 
 
 # tokens and cost ------------------------------------------------------------------------------------------------------

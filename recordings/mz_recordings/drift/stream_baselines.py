@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 import yaml
@@ -18,18 +19,25 @@ from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, read_plain
 from mz_recordings.drift.model import Difference
 from mz_recordings.drift.outputs import recorded_streams
-from mz_recordings.drift.stream_diff import compare_shapes, shape_differences
-from mz_recordings.drift.stream_shape import Field, ObservedStreams, StreamShape, Use, observe_streams, parent_path
+from mz_recordings.drift.stream_shape import (
+    Field,
+    ObservedStreams,
+    StreamShape,
+    Use,
+    compare_shapes,
+    observe_streams,
+    parent_path,
+    shape_differences,
+)
 from mz_recordings.findings.model import UPDATE_BASELINE, Finding
 
 FOLDER = "wire"
 """Folder of a library."""
 BUILT_IN = "baselines"
 """Folder of the package."""
-USES: tuple[Use, ...] = ("read", "kept", "ignored")
-ABSENT = "absent"
+FileUse = Literal["read", "ignored", "absent"]
 HEADER = """\
-# What {agent} {version} writes, and what mz does with each field: it is read, kept (handed on as it is) or ignored.
+# What {agent} {version} writes, and what mz does with each field: it is read or ignored.
 # absent: asked for and never seen. `type?`: not always there. Made from recordings by `mz drift --update-baseline`.
 """
 
@@ -41,7 +49,7 @@ class BaselineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     version: str
     reason: str
     """Why it was created or changed."""
-    events: dict[str, dict[str, dict[str, str]]]
+    events: dict[str, dict[FileUse, dict[str, str]]]
     """By event and use: types by path, such as `string|null?`."""
 
 
@@ -65,23 +73,21 @@ def read_baseline(path: Path) -> StreamShape:
     try:
         values = yaml.load(read_plain(path, TEXT_BYTES_MAX), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         baseline = msgspec.convert(values, BaselineFile)
-        return StreamShape(agent=baseline.agent, version=baseline.version, events=dict(_events(baseline.events)))
+        events = {event: _fields(uses) for event, uses in baseline.events.items()}
+        return StreamShape(agent=baseline.agent, version=baseline.version, events=events)
     except (CassetteUnreadable, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise CassetteUnreadable(path, " ".join(str(error).split())) from error
 
 
-def _events(values: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Iterator[tuple[str, dict[str, Field]]]:
-    for event, uses in values.items():
-        fields: dict[str, Field] = {}
-        for use, paths in uses.items():
-            if use not in (*USES, ABSENT):
-                raise ValueError(f"{event} has {use!r}; known: {', '.join((*USES, ABSENT))}")
-            for path, types in paths.items():
-                type_names = tuple(sorted(name for name in types.removesuffix("?").split("|") if name))
-                field_use: Use = next((name for name in USES if name == use), "read")
-                is_always_present = bool(type_names) and not types.endswith("?")
-                fields[path] = Field(types=type_names, use=field_use, is_always_present=is_always_present)
-        yield event, fields
+def _fields(uses: Mapping[FileUse, Mapping[str, str]]) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    for use, paths in uses.items():
+        for path, types in paths.items():
+            type_names = tuple(sorted(name for name in types.removesuffix("?").split("|") if name))
+            is_always_present = bool(type_names) and not types.endswith("?")
+            field_use: Use = "read" if use == "absent" else use
+            fields[path] = Field(types=type_names, use=field_use, is_always_present=is_always_present)
+    return fields
 
 
 def write_baseline(shape: StreamShape, reason: str, folder: Path) -> Path:
@@ -99,14 +105,14 @@ def _file_name_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+_-]", "_", text).strip(".")[:64] or "unknown"
 
 
-def _to_values(shape: StreamShape) -> dict[str, dict[str, dict[str, str]]]:
-    values: dict[str, dict[str, dict[str, str]]] = {}
+def _to_values(shape: StreamShape) -> dict[str, dict[FileUse, dict[str, str]]]:
+    values: dict[str, dict[FileUse, dict[str, str]]] = {}
     for event, fields in sorted(shape.events.items()):
-        uses: dict[str, dict[str, str]] = {}
+        uses: dict[FileUse, dict[str, str]] = {use: {} for use in get_args(FileUse)}
         for path, field in sorted(fields.items()):
             types = "|".join(field.types) + ("" if field.is_always_present else "?")
-            uses.setdefault(field.use if field.types else ABSENT, {})[path] = types
-        values[event] = {use: uses[use] for use in (*USES, ABSENT) if use in uses}
+            uses[field.use if field.types else "absent"][path] = types
+        values[event] = {use: paths for use, paths in uses.items() if paths}
     return values
 
 
@@ -114,7 +120,6 @@ def _to_values(shape: StreamShape) -> dict[str, dict[str, dict[str, str]]]:
 Baselines = Mapping[tuple[str, str], StreamShape]
 CLI_PROVENANCES = ("live", "scripted-model")
 """Provenances whose streams the real CLI wrote."""
-USES_ASCENDING: tuple[Use, ...] = ("ignored", "kept", "read")
 
 
 def check_streams(
@@ -205,6 +210,6 @@ def _merge_field(first: Field, second: Field) -> Field:
     types = tuple(sorted({*first.types, *second.types}))
     return Field(
         types=types,
-        use=max(first.use, second.use, key=USES_ASCENDING.index),
+        use="read" if "read" in (first.use, second.use) else "ignored",
         is_always_present=first.is_always_present and second.is_always_present,
     )

@@ -33,41 +33,31 @@ from mz_projections.feature.state import NotStarted, State
 from mz_recordings.past_runs.comparison import NOT_ALLOWED, StreamComparison, error_text
 from mz_recordings.past_runs.model import INTENDED_CHANGES, IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import RecordedPorts, ReplayInputs
-from mz_recordings.past_runs.recorded_stream import NotInRecord, RecordedDataMissing, RecordedStream
+from mz_recordings.past_runs.workspace import NotInRecord, RecordedDataMissing, RecordedStream
 
 RecordedEvents = Sequence[Recorded[Event]]
 Stops = Mapping[int, Recorded[Event]]
 """Events of the run's stream that say that the feature stopped, by the version of its own stream."""
 
 
-def replay_feature_stream(
-    events: RecordedEvents,
-    pins: Pins,
-    inputs: ReplayInputs,
-    base: str,
-    changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
-    stops: Stops | None = None,
-) -> StreamReplay:
-    """Replay one feature's stream, from version 1.
+class FeatureReplay:
+    """Replay of one feature's stream, from version 1.
 
     Everything that follows from the stream and its texts is computed with `inputs`. `base` is the run's base branch.
     Where the feature stopped by itself (`stops`), the current code must have nothing to do. From the first event that
     needs recorded data which is gone, the stream is not comparable.
     """
-    return FeatureReplay(events, pins, inputs, base, changes, stops or {}).run()
 
-
-class FeatureReplay:
     def __init__(
         self,
         events: RecordedEvents,
         pins: Pins,
         inputs: ReplayInputs,
         base: str,
-        changes: tuple[IntendedChange, ...],
-        stops: Stops,
+        changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
+        stops: Stops | None = None,
     ) -> None:
-        self.events, self.pins, self.inputs, self.base, self.stops = events, pins, inputs, base, stops
+        self.events, self.pins, self.inputs, self.base, self.stops = events, pins, inputs, base, stops or {}
         self.stream = RecordedStream(events)
         self.ports = RecordedPorts(self.stream, inputs, base)
         self.not_recomputed: Counter[str] = Counter()

@@ -48,8 +48,14 @@ from mz_events.names import Commit, Digest
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import BlobMissing, Blobs
 
-from mz_recordings.past_runs.recorded_stream import NotInRecord, RecordedDataMissing, RecordedStream
-from mz_recordings.past_runs.workspace import BlobReader, CapturedTrees, RecordedWorkspace
+from mz_recordings.past_runs.workspace import (
+    BlobReader,
+    CapturedTrees,
+    NotInRecord,
+    RecordedDataMissing,
+    RecordedStream,
+    RecordedWorkspace,
+)
 
 SOME_COMMIT = Commit("0" * 40)
 

@@ -10,7 +10,7 @@ import msgspec
 from mz_engine.decide.run import AwaitEvents, EndEvent, claim_files, decide_run, reserve_money
 from mz_engine.model.pins import Pins, decode_pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallOverBudget, CallRef, CallReserved, CallSettled
+from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
     ChecksChanged,
     ClaimCompared,
@@ -28,13 +28,13 @@ from mz_events.catalog.run import (
     RunStarted,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import Commit, Digest, feature_stream, run_stream
+from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing, Blobs, Store
 from mz_projections.failure_hints import failure_histories, prompt_hint
 from mz_projections.run.fold import RunState, evolve_run
 
 from mz_recordings.past_runs.comparison import StreamComparison, error_text, identity_fields
-from mz_recordings.past_runs.feature import RecordedEvents, Stops, replay_feature_stream
+from mz_recordings.past_runs.feature import FeatureReplay, RecordedEvents, Stops
 from mz_recordings.past_runs.model import INTENDED_CHANGES, IntendedChange, RunReplay, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.record.recorder import UnknownRun
@@ -60,7 +60,7 @@ def replay_run(
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
     stops = feature_stops(run_events)
     replayed = (
-        replay_feature_stream(events, pins, inputs, started.base, changes, stops.get(feature))
+        FeatureReplay(events, pins, inputs, started.base, changes, stops.get(feature)).run()
         for feature, events in streams.items()
     )
     own = replay_run_stream(run_events, pins, streams, changes)
@@ -130,21 +130,13 @@ def replay_run_stream(
 class RunStreamReplay:
     def __init__(self, pins: Pins, features: Mapping[str, RecordedEvents]) -> None:
         self.pins, self.features = pins, features
-        own = {
-            feature: [recorded for recorded in events if not recorded.is_forked_copy]
-            for feature, events in features.items()
-        }
-        self.requests = {
-            recorded.event.ref.key: recorded.event
-            for events in own.values()
-            for recorded in events
-            if isinstance(recorded.event, AgentRequested)
-        }
         self.pending = {
             feature: deque(
-                (recorded.version, recorded.event) for recorded in events if isinstance(recorded.event, RunReply)
+                (recorded.version, recorded.event)
+                for recorded in events
+                if isinstance(recorded.event, RunReply) and not recorded.is_forked_copy
             )
-            for feature, events in own.items()
+            for feature, events in features.items()
         }
         """Replies in the feature's own stream, with their versions, that were not compared yet."""
 
@@ -192,13 +184,12 @@ class RunStreamReplay:
         _, event = pending.popleft()
         if type(event) is not type(recorded) or identity_fields(event) != identity_fields(recorded):
             return event
-        match recorded:
+        match event:
             case CallReserved(feature=feature, key=key) | CallOverBudget(feature=feature, key=key):
-                request = self.requests.get(key) or _rejected_request(recorded)
-                return reserve_money(state, feature, request, self.pins)
+                return reserve_money(state, feature, key, getattr(event, "role", ""), event.nanousd, self.pins)
             case FilesClaimed(feature=feature) | ClaimRejected(feature=feature):
-                return claim_files(state, feature, recorded.phase, recorded.paths)
-        return recorded
+                return claim_files(state, feature, event.phase, event.paths)
+        return event
 
     def _unrecorded_reply(self, event: Event) -> Event | None:
         """Return a reply in the stopped feature's stream that the run's stream lacks."""
@@ -210,23 +201,3 @@ class RunStreamReplay:
         stream, length = f"{comparison.events[0].stream}/{stopped.feature}", len(self.features.get(stopped.feature, ()))
         note = f"{stream} ends at event {length}, but the feature stopped at {stopped.version}"
         comparison.note("missing", comparison.events[comparison.index], note=note)
-
-
-def _rejected_request(event: CallReserved | CallOverBudget) -> AgentRequested:
-    """Return the part of a request that a reservation needs: a rejected request is not in the feature's stream."""
-    role = event.role if isinstance(event, CallOverBudget) else ""
-    no_digest = Digest("")
-    return AgentRequested(
-        ref=CallRef(key=event.key, phase="", unit="", iteration=0, attempt=0, role=role),
-        agent="",
-        model="",
-        prompt=no_digest,
-        template="",
-        full_prompt=True,
-        session=None,
-        resumes=False,
-        tree=Commit(""),
-        refs=no_digest,
-        estimated_tokens=0,
-        estimated_nanousd=event.nanousd,
-    )
