@@ -31,7 +31,7 @@ def test_every_setting_is_shown_with_its_origin(
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in answer.out.splitlines()}
     assert answer.exit == 0
     assert rows.pop("setting") == ["value", "origin"]
-    assert rows.pop("commands.test") == ["run: make test, timeout: 10m", "mz.yaml:5:3"]
+    assert rows.pop("commands.test") == ["run: make test; timeout: 10m", "mz.yaml:5:3"]
     assert list(rows) == [setting_info.name for setting_info in list_settings() if setting_info.name != "commands"]
     assert rows["agent"] == ["claude-code", "mz.yaml:1:1"]
     assert rows["budget.run"] == ["20.00", "mz.yaml:3:3"]

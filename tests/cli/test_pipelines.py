@@ -80,7 +80,7 @@ def test_a_definition_is_printed_with_its_defaults(home: Path, capsys: pytest.Ca
 def test_the_page_on_a_terminal(home: Path) -> None:
     give(home, "trial", TRIAL.replace("planner", "pla\\u001b[31mnner").replace("role: pla\\", 'role: "pla\\'))
     shown = on_terminal(home, "pipelines", "show", "monozukuri")
-    assert "\nprd       agent         tier mid; " in shown
+    assert "\nprd       agent          tier: mid; " in shown
     assert "\t" not in shown
 
 

@@ -20,16 +20,14 @@ from mz_engine.ports import CallResult
 from mz_qa.conformance.endings import stored_endings
 from mz_qa.variants import play
 from mz_qa.variants.play import play_variants
-from mz_qa.variants.processes import play_sample
 from mz_qa.variants.properties import VariantOutcome, end_state, succeeds, violations
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Identity
-from mz_recordings.faults.variants import PROCESS_SAMPLE, Variant, derive_variants
+from mz_recordings.faults.variants import Variant, derive_variants
 from mz_recordings.replay.parallel import bundled_library, without_git_variables
 
 from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo
-from tests.support.workshop import TODAY
 
 ASSISTANT_LINE = b'{"type":"assistant","text":"{\\"type\\":\\"result\\",\\"is_error\\":false}"}'
 WELL = b'{"type":"result","subtype":"success","is_error":false}'
@@ -100,20 +98,13 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
 
 
 @pytest.mark.slow
-def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(recorded: Path) -> None:
+def test_variants_of_a_cassette_with_people_in_it(recorded: Path) -> None:
     """A rollback by a person, a failed call, and a commit of the agent's own."""
     root = recorded
     cassette, environment = load(root / "recordings" / "notes"), without_git_variables(os.environ)
     outcomes = play_variants(cassette, root, environment)
     assert broken(outcomes) == {}
     assert len(outcomes) > 2000
-    outcomes = play_sample(cassette, root, environment, TODAY)
-    assert broken(outcomes) == {}
-    assert {outcome.variant: outcome.end for outcome in outcomes} == {
-        "slow": "delivered",
-        "huge-line-before-the-end": "delivered",
-        **dict.fromkeys((name for name in PROCESS_SAMPLE if "huge" not in name), "waiting (drift)"),
-    }
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def show(origin: bool, as_json: bool) -> None:
         print_document("config-show", ConfigShape(repository=str(root), file=file, settings=shapes))
         return
     names = ("setting", "value", "origin") if origin else ("setting", "value")
-    rows = tuple((shape.name, setting_text(shape.value), shape.origin)[: len(names)] for shape in shapes)
+    rows = tuple((shape.name, value_text(shape.value) or "-", shape.origin)[: len(names)] for shape in shapes)
     print_table(Table(columns=columns(*names), rows=rows))
     print_warnings(loaded.warnings)
 
@@ -176,17 +176,16 @@ def mask_secrets(value: object, secrets: Secrets) -> object:
     return value
 
 
-def setting_text(value: object) -> str:
-    """Return the value as in mz.yaml, without quotes."""
+def value_text(value: object) -> str:
+    """Return the value as in a YAML file, without quotes; empty for none."""
     match value:
-        case None:
-            return "-"
-        case str():
-            return value
+        case None | str():
+            return value or ""
         case list():
-            return ", ".join(setting_text(item) for item in value) or "-"
+            return ", ".join(map(value_text, value))
         case dict():
-            return ", ".join(f"{key}: {setting_text(item)}" for key, item in value.items()) or "-"
+            texts = {key: value_text(element) for key, element in value.items()}
+            return "; ".join(f"{key}: {text}" for key, text in texts.items() if text)
     return json.dumps(value)
 
 

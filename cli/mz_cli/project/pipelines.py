@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from mz_engine.decoding.quantity import Quantity, format_duration
+from mz_engine.decoding.quantity import Quantity
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
 from mz_engine.errors.exits import Exit
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import AgentReview, AgentUse, BlockRoute, Gate, PersonGate, Phase, Pipeline
 from mz_engine.pipelines.lint import KnownNames, missing_commands
 from mz_engine.pipelines.load import (
     PIPELINE_SUFFIXES,
@@ -35,121 +35,33 @@ from mz_events.names import InvalidName, parse_name
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
 from mz_cli.common.json import ErrorLocation, ErrorPart
+from mz_cli.project.config import value_text
 from mz_cli.project.json import LintResult, NewPipeline, PipelineList, PipelineListed, PipelineShown
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, prints_tsv
-from mz_cli.terminal.table import print_table as show_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun
 
-PropertyRow = tuple[str, str]
-"""Name and text of a property."""
-EVERY_AUTONOMY = 3
+BUILT_IN = "built in"
 
 
-def head_lines(pipeline: Pipeline, source: str) -> Iterator[PropertyRow]:
-    """Yield the properties of the pipeline."""
-    yield "pipeline", f"{pipeline.pipeline}, version {pipeline.version}, {source}"
-    yield "done when", pipeline.terminal
-    yield "dependencies", pipeline.dependencies
-    yield "rollbacks", f"at most {pipeline.rollbacks_max} per feature, then a person decides"
-
-
-def phase_lines(phase: Phase) -> Iterator[PropertyRow]:
-    """Yield the properties of a phase, in the order of execution."""
-    if phase.agent:
-        yield "agent", _agent_text(phase.agent)
-        total, idle = format_duration(phase.timeout.total), format_duration(phase.timeout.idle)
-        yield "timeout", f"{total} in all, {idle} without output"
-        yield "prompt", phase.prompt or ""
-    if phase.inputs:
-        yield "needs", ", ".join(entry.artifact for entry in phase.inputs)
-    if phase.claim:
-        yield "claims", f"the files that {phase.claim.artifact} lists"
-    if phase.for_each:
-        yield "for each", f"{phase.for_each.item} of {phase.for_each.artifact}, order {phase.for_each.order}"
-    if phase.context.include:
-        yield "context", _context_text(phase)
-    if phase.prepare:
-        yield (
-            "before",
-            ", ".join(
-                f"{entry.run} as {entry.result}" + (" (must pass)" if entry.must_pass else "") + _per_text(entry.per)
-                for entry in phase.prepare
-            ),
-        )
-    if phase.outputs:
-        yield "produces", ", ".join(f"{entry.artifact}: {entry.path or 'the reply'}" for entry in phase.outputs)
-        yield "rules", ", ".join(entry.rules for entry in phase.outputs)
-    if phase.agent:
-        yield "may change", " ".join(phase.writable) or "its artifacts only"
-    if phase.gates:
-        yield "gates", ", ".join(_gate_text(entry) for entry in phase.gates)
-    yield from _closing_lines(phase)
-
-
-def _closing_lines(phase: Phase) -> Iterator[PropertyRow]:
-    if phase.agent_review:
-        yield "agent review", _review_text(phase.agent_review)
-    for human in phase.ask_person:
-        yield "asks", _human_text(human)
-    if phase.agent or phase.gates:
-        yield "limits", f"{phase.attempts} rejected replies, {phase.retries} failed calls"
-    if phase.on_block:
-        yield "rolls back", ", ".join(_route_text(route) for route in phase.on_block)
-    if phase.commit:
-        yield "commit", phase.commit
-    if phase.deliver:
-        yield "delivers", ", ".join(phase.deliver)
-
-
-def _agent_text(agent: AgentUse) -> str:
-    session = agent.session or "as in mz.yaml"
-    return f"tier {agent.tier}; tools {', '.join(agent.tools) or 'none'}; session {session}"
-
-
-def _context_text(phase: Phase) -> str:
-    without = f" without {' '.join(phase.context.exclude)}" if phase.context.exclude else ""
-    return f"{' '.join(phase.context.include)}{without}, at most {phase.context.token_budget} tokens"
-
-
-def _gate_text(gate: Gate) -> str:
-    what = gate.name if gate.run else f"{gate.name} (rule)"
-    return f"{what}{f' with cause {gate.cause}' if gate.cause else ''}{_per_text(gate.per)}"
-
-
-def _review_text(review: AgentReview) -> str:
-    return f"{review.role}; tier {review.tier}; prompt {review.prompt}; produces {review.output} ({review.rules})"
-
-
-def _human_text(human: PersonGate) -> str:
-    about = f"when {human.artifact}.{human.field} is {' or '.join(human.values)}" if human.artifact else "always"
-    about = f"when the rule {human.rule} is broken" if human.rule else about
-    under = "" if len(set(human.autonomy)) == EVERY_AUTONOMY else f", under {' or '.join(human.autonomy)}"
-    return f"a person, {about}{under}"
-
-
-def _route_text(route: BlockRoute) -> str:
-    what = {"phase": "", "unit": " (that unit)", "tree": " (on the current tree)"}[route.scope]
-    often = {None: "", 1: " once"}.get(route.max_times, f" at most {route.max_times} times")
-    return f"{route.cause} to {route.to}{what}{often}"
-
-
-def _per_text(per: str) -> str:
-    return " once per phase" if per == "phase" else ""
-
-
-def full_definition(value: object) -> Any:
+def full_definition(value: object, convert: Callable[[Quantity], object]) -> Any:
     """Return a definition as plain data under the keys of its file, with all defaults filled in."""
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
-        return {field.encode_name: full_definition(getattr(value, field.name)) for field in fields}
+        return {field.encode_name: full_definition(getattr(value, field.name), convert) for field in fields}
     if isinstance(value, tuple):
-        return [full_definition(element) for element in value]
-    return int(value) if isinstance(value, Quantity) else value
+        return [full_definition(element, convert) for element in value]
+    return convert(value) if isinstance(value, Quantity) else value
 
 
-BUILT_IN = "built in"
+def property_rows(name: str, definition: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, key and value of each property that is set; one row for each mapping of a list."""
+    for key, value in definition.items():
+        has_mappings = isinstance(value, list) and any(isinstance(element, dict) for element in value)
+        for element in value if has_mappings else [value]:
+            if text := value_text(element):
+                yield name, key, text
 
 
 @command_family(
@@ -193,7 +105,7 @@ def list_(as_json: bool) -> None:
         for entry in pipeline_list.pipelines
     )  # fmt: skip
     heads = columns("pipeline", "selected", "file", ">errors", ">warnings", "phases")
-    show_table(Table(columns=heads, rows=rows, empty="No pipelines."))
+    print_table(Table(columns=heads, rows=rows, empty="No pipelines."))
 
 
 def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames) -> PipelineListed:
@@ -242,13 +154,14 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     definition, _ = source.parse()
     file = None if source.built_in else source.name
     if as_json:
-        print_document(
-            "pipelines-show", PipelineShown(name=definition.pipeline, file=file, definition=full_definition(definition))
-        )
+        shown = PipelineShown(name=definition.pipeline, file=file, definition=full_definition(definition, int))
+        print_document("pipelines-show", shown)
         return
-    rows = [("-", *line) for line in head_lines(definition, file or BUILT_IN)]
-    rows += [(phase.phase, *line) for phase in definition.phases for line in phase_lines(phase)]
-    show_table(Table(columns=columns("*phase", "*property", "value"), rows=rows))
+    head = full_definition(definition, methodcaller("format"))
+    phases = head.pop("phases")
+    rows = [*property_rows("-", {"file": file or BUILT_IN, **head})]
+    rows += [row for phase in phases for row in property_rows(phase.pop("phase"), phase)]
+    print_table(Table(columns=columns("*phase", "*property", "value"), rows=rows))
 
 
 @pipelines.page(
@@ -308,7 +221,7 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> 
             (str(diagnostic.location or "-"), diagnostic.severity, diagnostic.code, diagnostic.message, diagnostic.hint)
             for diagnostic in diagnostics
         )
-        show_table(Table(columns=columns("location", "severity", "code", "message", "hint"), rows=rows, empty=""))
+        print_table(Table(columns=columns("location", "severity", "code", "message", "hint"), rows=rows, empty=""))
     errors, warnings = count_noun(result.errors, "error"), count_noun(result.warnings, "warning")
     print_note(f"{count_noun(len(result.files), 'file')}: {errors}, {warnings}")
 

@@ -47,14 +47,11 @@ def bundled_project(path: Path) -> Path:
 def replay_variants(cassette_projects: Sequence[tuple[Path, Path]], as_json: bool) -> int:
     """Replay all variants, and print their final states and violated properties. Raises MzError (MZ6005)."""
     from mz_qa.variants.play import play_variants
-    from mz_qa.variants.processes import play_sample
 
     environment, played = without_git_variables(os.environ), []
     for path, project in cassette_projects:
         with reject_unusable(path):
-            cassette = load(path)
-            variants = play_variants(cassette, project, environment)
-            outcomes = (*variants, *play_sample(cassette, project, environment, datetime.now(UTC)))
+            outcomes = play_variants(load(path), project, environment)
         played.append((display_path(path), outcomes))
         print_note(f"{single_line(display_path(path))}: {len(outcomes)} variants")
     all_outcomes = [outcome for _, outcomes in played for outcome in outcomes]

@@ -198,7 +198,7 @@ class BrokenVariant(Shape, frozen=True, kw_only=True):
     """The recording, such as `code.a2`; null if only the order of the features was changed."""
     variant: str
     how: str
-    """`memory`, `crash` (mz was killed during the call and found the output afterwards) or `process`."""
+    """`memory`, or `crash`: mz was killed during the call and found the output afterwards."""
     end: str | None
     """State at the end; null: unnamed."""
     violations: tuple[str, ...]

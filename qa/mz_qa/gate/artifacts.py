@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from multiprocessing import TimeoutError as PoolTimeout
+from multiprocessing import get_context
 
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
@@ -20,7 +22,6 @@ from mz_qa.conformance.parsing import damage
 from mz_qa.generators.artifacts import CannotGenerate, GeneratedArtifact, generate_artifact
 from mz_qa.generators.mutations import Mutation, mutations
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
-from mz_qa.timeout import TimeLimitExceeded, call_with_timeout
 
 SEED_COUNT = 6
 TIMEOUT_SECONDS = 60
@@ -50,11 +51,12 @@ def check_project_rules(
     rules: RuleSet, limits: Limits, file: str, seconds: float = TIMEOUT_SECONDS
 ) -> tuple[LayerOutput, ...]:
     """Check a project's rule set in a separate process, since its patterns may run for ever."""
-    try:
-        return call_with_timeout(seconds, _collect_rule_checks, rules, limits, file)
-    except TimeLimitExceeded:
-        problem = f"cannot be checked within {seconds:g} s: one of its patterns may never end on some texts"
-        return (CheckedItem("rule sets"), _rule_finding(rules, file, problem))
+    with get_context("spawn").Pool(1) as pool:
+        try:
+            return pool.apply_async(_collect_rule_checks, (rules, limits, file)).get(seconds)
+        except PoolTimeout:
+            problem = f"cannot be checked within {seconds:g} s: one of its patterns may never end on some texts"
+            return (CheckedItem("rule sets"), _rule_finding(rules, file, problem))
 
 
 def _collect_rule_checks(rules: RuleSet, limits: Limits, file: str) -> tuple[LayerOutput, ...]:

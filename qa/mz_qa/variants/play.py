@@ -25,11 +25,11 @@ from mz_recordings.replay.project import replay_pins
 
 from mz_qa.simulation.world import Tree
 from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
-from mz_qa.variants.trees import Trees
 from mz_qa.variants.world import (
     CallLoopError,
     CassettePorts,
     CassetteWorld,
+    Trees,
     recorded_commands,
     resume_points,
     variant_result,

@@ -34,7 +34,7 @@ class VariantOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The recording's name, such as `code.a2`; empty if the cassette was played as recorded."""
     variant: str
     mode: str
-    """`memory`, `crash` (mz was killed during the call and recovered its output) or `process`."""
+    """`memory`, or `crash`: mz was killed during the call and recovered its output."""
     end: str
     """Such as `delivered`, `waiting (no-terminal)`, `halted (auth-failure)`; empty if it has no name."""
     violations: tuple[str, ...] = ()

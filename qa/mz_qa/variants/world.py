@@ -6,15 +6,20 @@ can be forked just before any call, to replace its reply by many variants."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import all_adapters
+from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, CommandResult, FeatureWorktree, Interrupted, Price
 from mz_events.catalog.base import Event
@@ -23,6 +28,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
+from mz_recordings.cassette.repository import ScratchGit, unpack
 from mz_recordings.cassette.trace import counted_tokens
 from mz_recordings.faults.variants import Variant
 from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result
@@ -33,8 +39,73 @@ from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, Tree, W
 STEPS_MAX = 1_000
 STEPS_MAX_CALL = 300
 """Limit of side effects of a run: `STEPS_MAX`, plus `STEPS_MAX_CALL` per recorded call. A call takes about 20."""
+LINK, PROGRAM = b"120000", b"100755"
 PatchApplier = Callable[[Files, bytes], Files | None]
 """Applies a patch to files; None if it does not apply."""
+
+
+class Trees:
+    """Real git: reads files of a cassette's repository, unpacked below an empty folder, and applies patches. Raises
+    WorldMissing."""
+
+    def __init__(self, cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> None:
+        self._root, self._environment = folder / "repository", {**safe_environment(environment), **NO_USER_CONFIG}
+        self.delivered = unpack(cassette, self._root, environment)
+        """Heads of dependencies delivered by an earlier run, by feature."""
+        self.head = Commit(ScratchGit(self._root, environment)("rev-parse", "HEAD"))
+        self._modes: dict[str, bytes] = {}
+        self._folder = folder
+
+    def files(self, commit: Commit) -> Files:
+        """Return a commit's files; the content of a symlink is its target."""
+        files: Files = {}
+        for entry in self._git(self._root, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
+            fields, _, path = entry.partition(b"\t")
+            mode, kind, blob = fields.split()
+            if kind == b"blob":
+                self._modes[os.fsdecode(path)] = mode
+                files[os.fsdecode(path)] = self._git(self._root, "cat-file", "blob", blob.decode())
+        return files
+
+    def apply_patch(self, files: Files, patch: bytes) -> Files | None:
+        """Return the files with the patch applied; None if it does not apply."""
+        if not patch:
+            return dict(files)
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            work = Path(name)
+            self._git(work, "init", "--quiet")
+            try:
+                stats = self._git(work, "apply", "--numstat", "-z", "-", stdin=patch)
+                paths = [os.fsdecode(entry.split(b"\t", 2)[2]) for entry in stats.split(b"\0")[:-1]]
+                for path in paths:
+                    if path in files:
+                        self._write(work / path, files[path], self._modes.get(path))
+                self._git(work, "apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+            except subprocess.CalledProcessError:
+                return None
+            untouched = {path: data for path, data in files.items() if path not in paths}
+            return untouched | {path: self._read(work / path, path) for path in paths if os.path.lexists(work / path)}
+
+    def _write(self, target: Path, data: bytes, mode: bytes | None) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == LINK:
+            target.symlink_to(os.fsdecode(data))
+        else:
+            target.write_bytes(data)
+            target.chmod(0o755 if mode == PROGRAM else 0o644)
+
+    def _read(self, target: Path, path: str) -> bytes:
+        if target.is_symlink():
+            self._modes[path] = LINK
+            return os.fsencode(target.readlink())
+        self._modes[path] = PROGRAM if os.access(target, os.X_OK) else b"100644"
+        return target.read_bytes()
+
+    def _git(self, cwd: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+        result = run_git(arguments, cwd, self._environment, stdin)
+        if result.exit_code:
+            raise subprocess.CalledProcessError(result.exit_code, arguments, stderr=result.stderr)
+        return result.stdout
 
 
 class CallLoopError(Exception):

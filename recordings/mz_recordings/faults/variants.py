@@ -13,16 +13,7 @@ from msgspec.structs import replace
 from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_recordings.cassette.model import (
-    Cassette,
-    Failure,
-    Identity,
-    Kind,
-    OutputTiming,
-    RecordedCall,
-    Recording,
-    StoredFile,
-)
+from mz_recordings.cassette.model import Identity, Kind, RecordedCall, Recording, StoredFile
 from mz_recordings.faults.faults import split_last_line
 
 HUGE_BYTES = 2_000_000
@@ -58,26 +49,6 @@ class Variant(NamedTuple):
     """The problem with which mz ended the call."""
     keeps_changes: bool = True
     """The agent's changes are in the tree."""
-    timing: OutputTiming | None = None
-    """Timing of the output in a process; replays in memory get all of it at once."""
-
-
-PROCESS_SAMPLE = (
-    "cut-before-the-end-exit--9", "cut-before-the-end-exit-143", "cut-in-a-character", "binary",
-    "huge-line-before-the-end", "half-and-idle", "whole-and-timeout",
-)  # fmt: skip
-"""Variants that differ between a pipe and memory: a sample for tests with processes."""
-SLOW_TIMING = OutputTiming(piece_bytes=1009, pause_ms=20)
-
-
-def process_variants(call: RecordedCall) -> tuple[Variant, ...]:
-    """Return a sample of the variants for real processes, and a slow one in pieces that split characters."""
-    stdout = call.content("stdout")
-    lines = stdout.splitlines(keepends=True)
-    multibyte_line = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
-    stdout_with_multibyte = b"".join((*lines[:-1], multibyte_line, *lines[-1:]))
-    slow = Variant(call.identity, "slow", stdout_with_multibyte, call.content("stderr"), timing=SLOW_TIMING)
-    return (slow, *(variant for variant in derive_variants(call) if variant.name in PROCESS_SAMPLE))
 
 
 def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
@@ -97,31 +68,6 @@ def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
     for variant in variants:
         unique_variants.setdefault(variant[2:], variant)
     return tuple(unique_variants.values())
-
-
-def with_variant(cassette: Cassette, variant: Variant) -> Cassette:
-    """Return a cassette with only the variant's feature, its call replaced, for processes. Traces are removed, as they
-    no longer apply. Dependencies are ignored."""
-    feature = variant.identity.feature
-    fixture = cassette.manifest.fixture
-    items = tuple(item for item in fixture.items if item.feature == feature)
-    manifest = replace(cassette.manifest, traces={}, fixture=replace(fixture, items=items))
-    calls = tuple(
-        _replace_output(call, variant) if call.identity == variant.identity else call
-        for call in cassette.calls
-        if call.identity.feature == feature
-    )
-    return cassette._replace(manifest=manifest, calls=calls, traces={})
-
-
-def _replace_output(call: RecordedCall, variant: Variant) -> RecordedCall:
-    problem = variant.ended_by_mz
-    failure = Failure(kind=problem.kind.value, code=problem.code) if problem else None
-    kept: tuple[Kind, ...] = ("prompt", "patch", "artifact") if variant.keeps_changes else ("prompt",)
-    changed = with_output(call, variant.stdout, variant.stderr, kept)
-    return changed._replace(
-        recording=replace(changed.recording, outcome="replied", exit=variant.exit, failure=failure, pace=variant.timing)
-    )
 
 
 def with_output(call: RecordedCall, stdout: bytes, stderr: bytes, kept: Collection[Kind]) -> RecordedCall:
