@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from mz_engine.housekeeping.garbage import CollectedGarbage
 from mz_recordings.importing.events import ImportResult
 
 from mz_cli.audit.query import AuditReport, VerifyResult
@@ -15,7 +16,7 @@ from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.cost.json import CalibrateResult, CostGate, CostReport, SessionsReport
 from mz_cli.deliver.cancel import CancelResult
 from mz_cli.deliver.plan import PlanShape
-from mz_cli.housekeeping.clean import CleanResult, GcResult
+from mz_cli.housekeeping.clean import CleanResult
 from mz_cli.inspect.diff import DiffReport
 from mz_cli.inspect.runs import RunList
 from mz_cli.inspect.show import ArtifactText
@@ -63,7 +64,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "explain-all": ExplainAllShape,
     "fork": RunStatus,
     "gate": GateReport,
-    "gc": GcResult,
+    "gc": CollectedGarbage,
     "import": ImportResult,
     "init": InitShape,
     "judge": RecheckResult,

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
-from mz_engine.housekeeping.garbage import BlobGroup, CollectedGarbage, collect_garbage
+from mz_engine.housekeeping.garbage import CollectedGarbage, collect_garbage
 from mz_engine.housekeeping.leftovers import (
     NOT_REMOVABLE,
     CleanOptions,
@@ -26,50 +26,9 @@ from mz_cli.app.context import ProjectLog, find_home, is_process_running, no_run
 from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table, size_cell
 from mz_cli.terminal.text import count_noun, format_size
-
-
-class CountAndSize(Shape, frozen=True, kw_only=True):
-    """Number and size of the files of one kind."""
-
-    count: int
-    bytes: int
-    """Size on disk; blobs are compressed."""
-
-
-class GcResult(Shape, frozen=True, kw_only=True):
-    """`mz clean --blobs --json`."""
-
-    dry_run: bool
-    """Nothing was removed; the numbers say what would be."""
-    blobs: CountAndSize
-    """Blobs that no event cites."""
-    spools: CountAndSize
-    """Output of agent calls whose outcome is recorded, or that no event cites."""
-    files: CountAndSize
-    """Unfinished files whose writer was killed."""
-    freed_bytes: int
-    kept_blobs: CountAndSize
-    """Remaining blobs, including those too young to judge."""
-    young_blobs: CountAndSize
-    """Blobs that no event cites, younger than 24 hours."""
-
-
-class LeftoverShape(Shape, frozen=True, kw_only=True):
-    """One leftover of a run."""
-
-    kind: str
-    """`worktree`, `capture`, `rescue`, `spool`, `temporary` or `pull-request`."""
-    run: str
-    feature: str | None
-    name: str
-    """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
-    bytes: int | None
-    """Null for a ref: git decides when its objects are deleted."""
-    stays: str | None
-    """Reason for keeping it; null: it is removed."""
 
 
 class CleanResult(Shape, frozen=True, kw_only=True):
@@ -77,12 +36,11 @@ class CleanResult(Shape, frozen=True, kw_only=True):
 
     dry_run: bool
     """Nothing was removed; the list says what would be."""
-    removed: tuple[LeftoverShape, ...]
-    stays: tuple[LeftoverShape, ...]
+    removed: tuple[Leftover, ...]
+    stays: tuple[Leftover, ...]
     freed_bytes: int
 
 
-REMOVED = "removed"
 APPEARED_LATER = "appeared after the confirmation"
 
 
@@ -153,7 +111,7 @@ def clean(
         print_document("clean", result)
     else:
         for leftover in result.stays:
-            if leftover.stays == NOT_REMOVABLE:
+            if leftover.keep_reason == NOT_REMOVABLE:
                 print_note(f"{leftover.name}: {NOT_REMOVABLE}")
         print_note(f"{'would free' if dry_run else 'freed'} {format_size(result.freed_bytes)}")
 
@@ -202,17 +160,10 @@ def run_lock(home: Path) -> Iterator[bool]:
 
 
 def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
-    removable = tuple(leftover_shape(leftover) for leftover in leftovers if leftover.keep_reason is None)
-    return CleanResult(
-        dry_run=dry_run,
-        removed=removable,
-        stays=tuple(leftover_shape(leftover) for leftover in leftovers if leftover.keep_reason is not None),
-        freed_bytes=sum(leftover.bytes or 0 for leftover in removable),
-    )
-
-
-def leftover_shape(leftover: Leftover) -> LeftoverShape:
-    return shape_of(LeftoverShape, leftover, bytes=leftover.size_bytes, stays=leftover.keep_reason)
+    removed = tuple(leftover for leftover in leftovers if leftover.keep_reason is None)
+    stays = tuple(leftover for leftover in leftovers if leftover.keep_reason is not None)
+    freed_bytes = sum(leftover.size_bytes or 0 for leftover in removed)
+    return CleanResult(dry_run=dry_run, removed=removed, stays=stays, freed_bytes=freed_bytes)
 
 
 def print_result(result: CleanResult) -> None:
@@ -221,9 +172,9 @@ def print_result(result: CleanResult) -> None:
             leftover.run,
             leftover.feature or "-",
             leftover.kind,
-            size_cell(leftover.bytes),
+            size_cell(leftover.size_bytes),
             leftover.name,
-            leftover.stays or REMOVED,
+            leftover.keep_reason or "removed",
         )
         for leftover in (*result.removed, *result.stays)
     )
@@ -239,35 +190,18 @@ def collect(dry_run: bool, as_json: bool) -> None:
         raise no_runs_error()
     with SqliteStore(home / LOG_FILE, read_only=dry_run) as store:
         collected = collect_garbage(home, store, dry_run)
-    result = gc_result(collected, dry_run)
-    print_document("gc", result) if as_json else print_collected(result)
+    print_document("gc", collected) if as_json else print_collected(collected)
 
 
-def gc_result(collected: CollectedGarbage, dry_run: bool) -> GcResult:
-    return GcResult(
-        dry_run=dry_run,
-        blobs=count_and_size(collected.blobs),
-        spools=count_and_size(collected.spools),
-        files=count_and_size(collected.unfinished_files),
-        freed_bytes=collected.blobs.size_bytes + collected.spools.size_bytes + collected.unfinished_files.size_bytes,
-        kept_blobs=count_and_size(collected.kept_blobs),
-        young_blobs=count_and_size(collected.recent_blobs),
-    )
-
-
-def count_and_size(group: BlobGroup) -> CountAndSize:
-    return CountAndSize(count=group.count, bytes=group.size_bytes)
-
-
-def print_collected(result: GcResult) -> None:
+def print_collected(result: CollectedGarbage) -> None:
     groups = (
         ("blobs", result.blobs, "cited by no event"),
         ("spools", result.spools, "call is recorded"),
-        ("files", result.files, "unfinished"),
+        ("files", result.unfinished_files, "unfinished"),
     )
-    rows = tuple((kind, str(group.count), size_cell(group.bytes), reason) for kind, group, reason in groups)
+    rows = tuple((kind, str(group.count), size_cell(group.size_bytes), reason) for kind, group, reason in groups)
     print_table(Table(columns=columns("kind", ">count", ">size|bytes", "reason"), rows=rows))
-    young = result.young_blobs.count
+    young = result.recent_blobs.count
     young_note = f", {young} of them younger than a day" if young else ""
     freed = f"{'would free' if result.dry_run else 'freed'} {format_size(result.freed_bytes)}"
     kept = result.kept_blobs.count

@@ -39,7 +39,8 @@ class BlobGroup(msgspec.Struct):
     """Number and total size of files of one kind."""
 
     count: int = 0
-    size_bytes: int = 0
+    size_bytes: int = msgspec.field(default=0, name="bytes")
+    """Size on disk; blobs are compressed."""
 
     def add(self, size_bytes: int) -> None:
         self.count += 1
@@ -47,16 +48,21 @@ class BlobGroup(msgspec.Struct):
 
 
 class CollectedGarbage(msgspec.Struct):
-    """Files removed (in a dry run: to be removed), and files kept."""
+    """`mz clean --blobs --json`: files removed, and files kept."""
 
+    dry_run: bool
+    """Nothing was removed; the numbers say what would be."""
     blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    """Blobs that no event cites."""
     spools: BlobGroup = msgspec.field(default_factory=BlobGroup)
-    unfinished_files: BlobGroup = msgspec.field(default_factory=BlobGroup)
-    """Files that were never finished."""
+    """Output of agent calls whose outcome is recorded, or that no event cites."""
+    unfinished_files: BlobGroup = msgspec.field(default_factory=BlobGroup, name="files")
+    """Unfinished files whose writer was killed."""
+    freed_bytes: int = 0
     kept_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
-    """Blobs that stay."""
-    recent_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
-    """Those of `kept_blobs` that no event cites but that are younger than the limit."""
+    """Remaining blobs, including those too young to judge."""
+    recent_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup, name="young_blobs")
+    """Blobs that no event cites, younger than 24 hours."""
 
 
 class LogCitations:
@@ -83,22 +89,23 @@ class LogCitations:
 def collect_garbage(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> CollectedGarbage:
     """Remove garbage. `home` is `.mz`; `now` in seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
     cutoff = (time.time() if now is None else now) - MIN_AGE_SECONDS
-    garbage, citations = CollectedGarbage(), LogCitations(store)
+    garbage, citations = CollectedGarbage(dry_run=dry_run), LogCitations(store)
     citations.catch_up()
-    _collect_spools(home / SPOOL_FOLDER, citations, cutoff, dry_run, garbage)
-    _collect_unfinished_files(home, cutoff, dry_run, garbage)
+    _collect_spools(home / SPOOL_FOLDER, citations, cutoff, garbage)
+    _collect_unfinished_files(home, cutoff, garbage)
     blobs = FileBlobs(home / "blobs")
     for shard in SHARDS:
         # One shard at a time, so that an appending process waits for one of them only.
         with contextlib.nullcontext() if dry_run else store.exclusive():
             citations.catch_up()
             for digest in blobs.list_shard(shard):
-                _collect_blob(blobs, digest, citations, cutoff, dry_run, garbage)
+                _collect_blob(blobs, digest, citations, cutoff, garbage)
+    garbage.freed_bytes = sum(group.size_bytes for group in (garbage.blobs, garbage.spools, garbage.unfinished_files))
     return garbage
 
 
 def _collect_blob(
-    blobs: FileBlobs, digest: Digest, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage
+    blobs: FileBlobs, digest: Digest, citations: LogCitations, cutoff: float, garbage: CollectedGarbage
 ) -> None:
     try:
         status = blobs.path(digest).stat()
@@ -106,34 +113,32 @@ def _collect_blob(
         return
     if digest in citations.digests:
         garbage.kept_blobs.add(status.st_size)
-    elif status.st_mtime > cutoff or not (dry_run or blobs.delete(digest, cutoff)):
+    elif status.st_mtime > cutoff or not (garbage.dry_run or blobs.delete(digest, cutoff)):
         garbage.kept_blobs.add(status.st_size)
         garbage.recent_blobs.add(status.st_size)
     else:
         garbage.blobs.add(status.st_size)
 
 
-def _collect_spools(
-    folder: Path, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage
-) -> None:
+def _collect_spools(folder: Path, citations: LogCitations, cutoff: float, garbage: CollectedGarbage) -> None:
     """Remove spools of calls whose outcome is recorded, or that no event mentions."""
     pending_names = {spool_directory(folder, key).name for key in citations.pending_keys}
     for spool in sorted(folder.iterdir()) if folder.is_dir() else ():
         if spool.name in pending_names or not spool.is_dir() or newest_mtime(spool) > cutoff:
             continue
         garbage.spools.add(total_bytes(spool))
-        if not dry_run:
+        if not garbage.dry_run:
             shutil.rmtree(spool, ignore_errors=True)
 
 
-def _collect_unfinished_files(home: Path, cutoff: float, dry_run: bool, garbage: CollectedGarbage) -> None:
+def _collect_unfinished_files(home: Path, cutoff: float, garbage: CollectedGarbage) -> None:
     for pattern in UNFINISHED_FILES:
         for file in home.glob(pattern):
             with contextlib.suppress(FileNotFoundError):
                 status = file.lstat()
                 if stat.S_ISREG(status.st_mode) and status.st_mtime <= cutoff:
                     garbage.unfinished_files.add(status.st_size)
-                    if not dry_run:
+                    if not garbage.dry_run:
                         file.unlink()
 
 

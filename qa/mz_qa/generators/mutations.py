@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -30,11 +30,10 @@ from mz_qa.generators.artifacts import (
     GeneratedArtifact,
     Part,
     add_paragraph,
-    bytes_min,
-    choice_field,
+    choice_values,
     definition,
     file_list,
-    neutral_heading,
+    neutral_part,
     pad_to_size,
 )
 
@@ -43,7 +42,20 @@ BYTES_MAX = 4_000_000
 ENTRIES_MAX = 2_000
 INVALID_PATHS = ("../a.py", "/etc/passwd", "src/", "*.py")
 """Paths that are no single file inside the repository."""
-NO_CHOICE = "NO-SUCH-CHOICE"
+BAD_VALUES: Mapping[str, tuple[tuple[str, Any], ...]] = {
+    "text": (("is a number", 7),),
+    "name": (("is a number", 7), ("is no valid name", "a name")),
+    "choice": (("is a number", 7), ("is none of its values", "NO-SUCH-CHOICE")),
+    "number": (("is a text", "many"), ("is true", True)),
+}
+"""Values that no field of a type accepts, with descriptions; no list accepts a number."""
+BAD_MEMBERS: Mapping[str, tuple[Any, ...]] = {
+    "texts": (7, ""),
+    "names": (7, "", "a name"),
+    "paths": (7, "", *INVALID_PATHS),
+    "objects": (7,),
+}
+"""Values that no list of a type accepts."""
 
 
 class Mutation(NamedTuple):
@@ -88,8 +100,8 @@ def _with_text(artifact: GeneratedArtifact, text: str) -> str | None:
     """Insert a text into the artifact's prose; None if it has no prose."""
     if artifact.rules.form == "markdown":
         return add_paragraph(artifact, text).text
-    for rule in artifact.rules.rules:
-        if isinstance(rule, FieldRule) and rule.type == "text" and not rule.within:
+    for rule in artifact.rules_of(FieldRule):
+        if rule.type == "text" and not rule.within:
             return _with_field(artifact, rule, f"{text} {artifact.items[0].get(rule.field, '')} {text}")
     return None
 
@@ -123,9 +135,7 @@ def _markdown(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
         case FileList():
             yield from _lists(artifact, rule)
         case FilePaths():
-            lists = next(
-                other for other in artifact.rules.rules if isinstance(other, FileList) and other.id == rule.files
-            )
+            lists = next(other for other in artifact.rules_of(FileList) if other.id == rule.files)
             for path in INVALID_PATHS:
                 listed = file_list(max(1, artifact.limit(lists.min)), False, path)
                 yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
@@ -143,9 +153,7 @@ def _sections(artifact: GeneratedArtifact, rule: SectionRule) -> Iterator[Mutati
 
 def _with_neutral_end(artifact: GeneratedArtifact, parts: tuple[Part, ...]) -> str:
     """Append a section that fulfils no rule, so that no tested section ends the text, and pad the artifact."""
-    return pad_to_size(
-        replace(artifact, parts=(*parts, Part(rule="", heading_line=neutral_heading(artifact.rules), body="words")))
-    ).text
+    return pad_to_size(replace(artifact, parts=(*parts, neutral_part(artifact, "words")))).text
 
 
 def _lists(artifact: GeneratedArtifact, rule: FileList) -> Iterator[Mutation]:
@@ -176,8 +184,7 @@ def _json(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
             value = own_id if _type_of(artifact, rule.field) == "name" else [own_id]
             yield Mutation("with an item that depends on itself", _with_value(artifact, rule.field, value))
         case MaximumField():
-            choice = choice_field(artifact.rules, rule)
-            for value in choice.values:
+            for value in choice_values(artifact, rule):
                 if value != artifact.items[0][rule.field]:
                     yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
         case FieldRule():
@@ -187,7 +194,7 @@ def _json(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
 
 def _invalid_json(artifact: GeneratedArtifact, rule: JsonForm) -> Iterator[Mutation]:
     stripped = artifact.text.rstrip()
-    size = bytes_min(artifact)
+    size = artifact.bytes_min
     yield Mutation("that is cut off", stripped[:-1] + " " * size)
     yield Mutation("that is a text", json.dumps("x" * max(10, size)))
     if rule.root == "list":
@@ -201,15 +208,13 @@ def _duplicates(artifact: GeneratedArtifact, field: str) -> Iterator[Mutation]:
     value = artifact.items[0].get(field)
     if isinstance(value, list) and value:
         yield Mutation(f"with a duplicate `{field}`", _with_value(artifact, field, [*value, value[0]]))
-    elif not any(isinstance(rule, JsonForm) and rule.root == "object" for rule in artifact.rules.rules):
+    elif not artifact.is_object:
         duplicate = replace(artifact, items=(*artifact.items, artifact.items[0]))
         yield Mutation(f"with a duplicate `{field}`", duplicate.text)
 
 
 def _type_of(artifact: GeneratedArtifact, field: str) -> str:
-    return next(
-        (rule.type for rule in artifact.rules.rules if isinstance(rule, FieldRule) and rule.field == field), "names"
-    )
+    return next((rule.type for rule in artifact.rules_of(FieldRule) if rule.field == field), "names")
 
 
 class Absent:
@@ -221,35 +226,19 @@ def _bad_values(artifact: GeneratedArtifact, rule: FieldRule) -> Iterator[tuple[
     least, most = artifact.limit(rule.min), None if rule.max is None else artifact.limit(rule.max)
     if not rule.optional:
         yield "is missing", Absent
-    match rule.type:
-        case "text":
-            yield "is a number", 7
-            if least > 0:
-                yield "is empty", ""
-            if most is not None and most <= BYTES_MAX:
-                yield "is too long", "w" * (most + 1)
-        case "name":
-            yield from (("is a number", 7), ("is no valid name", "a name"))
-        case "choice":
-            yield from (("is a number", 7), ("is none of its values", NO_CHOICE))
-        case "number":
-            yield from (("is a text", "many"), ("is true", True), ("is too small", least - 1))
-            if most is not None:
-                yield "is too large", most + 1
-        case _:
-            yield from _bad_lists(rule, least, most)
-
-
-def _bad_lists(rule: FieldRule, least: int, most: int | None) -> Iterator[tuple[str, Any]]:
-    yield from (("is no list", 7), ("lists a number", [7] * max(1, least)))
-    if least > 0:
-        yield "is empty", []
-    members: dict[str, tuple[Any, ...]] = {"texts": ("",), "names": ("", "a name"), "paths": ("", *INVALID_PATHS)}
-    for member in members.get(rule.type, ()):
+    yield from BAD_VALUES.get(rule.type, (("is no list", 7),))
+    for member in BAD_MEMBERS.get(rule.type, ()):
         yield f"lists {member!r}", [member] * max(1, least)
-    if most is not None and most <= ENTRIES_MAX:
-        good: Any = {} if rule.type == "objects" else "x.py"
-        yield "lists too many", [good] * (most + 1)
+    if rule.type == "number":
+        yield "is too small", least - 1
+        if most is not None:
+            yield "is too large", most + 1
+    elif rule.type == "text" or rule.type not in BAD_VALUES:
+        entry: Any = "w" if rule.type == "text" else [{} if rule.type == "objects" else "x.py"]
+        if least > 0:
+            yield "is empty", entry * 0
+        if most is not None and most <= (BYTES_MAX if rule.type == "text" else ENTRIES_MAX):
+            yield "is too long", entry * (most + 1)
 
 
 def _with_value(artifact: GeneratedArtifact, field: str, value: Any) -> str:
@@ -260,10 +249,9 @@ def _with_value(artifact: GeneratedArtifact, field: str, value: Any) -> str:
 
 def _with_field(artifact: GeneratedArtifact, rule: FieldRule, value: Any) -> str:
     """Set the field of a rule, at any nesting; Absent removes it."""
-    names = (rule.field, *rule.aliases)
 
     def changed(item: dict[str, Any]) -> dict[str, Any]:
-        others = {name: entry for name, entry in item.items() if name not in names}
+        others = {name: entry for name, entry in item.items() if name != rule.field}
         return others if value is Absent else {**others, rule.field: value}
 
     if rule.within is None:
