@@ -15,22 +15,21 @@ from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
 from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, FORMER_NAMES, MODULES
-from mz_cli.app.help import HELP_WIDTH, reject_unknown_command, write_commands, write_examples, write_next_command
-
-EXAMPLES = (
-    ("mz demo", "see it work, without any agent, offline and free"),
-    ("mz init && mz run", "deliver this repository's backlog"),
-    ("mz status", "show progress and open questions"),
-)
-
-NEXT_COMMAND = (
-    "`mz help all` lists all commands; `mz COMMAND --help` explains one, `mz help TOPIC` a topic: exit-codes, "
-    "environment, formatting."
-)
+from mz_cli.app.help import HELP_WIDTH, CommandFamily, write_commands
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandFamily):
     """Group that imports a command only to run it or to print its help."""
+
+    examples = (
+        ("mz demo", "see it work, without any agent, offline and free"),
+        ("mz init && mz run", "deliver this repository's backlog"),
+        ("mz status", "show progress and open questions"),
+    )
+    next_command = (
+        "`mz help all` lists all commands; `mz COMMAND --help` explains one, `mz help TOPIC` a topic: exit-codes, "
+        "environment, formatting."
+    )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -46,22 +45,15 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        args = [*FORMER_NAMES.get(args[0], args[:1]), *args[1:]]
-        reject_unknown_command(ctx, args, COMMANDS)
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, [*FORMER_NAMES.get(args[0], args[:1]), *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Suggest command names without importing the commands."""
         items = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        write_examples(formatter, EXAMPLES)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_commands(formatter, FIRST)
-        click.Command.format_options(self, ctx, formatter)
-        write_next_command(formatter, NEXT_COMMAND)
 
 
 COLOR_MODES = ("auto", "always", "never")

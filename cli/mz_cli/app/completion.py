@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
@@ -26,11 +27,11 @@ ITEMS = (
     "stream_id = (SELECT id FROM stream WHERE name = ?) ORDER BY version"
 )
 PHASES = (
-    "SELECT payload FROM event WHERE type = 'phase.started' AND "
-    "stream_id IN (SELECT id FROM stream WHERE name LIKE ?) ORDER BY position"
+    "SELECT stream.name, event.payload FROM stream LEFT JOIN event "
+    "ON event.stream_id = stream.id AND event.type = 'phase.started' "
+    "WHERE stream.name LIKE 'run/%/%' ORDER BY stream.id DESC, event.version"
 )
-
-STREAMS = "SELECT name FROM stream WHERE name LIKE 'run/%/%' ORDER BY id DESC LIMIT ?"
+"""Streams of features with the phases that started, if any."""
 PREFIX = "<prefix>"
 """Key of the word to complete, among the parameters."""
 
@@ -72,7 +73,7 @@ def log_directory() -> Path:
     return next(folder / MZ_FOLDER for folder in (here, *here.parents) if (folder / MZ_FOLDER / LOG_FILE).is_file())
 
 
-def query_log(query: str, *values: object) -> list[tuple[object, ...]]:
+def query_log(query: str, *values: object) -> list[tuple[Any, ...]]:
     """Query the log. Raises sqlite3.Error. A log that no process has open is read as immutable, since opening it
     otherwise would create files beside it."""
     log = log_directory() / LOG_FILE
@@ -96,47 +97,44 @@ def selected_run(parameters: Parameters) -> str:
 
 def selectors(parameters: Parameters) -> Iterable[str]:
     """Return runs and features that are not on the command line yet; after a `/`, selectors as deep as the prefix."""
-    entered = parameters.get("selectors") or ()
-    names = features(parameters)
-    if str(parameters.get(PREFIX, "")).count("/"):
+    names, entered = features(parameters), parameters.get("selectors")
+    if "/" in str(parameters.get(PREFIX, "")):
         return names
     return [name for name in (*names, *runs(parameters)) if not isinstance(entered, tuple) or name not in entered]
 
 
-def longer_selectors(parameters: Parameters, depth: int) -> Iterable[str]:
-    """Return RUN/FEATURE and FEATURE/PHASE, or RUN/FEATURE/PHASE."""
-    streams = [str(name).removeprefix("run/") for (name,) in query_log(STREAMS, SUGGESTED_MAX)]
-    with_phases = dict.fromkeys(
-        f"{stream}/{phase}"
-        for stream in streams
-        if str(parameters.get(PREFIX, "")).startswith((stream.split("/")[0], stream.split("/")[1]))
-        for phase in payload_values(query_log(PHASES, f"run/{stream}"), "phase")
-    )
-    if depth > 1:
-        return with_phases
-    return (*streams, *dict.fromkeys(selector.partition("/")[2] for selector in with_phases))
-
-
 def features(parameters: Parameters) -> Iterable[str]:
-    """Return ids of the run's features that are not on the command line yet, or longer selectors after a `/`."""
+    """Return ids of the run's features that are not on the command line yet; after a `/`, RUN/FEATURE, FEATURE/PHASE
+    and RUN/FEATURE/PHASE, as deep as the prefix."""
     if depth := str(parameters.get(PREFIX, "")).count("/"):
-        return longer_selectors(parameters, depth)
-    entered = parameters.get("features") or ()
-    features_of_run = payload_values(query_log(ITEMS, f"run/{selected_run(parameters)}"), "feature")
-    return [name for name in features_of_run if not isinstance(entered, tuple) or name not in entered]
+        candidates = (
+            candidate
+            for run, feature, phase in started_phases()
+            for candidate in (
+                f"{run}/{feature}",
+                *((f"{feature}/{phase}", f"{run}/{feature}/{phase}") if phase else ()),
+            )
+        )
+        return dict.fromkeys(candidate for candidate in candidates if candidate.count("/") == depth)
+    entered = parameters.get("features")
+    rows = query_log(ITEMS, f"run/{selected_run(parameters)}")
+    names = dict.fromkeys(json.loads(payload)["feature"] for (payload,) in rows)
+    return [name for name in names if not isinstance(entered, tuple) or name not in entered]
 
 
 def phases(parameters: Parameters) -> Iterable[str]:
     """Return the started phases of the feature, or of all features of the run."""
-    return payload_values(
-        query_log(PHASES, f"run/{selected_run(parameters)}/{parameters.get('feature') or '%'}"), "phase"
+    selected, named = selected_run(parameters), parameters.get("feature")
+    return dict.fromkeys(
+        phase for run, feature, phase in started_phases() if phase and run == selected and named in (None, feature)
     )
 
 
-def payload_values(payload_rows: Iterable[tuple[object, ...]], key: str) -> Iterable[str]:
-    """Return the distinct values of a key in JSON payloads."""
-    payloads = (payload for (payload,) in payload_rows if isinstance(payload, bytes | str))
-    return dict.fromkeys(json.loads(payload)[key] for payload in payloads)
+def started_phases() -> Iterator[tuple[str, str, str]]:
+    """Yield run, feature and phase of each phase that started; an empty phase for a feature without any."""
+    for name, payload in query_log(PHASES):
+        _, run, feature = str(name).split("/")
+        yield run, feature, json.loads(payload)["phase"] if payload else ""
 
 
 def pipelines(parameters: Parameters) -> Iterable[str]:

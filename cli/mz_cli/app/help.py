@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Literal
@@ -152,9 +153,14 @@ class CommandPage(click.Command):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
-        write_examples(formatter, self.examples)
+        with formatter.section("Examples") if self.examples else nullcontext():
+            for line, purpose in self.examples:  # Never wrapped, so that each can be copied.
+                indent = " " * formatter.current_indent
+                formatter.write(f"{indent}# {purpose}\n{indent}{line}\n")
         self.format_options(ctx, formatter)
-        write_next_command(formatter, self.next_command)
+        if self.next_command:
+            formatter.write_paragraph()
+            formatter.write_text(f"Next: {self.next_command}")
 
 
 class CommandFamily(CommandPage, click.Group):
@@ -178,16 +184,14 @@ class CommandFamily(CommandPage, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        reject_unknown_command(ctx, args, self.commands)
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], names)}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        write_examples(formatter, self.examples)
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
-        write_next_command(formatter, self.next_command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -199,12 +203,6 @@ def summary_line(page: click.Command) -> str:
     return (page.help or "").partition("\n")[0]
 
 
-def reject_unknown_command(ctx: click.Context, args: Sequence[str], commands: Iterable[str]) -> None:
-    """Raise UsageError if the first argument is not a command."""
-    if args and args[0] not in commands and not args[0].startswith("-"):
-        raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], commands)}", ctx)
-
-
 def write_commands(formatter: click.HelpFormatter, names: Iterable[str] = COMMANDS) -> None:
     """Write the named commands with their summaries, group by group."""
     width = max(map(len, COMMANDS))
@@ -213,22 +211,6 @@ def write_commands(formatter: click.HelpFormatter, names: Iterable[str] = COMMAN
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows)
-
-
-def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:
-    """Write each example on one line, never wrapped, so that it can be copied."""
-    if not examples:
-        return
-    with formatter.section("Examples"):
-        for line, purpose in examples:
-            formatter.write(f"{' ' * formatter.current_indent}# {purpose}\n")
-            formatter.write(f"{' ' * formatter.current_indent}{line}\n")
-
-
-def write_next_command(formatter: click.HelpFormatter, next_command: str) -> None:
-    if next_command:
-        formatter.write_paragraph()
-        formatter.write_text(f"Next: {next_command}")
 
 
 def command(

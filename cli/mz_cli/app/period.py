@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -89,14 +90,9 @@ def parse_zone(name: str | None) -> tzinfo | None:
 def day_function(zone: tzinfo | None) -> Callable[[int], date]:
     """Return a function from microseconds since the epoch to the day in that zone. It caches quarters of an hour,
     since conversions into a zone are slow."""
-    day_by_quarter: dict[int, date] = {}
 
-    def day_of(at_us: int) -> date:
-        quarter = at_us // QUARTER_US
-        day = day_by_quarter.get(quarter)
-        if day is None:
-            at = datetime.fromtimestamp(quarter * QUARTER_US // SECOND_US, UTC)
-            day = day_by_quarter[quarter] = at.astimezone(zone).date()
-        return day
+    @cache
+    def day_of_quarter(quarter: int) -> date:
+        return datetime.fromtimestamp(quarter * QUARTER_US // SECOND_US, UTC).astimezone(zone).date()
 
-    return day_of
+    return lambda at_us: day_of_quarter(at_us // QUARTER_US)
