@@ -18,9 +18,9 @@ from mz_cli.deliver.cancel import CancelResult
 from mz_cli.deliver.plan import PlanShape
 from mz_cli.housekeeping.clean import CleanResult
 from mz_cli.inspect.diff import DiffReport
-from mz_cli.inspect.runs import RunList
 from mz_cli.inspect.show import ArtifactText
 from mz_cli.inspect.state_at import StateAt
+from mz_cli.inspect.status import RunList
 from mz_cli.people.inbox import MessageResult
 from mz_cli.project.json import (
     ConfigShape,

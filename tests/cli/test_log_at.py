@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from mz_cli.inspect.state_at import feature_state, run_state, state_at, state_rows
+from mz_cli.terminal.json import plain_value
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallReserved, CallSettled
 from mz_events.catalog.feature import (
@@ -49,7 +50,7 @@ def at(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 def state(*events: Event) -> Any:
     recorded_events = steps.recorded(*events)
     result = state_at(recorded_events, len(recorded_events) + 1, "here", lambda _: "a text").feature
-    return msgspec.json.decode(msgspec.json.encode(result))
+    return msgspec.to_builtins(plain_value(result))
 
 
 BUILD = (*steps.planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2")))

@@ -120,7 +120,7 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     check(again, 21)
     shown = msgspec.json.decode(again.out)
     assert (shown["schema"], shown["features"][0]["attempts"]) == ("mz.resume/1", {"prd": 6})
-    prompts = spawn(sample, "show", FEATURE, "--attempt", "4", "--prompt").out
+    prompts = spawn(sample, "show", f"{FEATURE}/prd#4", "--prompt").out
     assert "please" in prompts
     rejected = spawn(sample, "resume", "--answer", "reject", "--format", "tsv", **agent.environment)
     assert rejected.exit == 1

@@ -18,9 +18,7 @@ from tests.cli.stored_run import TREE, StoredRun
 from tests.support.gitrepo import GitRepo
 
 
-@pytest.mark.parametrize(
-    "args", [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "1", "--prompt", "--output")]
-)
+@pytest.mark.parametrize("args", [("login",), ("audit",), ("later",), ("login/code#1", "--prompt", "--output")])
 def test_as_text(
     stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, args: tuple[str, ...]
 ) -> None:
@@ -30,7 +28,7 @@ def test_as_text(
 
 
 def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "show", "login", "--phase", "code", "--prompt", "--json")
+    answer = run(capsys, "show", "login/code", "--prompt", "--json")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
@@ -46,16 +44,14 @@ def test_prompts_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFi
     [
         (("lgin",), 10, "has no feature 'lgin'; did you mean `login`?"),
         (("nope/login",), 2, "there is no run or feature 'nope'"),
-        (("login", "--phase", "cod"), 2, "login has no phase 'cod'; did you mean `code`?"),
-        (("login", "--phase", "xyz"), 2, "login has no phase 'xyz'; it has: prd, code"),
-        (("later", "--phase", "prd"), 2, "later has no phase 'prd'; it has started none"),
-        (("login", "--attempt", "9"), 2, "login has no attempt 9: it made 2 in prd, 2 in code"),
-        (("login", "--phase", "code", "--attempt", "3"), 2, "login has no attempt 3: it made 2 in code"),
-        (("later", "--attempt", "1"), 2, "later has no attempt 1: it made none"),
+        (("login/cod",), 2, "login has no phase 'cod'; did you mean `code`?"),
+        (("login/xyz",), 2, "login has no phase 'xyz'; it has: prd, code"),
+        (("later/prd",), 2, "later has no phase 'prd'; it has started none"),
+        (("login/code#3",), 2, "login has no attempt 3: it made 2 in code"),
         (("login", "--artifact", "cod"), 2, "login has no artifact 'cod'; did you mean `code`?"),
         (("login", "--artifact", "xyz"), 2, "login has no artifact 'xyz'; it has: prd, code"),
         (("later", "--artifact", "prd"), 2, "later has no artifact 'prd'; it has none"),
-        (("login", "--attempt", "0"), 2, "0 is not in the range"),
+        (("login/code#0",), 2, "attempts count from 1"),
     ],
 )
 def test_what_is_not_there(
@@ -150,11 +146,11 @@ def unit_story(stored_run: StoredRun) -> None:
 def test_an_artifact_is_printed_whole(stored_run: StoredRun, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     unit_story(stored_run)
     for args, text in (
-        (("code/u1",), b"# u1 2\n\x1b[31mred\x1b[0m\n"),
-        (("code/u2", "--attempt", "1"), b"# u2 1\n\x1b[31mred\x1b[0m\n"),
+        (("later", "code/u1"), b"# u1 2\n\x1b[31mred\x1b[0m\n"),
+        (("later/code#1", "code/u2"), b"# u2 1\n\x1b[31mred\x1b[0m\n"),
     ):
         with pytest.raises(SystemExit):
-            main(["show", "later", "--artifact", *args])
+            main(["show", "--artifact", args[1], args[0]])
         assert capsysbinary.readouterr().out == text
 
 
@@ -189,17 +185,17 @@ def test_an_erased_artifact_is_an_error(stored_run: StoredRun, capsys: pytest.Ca
 # what belongs to an attempt -------------------------------------------------------------------------------------------
 def test_only_what_belongs_to_the_attempt(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     full = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
-    first = msgspec.json.decode(run(capsys, "show", "login", "--phase", "code", "--attempt", "1", "--json").out)
+    first = msgspec.json.decode(run(capsys, "show", "login/code#1", "--json").out)
     assert [(c["name"], c["attempt"], c["exit"]) for c in full["commands"]] == [("test", 1, 1), ("test", 2, 0)]
     assert [(c["name"], c["attempt"]) for c in first["commands"]] == [("test", 1)]
     assert [artifact["artifact"] for artifact in first["artifacts"]] == ["code"]
     assert first["changed_paths"] == ["src/login.py"]
-    prd = msgspec.json.decode(run(capsys, "show", "audit", "--phase", "prd", "--json").out)
+    prd = msgspec.json.decode(run(capsys, "show", "audit/prd", "--json").out)
     assert prd["changed_paths"] == []
 
 
 def test_violations_say_rule_place_and_message(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = msgspec.json.decode(run(capsys, "show", "login", "--phase", "prd", "--attempt", "1", "--json").out)
+    shown = msgspec.json.decode(run(capsys, "show", "login/prd#1", "--json").out)
     (refusal,) = shown["calls"][0]["refusals"]
     assert refusal["violations"] == [
         {"rule": "sections", "path": "prd.md", "line": None, "message": "The section Risks is missing."}
@@ -207,7 +203,7 @@ def test_violations_say_rule_place_and_message(stored_run: StoredRun, capsys: py
 
 
 def test_what_commands_printed_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    args = "show", "login", "--phase", "code", "--json"
+    args = "show", "login/code", "--json"
     quiet, loud = [msgspec.json.decode(run(capsys, *args, *more).out) for more in ((), ("--output",))]
     assert {c["output"] for c in quiet["commands"]} == {None}
     assert {c["output"] for c in loud["commands"]} == {"E  assert"}
@@ -252,9 +248,9 @@ def test_what_a_phase_and_an_attempt_changed(
     phase = run(capsys, "show", "later", "--diff").out
     assert "\n  +2\n" in phase
     assert "two" not in phase
-    attempt = run(capsys, "show", "later", "--attempt", "2", "--diff").out
+    attempt = run(capsys, "show", "later/code#2", "--diff").out
     assert "\n    -two \n    +2\n" in attempt
-    shown = msgspec.json.decode(run(capsys, "show", "later", "--attempt", "1", "--diff", "--json").out)
+    shown = msgspec.json.decode(run(capsys, "show", "later/code#1", "--diff", "--json").out)
     assert shown["history"][0]["diff"] is None
     assert "+two" in shown["calls"][0]["diff"]
     assert msgspec.json.decode(run(capsys, "show", "later", "--json").out)["history"][0]["diff"] is None

@@ -47,7 +47,7 @@ def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tm
     run(forge)
     assert status(forge) == "delivered"
     assert [key.split("/")[4] for key in calls_of(forge, "code")] == ["1", "2"]
-    prompts = forge.bench.mz("show", FEATURE, "--phase", "code", "--prompt").stdout
+    prompts = forge.bench.mz("show", f"{FEATURE}/code", "--prompt").stdout
     assert "FAIL: the terminal is too narrow" in prompts
     assert forge.file(f"feat/{FEATURE}", "tally/narrow.py") == "WIDTH = 20\n"
     assert len(forge.gh.pulls) == 1

@@ -137,7 +137,7 @@ def test_what_was_rejected_is_done_once_more(tmp_path: Path) -> None:
     bench.mz("retry", f"{FEATURE}/prd", "-m", "now it is time")
     bench.mz("resume")
     assert bench.statuses() == {FEATURE: "delivered"}
-    assert "now it is time" in bench.mz("show", FEATURE, "--phase", "prd", "--prompt").stdout
+    assert "now it is time" in bench.mz("show", f"{FEATURE}/prd", "--prompt").stdout
     shown = bench.json("review", "show", FEATURE)
     assert [(item["kind"], item["phase"]) for item in shown["decisions"]] == [("answer", None), ("retry", "prd")]
 
@@ -194,7 +194,7 @@ def test_checkpoint_and_full_auto_ask_nothing_that_is_in_order(tmp_path: Path, a
     bench.mz("run", "--feature", FEATURE, "--autonomy", autonomy)
     assert bench.statuses() == {FEATURE: "delivered"}
     assert bench.of_type("human.requested") == []
-    prompt = bench.mz("show", FEATURE, "--phase", "prd", "--prompt").stdout
+    prompt = bench.mz("show", f"{FEATURE}/prd", "--prompt").stdout
     assert ("Blocker - need:" in prompt) is asks, "only where somebody is there may an agent ask"
 
 

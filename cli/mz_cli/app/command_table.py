@@ -19,7 +19,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Look": {
         "status": ("inspect.status", "Show a run: progress, cost and open questions."),
-        "runs": ("inspect.runs", "List the runs of this repository, the newest first."),
+        "runs": ("inspect.status", "List the runs of this repository, the newest first."),
         "show": ("inspect.show", "Show one feature: its phases, attempts and results."),
         "log": ("inspect.log", "Print the event log, one line per event."),
         "cost": ("cost.command", "Show what the agents cost: estimated, reported, computed."),

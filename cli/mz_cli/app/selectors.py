@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 from mz_engine.errors.diagnostics import MzError
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, run_stream
 
 from mz_cli.app.context import ProjectLog, RunNames
@@ -33,6 +35,18 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stream(self) -> StreamId:
         return run_stream(self.run) if self.feature is None else feature_stream(self.run, self.feature)
+
+    def includes(self, recorded: Recorded[Event]) -> bool:
+        """Return True for the named event, or one of what is named; those of a feature are in its own stream and in the
+        run's."""
+        if self.version is not None:
+            return (recorded.stream, recorded.version) == (self.stream, self.version)
+        subject = getattr(recorded.event, "feature", None)
+        if self.feature is not None and recorded.stream != self.stream and subject != self.feature:
+            return False
+        call = getattr(recorded.event, "ref", recorded.event)
+        phase, attempt = getattr(call, "phase", None), getattr(call, "attempt", None)
+        return self.phase in (None, phase) and self.attempt in (None, attempt)
 
     def __str__(self) -> str:
         phase = f"/{self.phase}" if self.phase else ""

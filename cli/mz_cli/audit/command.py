@@ -10,7 +10,6 @@ from mz_engine.errors.exits import Exit
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.envelope import Recorded
-from mz_events.names import feature_stream
 from mz_events.store import BlobMissing
 from mz_projections.audit.auditor import audit as audit_of
 from mz_projections.run.pins import PinnedRun, decode_pinned
@@ -19,7 +18,7 @@ from mz_projections.views.timeline import timeline
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.app.selectors import select_or_newest
+from mz_cli.app.selectors import select_part
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.query import VerifyResult, audit_report
 from mz_cli.audit.text import SHORT, claims, durations_of, render_text, table
@@ -76,13 +75,13 @@ def audit(
             raise click.UsageError("--imported cannot be combined with RUN or FEATURE", context)
         return print_imported_audit(imported, as_json)
     with open_log() as log:
-        selected = select_or_newest(log, selector)
+        selected = select_part(log, selector)
         run_id, feature = selected.run, selected.feature
         events = tuple(log.events(run_id))
         statements = audit_of(run_id, events, load_pins(log, events), feature)
         verification = verify_log(log, run_id, print_note)
         durations = durations_of(run_view(run_id, events))
-        selected_events = tuple(filter_events(events, run_id, feature))
+        selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
             statements, verification, timeline(selected_events), str(log.home), feature, log.load_text
         )
@@ -157,14 +156,6 @@ def load_pins(log: ProjectLog, events: Iterable[Recorded[Event]]) -> PinnedRun |
         return decode_pinned(log.blobs.get(started.pins)) if started else None
     except BlobMissing:
         return None
-
-
-def filter_events(events: Iterable[Recorded[Event]], run: str, feature: str | None) -> Iterator[Recorded[Event]]:
-    """Yield all events, or those about one feature."""
-    for recorded in events:
-        subject = getattr(recorded.event, "feature", None)
-        if feature is None or recorded.stream == feature_stream(run, feature) or subject == feature:
-            yield recorded
 
 
 def milestones(events: Iterable[Recorded[Event]]) -> Iterator[tuple[str, str]]:

@@ -82,7 +82,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactView, ...]
     """Artifacts produced by this reply, current or not."""
     diff: str | None
-    """With `--diff` and `--attempt`: its changes as a patch."""
+    """With `--diff` and one attempt: its changes as a patch."""
 
 
 class PhaseShape(PhaseView, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class CommandShape(Shape, frozen=True, kw_only=True):
 
 
 class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
-    """`mz show FEATURE --json`; `--phase` and `--attempt` filter the lists."""
+    """`mz show FEATURE --json`; a phase or an attempt filters the lists."""
 
     run: str
     history: tuple[PhaseShape, ...]

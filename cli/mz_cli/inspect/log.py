@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -127,7 +127,8 @@ def log(
         if as_json:
             write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
         every_event = all_events or bool(types) or as_json or any(selector.version for selector in chosen)
-        entries: Iterable[Recorded[Event]] = filter(entry_filter, filter_events(events, chosen))
+        named = (recorded for recorded in events if any(selector.includes(recorded) for selector in chosen))
+        entries: Iterable[Recorded[Event]] = filter(entry_filter, named)
         if not every_event:
             entries = (recorded for recorded in entries if log_milestone(recorded))
         if last is not None:
@@ -192,26 +193,6 @@ def print_events(events: Iterable[Recorded[Event]], as_json: bool, milestones: b
         line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
         text = json_line(log_entry(recorded)) if as_json else line
         write_text(sys.stdout, f"{text}\n")
-
-
-def filter_events(events: Iterable[Recorded[Event]], selectors: Iterable[Selector]) -> Iterator[Recorded[Event]]:
-    """Yield the events that a selector names; those of a feature are in its own stream and in the run's."""
-    for recorded in events:
-        if any(is_selected(recorded, selector) for selector in selectors):
-            yield recorded
-
-
-def is_selected(recorded: Recorded[Event], selector: Selector) -> bool:
-    if selector.version is not None:
-        return (recorded.stream, recorded.version) == (selector.stream, selector.version)
-    subject = getattr(recorded.event, "feature", None)
-    if selector.feature is not None and recorded.stream != selector.stream and subject != selector.feature:
-        return False
-    call = getattr(recorded.event, "ref", recorded.event)
-    return (
-        selector.phase in (None, getattr(call, "phase", None))
-        and selector.attempt in (None, getattr(call, "attempt", None))
-    )  # fmt: skip
 
 
 def log_entry(recorded: Recorded[Event]) -> LogEntry:

@@ -17,6 +17,7 @@ from mz_cli.app.selectors import DIGEST, select
 from mz_cli.common.advice import run_context
 from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
+from mz_cli.common.worktree_diff import patch
 from mz_cli.terminal.console import is_terminal, write_file_bytes, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
 
@@ -46,17 +47,12 @@ class ArtifactText(Shape, frozen=True, kw_only=True):
     next_command="`mz log FEATURE` lists its events; `mz status` shows the run.",
 )
 @click.argument("feature", metavar="[RUN/]FEATURE[/PHASE[#ATTEMPT]] | DIGEST")
-@click.option("--phase", hidden=True)
-@click.option("--attempt", type=click.IntRange(min=1), hidden=True)
 @click.option("--prompt", is_flag=True, help="Also print the prompts.")
 @click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
 @click.option("--diff", is_flag=True, help="Print the changes of each phase; with #ATTEMPT, of that attempt.")
 @click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.artifact/1 of an artifact.")
-def show(
-    feature: str, phase: str | None, attempt: int | None, prompt: bool, output: bool, diff: bool,
-    artifact: str | None, as_json: bool,
-) -> None:  # fmt: skip
+def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | None, as_json: bool) -> None:
     """Show one feature: its phases, attempts and results.
 
     FEATURE is a feature of the newest run that has it; RUN/FEATURE, FEATURE/PHASE and FEATURE/PHASE#ATTEMPT choose
@@ -69,18 +65,19 @@ def show(
     with open_log() as log:
         digest = find_digest(log, feature)
         if digest is not None:
-            print_blob(log, digest, as_json)
+            if as_json:
+                raise usage_error("--json needs a feature; a blob is printed as it is stored")
+            write_file_bytes(sys.stdout, log.blobs.get(digest))
             return
         selector = select(log, feature, feature_only=True)
-        phase, attempt = selector.phase or phase, selector.attempt or attempt
         view = log.find_feature(selector.run, str(selector.feature))
-        part = checked_part(view, phase, attempt)
+        part = checked_part(view, selector.phase, selector.attempt)
         if artifact is not None:
             print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return
-        options = DetailOptions(
-            prompts=prompt, outputs=output, patch=patch_maker(log) if diff else None, by_attempt=attempt is not None
-        )
+        make_patch = partial(patch, log.home, excluded=frozenset()) if diff else None
+        by_attempt = selector.attempt is not None
+        options = DetailOptions(prompts=prompt, outputs=output, patch=make_patch, by_attempt=by_attempt)
         detail = feature_detail(selector.run, view, part, options, run_context(log, selector.run))
     if as_json:
         print_document("show", detail)
@@ -104,20 +101,6 @@ def find_digest(log: ProjectLog, text: str) -> Digest | None:
     return digests[0]
 
 
-def print_blob(log: ProjectLog, digest: Digest, as_json: bool) -> None:
-    """Print a blob as stored, without escapes to a terminal. Raises BlobMissing if it was erased."""
-    if as_json:
-        raise usage_error("--json needs a feature; a blob is printed as it is stored")
-    write_file_bytes(sys.stdout, log.blobs.get(digest))
-
-
-def patch_maker(log: ProjectLog) -> partial[str]:
-    """Return a function that makes patches; git is called only when it is used."""
-    from mz_cli.common.worktree_diff import patch
-
-    return partial(patch, log.home, excluded=frozenset())
-
-
 def checked_part(view: FeatureView, phase: str | None, attempt: int | None) -> FeatureView:
     """Return the phase and attempt of the feature. Raises UsageError if it has not started or made them."""
     phases = list(dict.fromkeys(phase_view.phase for phase_view in view.phases))
@@ -126,9 +109,8 @@ def checked_part(view: FeatureView, phase: str | None, attempt: int | None) -> F
         raise usage_error(f"{view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
     part = part_of(view, phase, attempt)
     if attempt is not None and not part.calls:
-        made = {call.phase: call.attempt for call in sorted(part_of(view, phase, None).calls, key=lambda c: c.attempt)}
-        counts = ", ".join(f"{made[phase]} in {phase}" for phase in phases if phase in made)
-        raise usage_error(f"{view.feature} has no attempt {attempt}: it made {counts or 'none'}")
+        made = max((call.attempt for call in part_of(view, phase, None).calls), default=0)
+        raise usage_error(f"{view.feature} has no attempt {attempt}: it made {made or 'none'} in {phase}")
     return part
 
 

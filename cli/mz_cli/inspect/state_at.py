@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import field
 from mz_events.catalog.base import Event, EventKind
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
@@ -11,7 +12,6 @@ from mz_projections.cost.totals import Totals, totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import (
-    Active,
     BetweenPhases,
     CreatingWorkspace,
     Ended,
@@ -21,6 +21,7 @@ from mz_projections.feature.state import (
     Restoring,
     RunningSetup,
     State,
+    UnitRun,
     Waiting,
     progress_of,
 )
@@ -30,7 +31,7 @@ from mz_projections.views.timeline import describe
 
 from mz_cli.app.context import TextLoader
 from mz_cli.terminal.json import Shape, plain_value, shape_of
-from mz_cli.terminal.text import exact_usd, iso_time, single_line
+from mz_cli.terminal.text import exact_usd, single_line
 
 
 class AttemptCounts(Shape, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class FeatureState(Shape, frozen=True, kw_only=True):
     pending_outcome: str | None
     """Type of an intent without an outcome yet."""
     hold: str | None
-    until: str | None
+    until_us: int | None = field(name="until")
     code: str | None
     """Code of a hold or a failure."""
     question: OpenQuestion | None
@@ -93,7 +94,7 @@ class TrackShape(Shape, frozen=True, kw_only=True):
     state: str
     """queued, working, skipped, or the feature's outcome."""
     hold: str | None
-    until: str | None
+    until_us: int | None = field(name="until")
     code: str | None
     held_by: str | None
     """Dependency that was not delivered."""
@@ -111,7 +112,7 @@ class RunStateShape(Shape, frozen=True, kw_only=True):
     pipeline: str | None
     base: str | None
     base_commit: str | None
-    inbox: int
+    inbox_version: int = field(name="inbox")
     """Number of processed messages of people."""
     committed_usd: str
     """Spent and reserved."""
@@ -123,7 +124,7 @@ class StateAt(Shape, frozen=True, kw_only=True):
 
     repository: str
     event_ref: str
-    at: str | None
+    recorded_at_us: int = field(name="at")
     event: str
     """Type of the event."""
     text: str
@@ -153,25 +154,33 @@ def state_at(events: Sequence[Recorded[Event]], newest_version: int, repository:
     """Return the state after the last of `events`, the first ones of a stream whose current version is given."""
     last = events[-1]
     of_feature = last.stream.count("/") == 2
-    return StateAt(
-        repository=repository, event_ref=last.event_ref, at=iso_time(last.recorded_at_us), event=type_of(last.event),
-        text=single_line(describe(last.event)), newest=newest_version,
+    return shape_of(
+        StateAt,
+        last,
+        repository=repository,
+        event=type_of(last.event),
+        text=single_line(describe(last.event)),
+        newest=newest_version,
         feature=feature_state(fold(events), events, load_text) if of_feature else None,
         run=None if of_feature else run_state(fold_run(events)),
-    )  # fmt: skip
+    )
 
 
 def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: TextLoader) -> FeatureState:
-    active = state.suspended if isinstance(state, Held | Waiting) else state
+    held, active = (state, state.suspended) if isinstance(state, Held) else (None, state)
+    active, question = (state.suspended, state.question) if isinstance(state, Waiting) else (active, None)
     progress, in_phase = progress_of(state), active if isinstance(active, InPhase) else None
-    unit_run, question = in_phase.unit_run if in_phase else None, state.question if isinstance(state, Waiting) else None
+    unit_run = in_phase.unit_run if in_phase else None
     started = progress.started if progress else active.started if isinstance(active, CreatingWorkspace) else None
-    return FeatureState(
+    return shape_of(
+        FeatureState,
+        progress,
+        held,
+        in_phase,
+        unit_run,
+        started,
         state=state.status.value if isinstance(state, Ended) else STATE_NAMES[type(state)],
         within=STATE_NAMES[type(active)] if active is not state else None,
-        phase=in_phase.phase if in_phase else None,
-        unit=(unit_run.unit if unit_run else "") or None,
-        iteration=unit_run.iteration if unit_run else None,
         units=tuple(filter(None, in_phase.units)) if in_phase else (),
         units_done=tuple(filter(None, in_phase.finished_units)) if in_phase else (),
         done=progress.completed_phases if progress else (),
@@ -181,15 +190,9 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
             for role, a in (unit_run.attempts if unit_run else {}).items()
         ),
         checked=unit_run.check_results if unit_run else {},
-        pending_outcome=_pending_intent(active),
-        hold=state.hold.value if isinstance(state, Held) else None,
-        until=iso_time(state.until_us) if isinstance(state, Held) else None,
+        pending_outcome=_pending_intent(active, unit_run),
         code=state.code if isinstance(state, Held | Ended) else None,
         question=shape_of(OpenQuestion, question, detail=load_text(question.detail) or None) if question else None,
-        branch=started.branch if started else None,
-        target=started.target if started else None,
-        base=progress.base if progress else None,
-        head=progress.head if progress else None,
         artifacts=tuple(
             shape_of(ArtifactView, artifact)
             for name, artifact in (progress.artifacts if progress else {}).items()
@@ -199,50 +202,40 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
     )
 
 
-def _pending_intent(active_state: Active | NotStarted | Ended) -> str | None:
+def _pending_intent(active: State, unit_run: UnitRun | None) -> str | None:
     """Return the type of an intent without an outcome, which the engine reconciles before it continues."""
-    last_event: object = (
-        active_state.last_event if isinstance(active_state, CreatingWorkspace | RunningSetup | Restoring) else None
-    )
-    if isinstance(active_state, InPhase) and active_state.unit_run:
-        last_event = active_state.unit_run.last_event
+    last_event = unit_run.last_event if unit_run else getattr(active, "last_event", None)
     return type_of(last_event) if isinstance(last_event, Event) and last_event.KIND is EventKind.INTENT else None
 
 
 def run_state(state: RunState) -> RunStateShape:
-    started = state.started
+    flags = {"finished": state.finished, "halted": state.halt, "stopped": state.stop_requested,
+             "paused": state.paused, "idle": state.idle}  # fmt: skip
     tracks = {**state.tracks, **dict.fromkeys(state.skipped)}
-    return RunStateShape(
-        status=_status(state), code=state.halt.code if state.halt else None,
-        pipeline=started.pipeline if started else None, base=started.base if started else None,
-        base_commit=started.base_commit if started else None, inbox=state.inbox_version,
-        committed_usd=exact_usd(state.committed_nanousd) or "",
+    return shape_of(
+        RunStateShape,
+        state,
+        state.started,
+        state.halt,
+        status=next((status for status, is_set in flags.items() if is_set), "running"),
         features=tuple(_track(feature, track) for feature, track in tracks.items()),
-    )  # fmt: skip
-
-
-def _status(state: RunState) -> str:
-    if state.finished:
-        return "finished"
-    if state.halt is not None:
-        return "halted"
-    if state.stop_requested:
-        return "stopped"
-    return "paused" if state.paused else "idle" if state.idle else "running"
+    )
 
 
 def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
     """Return the feature as the run sees it; None: it was skipped."""
     outcome = track.last_stop if track and not track.active else None
     idle_state = "skipped" if not track else "held" if track.held_by else outcome.status.value if outcome else "queued"
-    return TrackShape(
-        id=feature, state="working" if track and track.active else idle_state,
-        hold=outcome.hold.value if outcome and outcome.hold else None,
-        until=iso_time(outcome.until_us) if outcome else None, code=outcome.code if outcome else None,
-        held_by=track.held_by if track else None, claim=track.claim or () if track else (),
-        spent_usd=exact_usd(track.charged_nanousd if track else 0) or "",
-        reserved_usd=exact_usd(sum(track.reservations.values()) if track else 0) or "",
-    )  # fmt: skip
+    return shape_of(
+        TrackShape,
+        outcome,
+        track,
+        id=feature,
+        state="working" if track and track.active else idle_state,
+        claim=(track.claim if track else None) or (),
+        spent_usd=exact_usd(track.charged_nanousd if track else 0),
+        reserved_usd=exact_usd(sum(track.reservations.values()) if track else 0),
+    )
 
 
 def state_rows(state: StateAt) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,7 @@ from mz_cli.review.text import (
 )
 from mz_cli.terminal.console import print_line as say
 from mz_cli.terminal.console import write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table as draw
 from mz_cli.terminal.table import prints_tsv
 
@@ -99,7 +99,7 @@ def list_(run: str | None, as_json: bool) -> None:
 def open_questions(queue: ReviewQueue) -> list[QuestionShape]:
     """Return the run's open questions, the oldest first, then features that no answer can continue."""
     shapes = filter(None, (question_shape(queue, view) for view in queue.run.features))
-    return sorted(shapes, key=lambda shape: (shape.since is None, shape.since))
+    return sorted(shapes, key=lambda shape: (shape.since_us is None, shape.since_us))
 
 
 @review.page(
@@ -141,12 +141,11 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
     if question is not None:
         events = tuple(log.store.read(feature_stream(run, feature)))
         evidence = collect_evidence(question, state, events, load_text, partial(patch, log.home))
-    return ReviewDetail(
+    return shape_of(
+        ReviewDetail,
+        view,
         run=run,
-        feature=feature,
         title=load_text(view.title),
-        status=view.status,
-        branch=view.branch or None,
         question=shape,
         halt=halt,
         helps=helps,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from msgspec import field
 from mz_events.catalog.run import Hold
 from mz_projections.views.messages import Decision, HumanMessage, InboxMessage
 from mz_projections.views.model import FeatureView
@@ -15,14 +15,14 @@ from mz_cli.common.feature_text import patch_style
 from mz_cli.people.questions import Effects, ReviewQueue, question_text, unit_text
 from mz_cli.review.evidence import EvidenceShape
 from mz_cli.terminal.json import Shape, shape_of
-from mz_cli.terminal.table import Cell, Table, columns
-from mz_cli.terminal.text import iso_time, shorten, single_line, strip_escapes
+from mz_cli.terminal.table import Cell, Table, columns, time_cell
+from mz_cli.terminal.text import format_time, shorten, single_line, strip_escapes
 from mz_cli.terminal.width import Line, Span, styled_line
 
 DETAIL_MAX = 300
 
 
-class MessageShape(Shape, frozen=True, kw_only=True):
+class PersonMessage(Shape, frozen=True, kw_only=True):
     """A message from a person to a run."""
 
     kind: str
@@ -32,25 +32,21 @@ class MessageShape(Shape, frozen=True, kw_only=True):
     phase: str | None
     """For a retry: the first phase; null: the current phase."""
     actor: str
-    at: str | None
+    at_us: int = field(name="at")
     note: str | None
     event_ref: str
-    outcome: str
+
+
+class MessageShape(PersonMessage, frozen=True, kw_only=True):
+    status: str = field(name="outcome")
     """`pending`, `accepted` or `rejected`."""
     rejection_code: str | None
     """Code of the reason for rejecting the message."""
 
 
-class AcceptedMessage(Shape, frozen=True, kw_only=True):
+class AcceptedMessage(PersonMessage, frozen=True, kw_only=True):
     """A person's message that the run accepted."""
 
-    kind: str
-    verdict: str | None
-    phase: str | None
-    actor: str
-    at: str | None
-    note: str | None
-    event_ref: str
     question_kind: str | None
     """Kind of the answered question."""
     code: str | None
@@ -62,18 +58,18 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     run: str
     feature: str
     title: str
-    phase: str | None
-    unit: str | None
+    phase: str | None = None
+    unit: str | None = None
     question_kind: str
     """Kind of the question; `dependency`: a required feature was not delivered; `budget`: the budget is used up."""
-    code: str | None
+    code: str | None = None
     """Subject of the question: a rule, gate, problem, check or feature."""
     text: str
     """Text of the question."""
-    detail: str | None
-    since: str | None
-    event_ref: str | None
-    answered: MessageShape | None
+    detail: str | None = None
+    since_us: int | None = field(name="since", default=None)
+    event_ref: str | None = None
+    answered: MessageShape | None = None
     """A posted answer, retry or cancellation that the run has not read yet."""
     commands: tuple[str, ...]
     """Commands that answer it, the most likely first."""
@@ -117,59 +113,43 @@ class ReviewDetail(Shape, frozen=True, kw_only=True):
 
 def question_shape(queue: ReviewQueue, view: FeatureView) -> QuestionShape | None:
     """Return the open question of the feature, or what a held one needs; None if it needs nothing."""
-    run, load_text, question = queue.run.run, queue.context.load_text, queue.question(view)
-    values: dict[str, Any] = dict.fromkeys(QuestionShape.__struct_fields__)
-    values |= {"run": run, "feature": view.feature, "title": single_line(load_text(view.title))}
-    cancel = f"mz cancel {run}/{view.feature}"
+    run, feature, load_text, question = queue.run.run, view.feature, queue.context.load_text, queue.question(view)
+    title, cancel = single_line(load_text(view.title)), f"mz cancel {run}/{feature}"
     if question is not None:
         message = queue.context.pending_message(view)
         return shape_of(
             QuestionShape,
             question,
-            run=run,
-            feature=view.feature,
-            title=values["title"],
+            title=title,
             text=question_text(question),
             detail=load_text(question.detail) or None,
-            since=iso_time(question.since_us),
             answered=message_shape(message, load_text) if message else None,
             commands=(f"mz resume {run}",) if message else review_commands(view),
         )
     if is_dependency_lost(view):
-        values |= {
-            "question_kind": "dependency",
-            "code": view.blocked_by,
-            "text": f"its dependency {view.blocked_by} was not delivered",
-            "commands": (f"mz retry {view.blocked_by}", cancel),
-        }
-    elif view.status == "held" and view.hold is Hold.BUDGET:
-        values |= {
-            "phase": view.phase or None,
-            "question_kind": "budget",
-            "text": "the budget is used up: raise it in mz.yaml, then continue",
-            "commands": (f"mz resume {run}", cancel),
-        }
-    return QuestionShape(**values) if values["commands"] else None
+        return QuestionShape(
+            run=run, feature=feature, title=title, question_kind="dependency", code=view.blocked_by,
+            text=f"its dependency {view.blocked_by} was not delivered",
+            commands=(f"mz retry {view.blocked_by}", cancel),
+        )  # fmt: skip
+    if view.status == "held" and view.hold is Hold.BUDGET:
+        return QuestionShape(
+            run=run, feature=feature, title=title, phase=view.phase or None, question_kind="budget",
+            text="the budget is used up: raise it in mz.yaml, then continue", commands=(f"mz resume {run}", cancel),
+        )  # fmt: skip
+    return None
 
 
 def message_shape(message: InboxMessage, load_text: TextLoader) -> MessageShape:
-    return shape_of(MessageShape, message, outcome=message.status, **_message_texts(message, load_text))
+    return shape_of(MessageShape, message, **_message_texts(message, load_text))
 
 
 def decision_shape(decision: Decision, load_text: TextLoader) -> AcceptedMessage:
-    question = decision.question
-    return shape_of(
-        AcceptedMessage,
-        decision,
-        question_kind=question.question_kind.value if question else None,
-        code=(question.code or None) if question else None,
-        **_message_texts(decision, load_text),
-    )
+    return shape_of(AcceptedMessage, decision, decision.question, **_message_texts(decision, load_text))
 
 
-def _message_texts(message: HumanMessage, load_text: TextLoader) -> dict[str, Any]:
-    actor, note = single_line(load_text(message.actor)), load_text(message.note) or None
-    return {"actor": actor, "note": note, "at": iso_time(message.at_us)}
+def _message_texts(message: HumanMessage, load_text: TextLoader) -> dict[str, str | None]:
+    return {"actor": single_line(load_text(message.actor)), "note": load_text(message.note) or None}
 
 
 def effect_shapes(effects: Effects, feature: str) -> tuple[EffectShape, ...]:
@@ -186,7 +166,7 @@ def questions_table(questions: Sequence[QuestionShape]) -> Table:
     rows = tuple(
         (
             question.run, question.feature, Cell(_unit_cell(question), question.phase or ""), question.unit or "",
-            question.question_kind, question.code or "", Cell(_short_time(question.since), question.since or ""),
+            question.question_kind, question.code or "", time_cell(question.since_us),
             question.text, question.event_ref or "", (question.answered.verdict or "") if question.answered else "",
             question.commands[0], question.detail or "",
         )
@@ -198,11 +178,6 @@ def questions_table(questions: Sequence[QuestionShape]) -> Table:
 
 def _unit_cell(question: QuestionShape) -> str:
     return "-" if question.question_kind == "dependency" else unit_text(question.phase or "", question.unit or "")
-
-
-def _short_time(iso: str | None) -> str:
-    """Return `2026-03-01 12:00:00Z` for an ISO time."""
-    return f"{iso[:10]} {iso[11:19]}Z" if iso else "-"
 
 
 def answer_hints(questions: Sequence[QuestionShape]) -> Iterator[str]:
@@ -245,8 +220,8 @@ def render_text(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
 def _head_lines(detail: ReviewDetail) -> list[str]:
     lines = [f"  run: {detail.run}", f"  status: {detail.status}"]
     lines += [f"  branch: {detail.branch}"] if detail.branch else []
-    if detail.question is not None and detail.question.since is not None:
-        since = f"{_short_time(detail.question.since)}, {detail.question.event_ref}"
+    if detail.question is not None and detail.question.since_us is not None:
+        since = f"{format_time(detail.question.since_us)}, {detail.question.event_ref}"
         lines += [f"  phase: {_unit_cell(detail.question)}", f"  since: {since}"]
     return lines
 
@@ -276,13 +251,11 @@ def _effect_lines(effects: Sequence[EffectShape]) -> list[str]:
 
 def message_line(message: MessageShape | AcceptedMessage) -> str:
     """Return time, actor, action, what it answered or why it was rejected, and the note of a message."""
-    action = message.verdict or (
-        f"retry from {message.phase}" if message.kind == "retry" and message.phase else message.kind
-    )
+    action = message.verdict or message.kind + (f" from {message.phase}" if message.phase else "")
     if isinstance(message, MessageShape):
-        suffix = f", rejected: {message.rejection_code}" if message.outcome == "rejected" else ""
+        suffix = f", rejected: {message.rejection_code}" if message.status == "rejected" else ""
     else:
         code = f" ({message.code})" if message.code else ""
         suffix = f" to {message.question_kind}{code}" if message.question_kind else ""
     note = f": {single_line(message.note)}" if message.note else ""
-    return f"{_short_time(message.at)} {message.actor}: {action}{suffix}{note}  [{message.event_ref}]"
+    return f"{format_time(message.at_us)} {message.actor}: {action}{suffix}{note}  [{message.event_ref}]"
