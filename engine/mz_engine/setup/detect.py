@@ -13,6 +13,8 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -22,6 +24,7 @@ import msgspec
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.text_file import read_text
+from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.repository import run_git_as_user
 from mz_engine.model.config import PullRequests
@@ -43,23 +46,21 @@ class Stack(msgspec.Struct, frozen=True):
     """Ignored directories that are slow to rebuild."""
 
 
-MAVEN = {"test": "mvn -B test", "build": "mvn -B -DskipTests package"}
-GRADLE = {"test": "gradle test", "build": "gradle assemble"}
-DOTNET = {"test": "dotnet test", "build": "dotnet build"}
-DEFAULT_STACKS = {
-    "Cargo.toml": Stack("rust", {"test": "cargo test", "build": "cargo build"}, keep=("target",)),
-    "go.mod": Stack("go", {"test": "go test ./...", "lint": "go vet ./...", "build": "go build ./..."}),
-    "mvnw": Stack("java", {name: f"./mvnw{line[3:]}" for name, line in MAVEN.items()}),
-    "pom.xml": Stack("java", MAVEN, keep=("target",)),
-    "gradlew": Stack("java", {name: f"./gradlew{line[6:]}" for name, line in GRADLE.items()}),
-    "build.gradle": Stack("java", GRADLE, keep=("build", ".gradle")),
-    "build.gradle.kts": Stack("java", GRADLE, keep=("build", ".gradle")),
-    "mix.exs": Stack("elixir", {"test": "mix test"}, ("mix deps.get",), ("deps", "_build")),
-    "Package.swift": Stack("swift", {"test": "swift test", "build": "swift build"}, keep=(".build",)),
-    "*.sln": Stack("dotnet", DOTNET),
-    "*.csproj": Stack("dotnet", DOTNET),
-}
-"""By the file, or the pattern of files, that shows them."""
+class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of `stacks.yaml`, which explains it."""
+
+    stacks: dict[str, Stack]
+    node_managers: dict[str, tuple[str, str]]
+    python_managers: dict[str, tuple[str, str]]
+    python_settings: tuple[str, ...]
+    linters: dict[str, tuple[str, tuple[str, ...], str]]
+    skipped_folders: tuple[str, ...]
+
+
+@cache
+def tables() -> Tables:
+    return decode_yaml((files("mz_engine.setup") / "stacks.yaml").read_text("utf-8"), "stacks.yaml", Tables)
+
 
 TARGETS = (
     ("make", ("GNUmakefile", "makefile", "Makefile"), r"^{name}\s*:(?!=)"),
@@ -69,42 +70,11 @@ TARGETS = (
 
 NPM_PLACEHOLDER = "no test specified"
 """Part of the test script that `npm init` writes."""
-NODE_MANAGERS = (
-    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
-    ("bun.lock", "bun", "bun install --frozen-lockfile"),
-    ("bun.lockb", "bun", "bun install --frozen-lockfile"),
-    ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
-    ("package-lock.json", "npm", "npm ci"),
-    ("npm-shrinkwrap.json", "npm", "npm ci"),
-)
-"""Lock file, program, command that installs the locked versions."""
 YARN_BERRY = "yarn install --immutable"
-
-PYTHON_MANAGERS = (
-    ("uv.lock", "uv run ", "uv sync"),
-    ("poetry.lock", "poetry run ", "poetry install"),
-    ("pdm.lock", "pdm run ", "pdm sync"),
-    ("Pipfile.lock", "pipenv run ", "pipenv sync --dev"),
-)
-"""Lock file, command prefix to run in the environment, command to create the environment."""
-PYTHON_SETTINGS = (
-    "pyproject.toml",
-    "setup.cfg",
-    "tox.ini",
-    "requirements.txt",
-    "requirements-dev.txt",
-    "dev-requirements.txt",
-)
-LINTERS = (
-    ("ruff", "[tool.ruff", ("ruff.toml", ".ruff.toml"), "ruff check ."),
-    ("flake8", "[flake8]", (".flake8",), "flake8"),
-)
-"""Program, its section in the settings, its own settings files, command."""
 IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
 PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
 TEST_FILE = re.compile(r"(?:test.*|.*_test)\.py\Z")
-SKIPPED_FOLDERS = frozenset({"node_modules", "venv", "env", "build", "dist", "site-packages", "vendor", "target"})
 ENTRIES_MAX = 20_000
 """Maximum number of directory entries to read; bigger trees also have tests near the top."""
 TESTS_MAX = 200
@@ -162,7 +132,7 @@ def _git(root: Path, *arguments: str) -> str:
 def find_stacks(root: Path) -> tuple[Stack, ...]:
     """Return the detected stacks, the most certain first; several may define the same command."""
     stacks = [_node_stack(root), _deno_stack(root), *_target_stacks(root), _ruby_stack(root), _php_stack(root)]
-    stacks += [stack for pattern, stack in DEFAULT_STACKS.items() if _has_file(root, pattern)]
+    stacks += [stack for pattern, stack in tables().stacks.items() if _has_file(root, pattern)]
     stacks.append(_python_stack(root))
     return tuple(stack for stack in stacks if stack is not None)
 
@@ -171,9 +141,7 @@ def _node_stack(root: Path) -> Stack | None:
     package = _read_json(root, "package.json")
     if package is None:
         return None
-    lock, program, install = next(
-        (manager for manager in NODE_MANAGERS if _has_file(root, manager[0])), ("", "npm", "")
-    )
+    program, install = _find_manager(root, tables().node_managers) or ("npm", "")
     commands = {
         name: "npm test" if (program, name) == ("npm", "test") else f"{program} run {name}"
         for name, script in _scripts(package, "scripts").items()
@@ -181,7 +149,7 @@ def _node_stack(root: Path) -> Stack | None:
     }
     if program == "yarn" and _has_file(root, ".yarnrc.yml"):
         install = YARN_BERRY
-    elif not lock and any(package.get(key) for key in ("dependencies", "devDependencies")):
+    elif not install and any(package.get(key) for key in ("dependencies", "devDependencies")):
         install = "npm install --no-package-lock"
     return Stack("node", commands, (install,) if install else (), ("node_modules",))
 
@@ -227,6 +195,10 @@ def _php_stack(root: Path) -> Stack | None:
     return Stack("php", commands, ("composer install --no-interaction",), ("vendor",))
 
 
+def _find_manager(root: Path, managers: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    return next((manager for lock, manager in managers.items() if _has_file(root, lock)), None)
+
+
 def _has_file(root: Path, *patterns: str) -> bool:
     with suppress(OSError):
         return any(path.is_file() for pattern in patterns for path in root.glob(pattern))
@@ -255,11 +227,12 @@ def _scripts(project: dict[str, Any], key: str) -> dict[str, Any]:
 
 # Python ---------------------------------------------------------------------------------------------------------------
 def _python_stack(root: Path) -> Stack | None:
-    settings = "".join(_read_text(root, name) for name in PYTHON_SETTINGS)
+    names = tables().python_settings
+    settings = "".join(_read_text(root, name) for name in names)
     tests = sorted(_test_files(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
-    if not tests and not _has_file(root, *PYTHON_SETTINGS, "setup.py", "uv.lock"):
+    if not tests and not _has_file(root, *names, "setup.py", "uv.lock"):
         return None
-    _, prefix, setup = next((manager for manager in PYTHON_MANAGERS if _has_file(root, manager[0])), ("", "", ""))
+    prefix, setup = _find_manager(root, tables().python_managers) or ("", "")
     candidates = {"test": _test_command(root, settings, tests, prefix), "lint": _lint_command(root, settings, prefix)}
     commands = {name: command for name, command in candidates.items() if command}
     return Stack("python", commands, (setup,) if setup else (), (".venv",))
@@ -303,19 +276,19 @@ def _discovery_start(root: Path, folder: Path) -> Path | None:
 
 
 def _lint_command(root: Path, settings: str, prefix: str) -> str | None:
-    for program, section, names, command in LINTERS:
+    for program, (section, names, arguments) in tables().linters.items():
         if section in settings or _has_file(root, *names):
             # A gate whose program is missing would stop every run.
-            return f"{prefix}{command}" if prefix or shutil.which(program) else None
+            return f"{prefix}{program}{arguments}" if prefix or shutil.which(program) else None
     return None
 
 
 def _test_files(root: Path) -> Iterator[Path]:
     """Yield test files, relative to `root`; skips hidden, generated and third-party folders."""
-    count = 0
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
-        count += len(folders) + len(files)
-        yield from (Path(folder, name).relative_to(root) for name in files if TEST_FILE.match(name))
+    count, skipped = 0, tables().skipped_folders
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in skipped)
+        count += len(folders) + len(names)
+        yield from (Path(folder, name).relative_to(root) for name in names if TEST_FILE.match(name))
         if count > ENTRIES_MAX:
             return
