@@ -14,7 +14,6 @@ import msgspec
 from mz_events.adapters.blobs import SHARDS, TEMPORARY_PREFIX, FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
-from mz_events.names import Digest
 
 from mz_engine.agents.process import spool_directory
 from mz_engine.paths import SPOOL_FOLDER
@@ -91,55 +90,37 @@ def collect_garbage(home: Path, store: SqliteStore, dry_run: bool, now: float | 
     cutoff = (time.time() if now is None else now) - MIN_AGE_SECONDS
     garbage, citations = CollectedGarbage(dry_run=dry_run), LogCitations(store)
     citations.catch_up()
-    _collect_spools(home / SPOOL_FOLDER, citations, cutoff, garbage)
-    _collect_unfinished_files(home, cutoff, garbage)
+    spools = home / SPOOL_FOLDER
+    pending_names = {spool_directory(spools, key).name for key in citations.pending_keys}
+    for spool in sorted(spools.iterdir()) if spools.is_dir() else ():
+        if spool.name not in pending_names and spool.is_dir() and newest_mtime(spool) <= cutoff:
+            garbage.spools.add(total_bytes(spool))
+            if not dry_run:
+                shutil.rmtree(spool, ignore_errors=True)
+    for file in (file for pattern in UNFINISHED_FILES for file in home.glob(pattern)):
+        with contextlib.suppress(FileNotFoundError):
+            status = file.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_mtime <= cutoff:
+                garbage.unfinished_files.add(status.st_size)
+                if not dry_run:
+                    file.unlink()
     blobs = FileBlobs(home / "blobs")
     for shard in SHARDS:
         # One shard at a time, so that an appending process waits for one of them only.
         with contextlib.nullcontext() if dry_run else store.exclusive():
             citations.catch_up()
             for digest in blobs.list_shard(shard):
-                _collect_blob(blobs, digest, citations, cutoff, garbage)
+                with contextlib.suppress(FileNotFoundError):
+                    status = blobs.path(digest).stat()
+                    if digest in citations.digests:
+                        garbage.kept_blobs.add(status.st_size)
+                    elif status.st_mtime <= cutoff and (dry_run or blobs.delete(digest, cutoff)):
+                        garbage.blobs.add(status.st_size)
+                    else:
+                        garbage.kept_blobs.add(status.st_size)
+                        garbage.recent_blobs.add(status.st_size)
     garbage.freed_bytes = sum(group.size_bytes for group in (garbage.blobs, garbage.spools, garbage.unfinished_files))
     return garbage
-
-
-def _collect_blob(
-    blobs: FileBlobs, digest: Digest, citations: LogCitations, cutoff: float, garbage: CollectedGarbage
-) -> None:
-    try:
-        status = blobs.path(digest).stat()
-    except FileNotFoundError:
-        return
-    if digest in citations.digests:
-        garbage.kept_blobs.add(status.st_size)
-    elif status.st_mtime > cutoff or not (garbage.dry_run or blobs.delete(digest, cutoff)):
-        garbage.kept_blobs.add(status.st_size)
-        garbage.recent_blobs.add(status.st_size)
-    else:
-        garbage.blobs.add(status.st_size)
-
-
-def _collect_spools(folder: Path, citations: LogCitations, cutoff: float, garbage: CollectedGarbage) -> None:
-    """Remove spools of calls whose outcome is recorded, or that no event mentions."""
-    pending_names = {spool_directory(folder, key).name for key in citations.pending_keys}
-    for spool in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if spool.name in pending_names or not spool.is_dir() or newest_mtime(spool) > cutoff:
-            continue
-        garbage.spools.add(total_bytes(spool))
-        if not garbage.dry_run:
-            shutil.rmtree(spool, ignore_errors=True)
-
-
-def _collect_unfinished_files(home: Path, cutoff: float, garbage: CollectedGarbage) -> None:
-    for pattern in UNFINISHED_FILES:
-        for file in home.glob(pattern):
-            with contextlib.suppress(FileNotFoundError):
-                status = file.lstat()
-                if stat.S_ISREG(status.st_mode) and status.st_mtime <= cutoff:
-                    garbage.unfinished_files.add(status.st_size)
-                    if not garbage.dry_run:
-                        file.unlink()
 
 
 def newest_mtime(folder: Path) -> float:

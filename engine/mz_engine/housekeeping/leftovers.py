@@ -157,15 +157,12 @@ class LeftoverFinder:
     # finding ----------------------------------------------------------------------------------------------------------
     def find(self, runs: Iterable[str]) -> tuple[Leftover, ...]:
         """Return all leftovers of these runs and of runs missing from the log, sorted by run."""
-        refs = self._refs()
+        lines = self._git.run("for-each-ref", "--format=%(refname) %(objectname)", CAPTURE_REFS).text.splitlines()
+        refs = {name: oid for name, _, oid in (line.rpartition(" ") for line in lines)}
         leftovers = [*self._worktrees(refs), *self._captures(refs), *self._pull_request_files()]
         for run in runs:
             leftovers += self._call_files(run)
         return tuple(sorted(leftovers, key=lambda leftover: leftover.run))
-
-    def _refs(self) -> dict[str, str]:
-        lines = self._git.run("for-each-ref", "--format=%(refname) %(objectname)", CAPTURE_REFS).text.splitlines()
-        return {name: oid for name, _, oid in (line.rpartition(" ") for line in lines)}
 
     def _worktrees(self, refs: Mapping[str, str]) -> Iterator[Leftover]:
         names = {
