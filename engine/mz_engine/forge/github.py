@@ -108,56 +108,7 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
-PullRequestState = Literal["open", "closed", "merged"]
-PULL_REQUEST_STATES: Mapping[str, PullRequestState] = {"CLOSED": "closed", "MERGED": "merged"}
-
-
-class Gh:
-    """Runs gh in one checkout, for the repository behind one remote. Thread-safe."""
-
-    def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str], timeout_seconds: float) -> None:
-        self._root, self._remote, self._user_environment, self._timeout = root, remote, environment, timeout_seconds
-        self._environment = {
-            name: value for name, value in safe_environment(environment).items() if name not in VERBOSE_VARIABLES
-        } | QUIET_VARIABLES
-
-    def run(self, *arguments: str, stdin: str = "", check: bool = True) -> ProgramResult:
-        """Run `gh pr ...` or `gh run ...` on the repository; a failure is an error if `check` is set."""
-        repository_flags = ("--repo", self._repository) if self._repository else ()
-        return self._run(arguments[:2], (*repository_flags, *arguments[2:]), stdin, check)
-
-    def api(self, path: str, *flags: str, stdin: str = "", check: bool = True) -> ProgramResult:
-        """Run `gh api` on a path below the repository's own address; a failure is an error if `check` is set."""
-        *host, owner, name = (self._repository or "{owner}/{repo}").split("/")
-        host_flags = ("--hostname", *host) if host else ()
-        return self._run(("api",), (*host_flags, *flags, f"repos/{owner}/{name}/{path}"), stdin, check)
-
-    def _run(self, verb: tuple[str, ...], arguments: tuple[str, ...], stdin: str, check: bool) -> ProgramResult:
-        command = ("gh", *verb, *arguments)
-        data = stdin.encode("utf-8", "surrogateescape")
-        with tempfile.TemporaryFile() as out:
-            try:
-                result = run_program(command, self._root, self._environment, self._timeout, data, out)
-            except FileNotFoundError as error:
-                hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
-                raise RemoteError(f"`gh` is not installed, or not on PATH; {hint}") from error
-            except subprocess.TimeoutExpired as error:
-                raise RemoteError(f"`gh {' '.join(verb)}` did not end within {self._timeout} s") from error
-            result = result._replace(stdout=read_tail(out, STDOUT_BYTES_MAX))
-        if result.exit_code == NOT_LOGGED_IN_EXIT:
-            raise RemoteError("`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")
-        if result.exit_code and UNSUPPORTED.search(result.stderr):
-            raise RemoteError(f"`gh {' '.join(verb)}` lacks a feature that mz needs: {result.stderr}; update gh")
-        if result.exit_code and check:
-            raise gh_error(" ".join(verb), result)
-        return result
-
-    @cached_property
-    def _repository(self) -> str | None:
-        """`[HOST/]OWNER/NAME` of the remote; None: gh finds it."""
-        command = ("remote", "get-url", "--push", "--", self._remote)
-        remote_url = run_git_as_user(self._root, self._user_environment, *command)
-        return forge_name(remote_url.text) if remote_url.exit_code == 0 else None
+PULL_REQUEST_STATES: Mapping[str, Literal["open", "closed", "merged"]] = {"CLOSED": "closed", "MERGED": "merged"}
 
 
 def gh_error(verb: str, result: ProgramResult) -> RemoteError:
@@ -169,9 +120,7 @@ def forge_name(url: str) -> str | None:
     match = REMOTE_URL.fullmatch(url)
     if match is None:
         return None
-    host = match["host"] or match["scp"]
-    name = f"{match['owner']}/{match['name']}"
-    return name if host == "github.com" else f"{host}/{name}"
+    return f"{match['host'] or match['scp']}/{match['owner']}/{match['name']}".removeprefix("github.com/")
 
 
 class GhForge:
@@ -184,22 +133,23 @@ class GhForge:
         environment: Mapping[str, str] = os.environ,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        self._root = root
-        self._gh = Gh(root, remote, environment, timeout_seconds)
+        self._root, self._remote, self._user_environment, self._timeout = root, remote, environment, timeout_seconds
+        safe = safe_environment(environment).items()
+        self._environment = {name: value for name, value in safe if name not in VERBOSE_VARIABLES} | QUIET_VARIABLES
 
     # pull requests ----------------------------------------------------------------------------------------------------
     def find(self, branch: str, key: str) -> PullRequest | None:
         for pull in self._pull_requests(branch):
             full_key = next((candidate for candidate in find_keys(pull.body) if candidate.startswith(key)), None)
             if full_key is not None:
-                state: PullRequestState = PULL_REQUEST_STATES.get(pull.state, "open")
+                state = PULL_REQUEST_STATES.get(pull.state, "open")
                 return PullRequest(url=pull.url, number=pull.number, key=full_key, state=state)
         return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         """Open a pull request. The caller calls `find` before, and again if this fails."""
         flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
-        output = self._gh.run("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body).text
+        output = self._run("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body).text
         urls = re.findall(r"https?://\S+/pull/\d+", output)
         if not urls:
             raise RemoteError(f"`gh pr create` printed no URL of a pull request: {output.strip()[:500]}")
@@ -209,7 +159,7 @@ class GhForge:
     def update(self, number: int, target: str, title: str, body: str) -> None:
         # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
         payload = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
-        self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
+        self._call_api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
 
     def merged(self, branch: str) -> Commit | None:
         newest = next(iter(self._pull_requests(branch)), None)
@@ -240,9 +190,8 @@ class GhForge:
         again after a decisive result."""
         if self._head(number) != head:
             return None
-        checks = self._checks(number, "--required")
-        if checks is None:
-            checks = self._checks(number) or ()
+        required = self._checks(number, "--required")
+        checks = (self._checks(number) or ()) if required is None else required
         states = {check.state for check in checks}
         waiting_may_help = "pending" in states and "red" not in states
         return checks if waiting_may_help or self._head(number) == head else None
@@ -254,7 +203,7 @@ class GhForge:
         """List checks; None: there are some, but none of this kind. The exit code reports their state (1: red, 8:
         pending) or a failure; versions differ in whether they set it with `--json`."""
         command = ("pr", "checks", str(number), *flags, "--json", json_fields(ListedCheck))
-        result = self._gh.run(*command, check=False)
+        result = self._run(*command, check=False)
         if result.stdout.strip():
             listed = decode_reply(list[ListedCheck], "gh pr checks", result.stdout)
             return tuple(map(ci_check, listed)) or None
@@ -269,24 +218,62 @@ class GhForge:
         if job is None and check.run is None:
             return ""
         selector = ("--job", job[1]) if job else (check.run or "",)
-        result = self._gh.run("run", "view", *selector, "--log-failed", check=False)
+        result = self._run("run", "view", *selector, "--log-failed", check=False)
         if job and not result.stdout.strip() and (result.exit_code == 0 or NO_LOG.search(result.stderr)):
             # gh waits for the end of the run; the job's own log exists as soon as the job has ended.
-            result = self._gh.api(f"actions/jobs/{job[1]}/logs", check=False)
+            result = self._call_api(f"actions/jobs/{job[1]}/logs", check=False)
         if result.exit_code and not NO_LOG.search(result.stderr):
             raise gh_error("run view", result)
         return "" if result.exit_code else failure_log(decode(result.stdout))
 
     def rerun(self, run: str) -> None:
         """Rerun failed jobs. Gh reports many causes with the same error, so the state of the run decides."""
-        result = self._gh.run("run", "rerun", run, "--failed", check=False)
+        result = self._run("run", "rerun", run, "--failed", check=False)
         if result.exit_code:
             state = self._read(WorkflowRun, "run", "view", run, "--json", json_fields(WorkflowRun))
             if state.status == "completed" and state.conclusion != "success":
                 raise gh_error("run rerun", result)
 
+    # gh ---------------------------------------------------------------------------------------------------------------
     def _read(self, kind: type[T], *command: str) -> T:
-        return decode_reply(kind, f"gh {' '.join(command[:2])}", self._gh.run(*command).stdout)
+        return decode_reply(kind, f"gh {' '.join(command[:2])}", self._run(*command).stdout)
+
+    def _run(self, *arguments: str, stdin: str = "", check: bool = True) -> ProgramResult:
+        """Run `gh pr ...` or `gh run ...` on the repository; a failure is an error if `check` is set."""
+        repository_flags = ("--repo", self._repository) if self._repository else ()
+        return self._run_gh(arguments[:2], (*repository_flags, *arguments[2:]), stdin, check)
+
+    def _call_api(self, path: str, *flags: str, stdin: str = "", check: bool = True) -> ProgramResult:
+        """Run `gh api` on a path below the repository's own address; a failure is an error if `check` is set."""
+        *host, owner, name = (self._repository or "{owner}/{repo}").split("/")
+        host_flags = ("--hostname", *host) if host else ()
+        return self._run_gh(("api",), (*host_flags, *flags, f"repos/{owner}/{name}/{path}"), stdin, check)
+
+    def _run_gh(self, verb: tuple[str, ...], arguments: tuple[str, ...], stdin: str, check: bool) -> ProgramResult:
+        command, data = ("gh", *verb, *arguments), stdin.encode("utf-8", "surrogateescape")
+        with tempfile.TemporaryFile() as out:
+            try:
+                result = run_program(command, self._root, self._environment, self._timeout, data, out)
+            except FileNotFoundError as error:
+                hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
+                raise RemoteError(f"`gh` is not installed, or not on PATH; {hint}") from error
+            except subprocess.TimeoutExpired as error:
+                raise RemoteError(f"`gh {' '.join(verb)}` did not end within {self._timeout} s") from error
+            result = result._replace(stdout=read_tail(out, STDOUT_BYTES_MAX))
+        if result.exit_code == NOT_LOGGED_IN_EXIT:
+            raise RemoteError("`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")
+        if result.exit_code and UNSUPPORTED.search(result.stderr):
+            raise RemoteError(f"`gh {' '.join(verb)}` lacks a feature that mz needs: {result.stderr}; update gh")
+        if result.exit_code and check:
+            raise gh_error(" ".join(verb), result)
+        return result
+
+    @cached_property
+    def _repository(self) -> str | None:
+        """`[HOST/]OWNER/NAME` of the remote; None: gh finds it."""
+        command = ("remote", "get-url", "--push", "--", self._remote)
+        remote_url = run_git_as_user(self._root, self._user_environment, *command)
+        return forge_name(remote_url.text) if remote_url.exit_code == 0 else None
 
 
 def find_keys(body: str) -> list[str]:
