@@ -39,7 +39,6 @@ class BacklogItem(msgspec.Struct, frozen=True, kw_only=True):
     priority: Priority = Priority.NONE
     depends_on: tuple[FeatureId, ...] = ()
     """As declared, each once, in the order of the text; all are items of the same backlog."""
-    labels: tuple[str, ...] = ()
     order: int
     """Position in the source, from 0."""
     source: str

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 from mz_events.names import FeatureId, InvalidName, parse_name
 
@@ -69,22 +70,18 @@ def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:
     reader = _BacklogReader(name)
     for line in classify_lines(text):
         reader.read_line(line)
-    diagnostics = reader.diagnostics
-    if not reader.items and not diagnostics:
+    features, diagnostics = tuple(reader.features.values()), reader.diagnostics
+    if not features and not diagnostics:
         hint = f"a feature begins with a heading such as `{HEADING_FORM}`"
         raise MzError("MZ4001", "the backlog has no features", hint=hint, location=SourceLocation(name))
     complete = not any(item.code in ("MZ4002", "MZ4003") for item in diagnostics)
-    diagnostics += check_dependencies({item.id: reader.links[item.id] for item in reader.items.values()}, complete)
+    diagnostics += check_dependencies({feature.item.id: feature.links for feature in features}, complete)
     if diagnostics:
         diagnostics.sort(key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0))
         raise MzError.from_diagnostics(diagnostics)
     return tuple(
-        replace(
-            item,
-            body="\n".join(reader.bodies[item.id]).strip("\n"),
-            depends_on=tuple(map(FeatureId, reader.links[item.id])),
-        )
-        for item in reader.items.values()
+        replace(feature.item, body="\n".join(feature.body).strip("\n"), depends_on=tuple(map(FeatureId, feature.links)))
+        for feature in features
     )
 
 
@@ -113,18 +110,23 @@ def check_dependencies(
         yield Diagnostic(code="MZ4008", message=message, hint=hint, location=links[cycle[0]][cycle[1]])
 
 
+class _Feature(msgspec.Struct):
+    item: BacklogItem
+    """Without body and dependencies."""
+    body: list[str] = []
+    links: dict[str, SourceLocation] = {}
+    """Dependency -> location of its declaration, in the order of the text."""
+
+
 class _BacklogReader:
-    """Collects items and errors, line by line. A feature with a wrong heading is left out with its lines."""
+    """Collects features and errors, line by line. A feature with a wrong heading is left out with its lines."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.items: dict[str, BacklogItem] = {}
-        """By id in lower case, without body and dependencies."""
-        self.bodies: dict[FeatureId, list[str]] = {}
-        self.links: dict[str, dict[str, SourceLocation]] = {}
-        """Id -> dependency -> location of its declaration, in the order of the text."""
+        self.features: dict[str, _Feature] = {}
+        """By id in lower case."""
         self.diagnostics: list[Diagnostic] = []
-        self.current: BacklogItem | None = None
+        self.current: _Feature | None = None
 
     def read_line(self, line: Line) -> None:
         if line.kind == "unclosed":
@@ -140,9 +142,9 @@ class _BacklogReader:
         elif self.current and line.kind == "text" and (meta := META_LINE.match(line.text)):
             self.read_meta_line(self.current, meta, line.number)
         elif self.current and line.kind != "comment":
-            self.bodies[self.current.id].append(strip_controls(line.text).rstrip())
+            self.current.body.append(strip_controls(line.text).rstrip())
 
-    def start_feature(self, heading: re.Match[str], line: int) -> BacklogItem | None:
+    def start_feature(self, heading: re.Match[str], line: int) -> _Feature | None:
         word, item_id = heading[1].strip(), heading[2].strip()
         status = STATUSES.get(word.upper())
         if status is None and (similar := get_close_matches(word.upper(), STATUSES, n=1, cutoff=0.7)):
@@ -158,20 +160,21 @@ class _BacklogReader:
             self.report("MZ4002", "the feature has no title", line, _start_column(heading, 3), hint)
         if not self.check_id(item_id, title, line, _start_column(heading, 2)):
             return None
-        item = BacklogItem(
-            id=FeatureId(item_id),
-            title=title,
-            body="",
-            status=status or ItemStatus.BACKLOG,
-            order=len(self.items),
-            source=f"{self.name}#{item_id}",
-            line=line,
+        feature = _Feature(
+            BacklogItem(
+                id=FeatureId(item_id),
+                title=title,
+                body="",
+                status=status or ItemStatus.BACKLOG,
+                order=len(self.features),
+                source=f"{self.name}#{item_id}",
+                line=line,
+            )
         )
-        self.bodies[item.id], self.links[item.id] = [], {}
         if priority is not None:
-            item = self.set_priority(item, priority, line, heading.string.lower().rfind("[p:") + 1)
-        self.items[item_id.lower()] = item
-        return item
+            self.set_priority(feature, priority, line, heading.string.lower().rfind("[p:") + 1)
+        self.features[item_id.lower()] = feature
+        return feature
 
     def check_id(self, item_id: str, title: str, line: int, column: int) -> bool:
         try:
@@ -181,35 +184,28 @@ class _BacklogReader:
             hint = f"for example `{slug}`" if slug else f"the form is `{HEADING_FORM}`"
             self.report("MZ4003", str(error) if item_id else "the feature has no id", line, column, hint)
             return False
-        first = self.items.get(item_id.lower())
-        if first:
-            case = "" if first.id == item_id else f" as `{first.id}`, and ids must differ in more than case"
-            message = f"duplicate id: line {first.line} has `{item_id}` already{case}"
+        if first := self.features.get(item_id.lower()):
+            same = first.item.id == item_id
+            case = "" if same else f" as `{first.item.id}`, and ids must differ in more than case"
+            message = f"duplicate id: line {first.item.line} has `{item_id}` already{case}"
             self.report("MZ4004", message, line, column, "change one of the two ids")
         return first is None
 
-    def read_meta_line(self, item: BacklogItem, match: re.Match[str], line: int) -> None:
+    def read_meta_line(self, feature: _Feature, match: re.Match[str], line: int) -> None:
         key, value, column = match[1].lower(), match[2], match.start(2) + 1
-        if key == "labels":
-            item = replace(
-                item, labels=tuple(dict.fromkeys([*item.labels, *(word for word, _ in _split_commas(value))]))
-            )
-        elif key == "priority":
-            item = self.set_priority(item, value.strip(), line, _start_column(match, 2))
-        else:
+        if key == "priority":
+            self.set_priority(feature, value.strip(), line, _start_column(match, 2))
+        elif key != "labels":
             for word, at in _split_commas(value):
                 if word.lower() not in NO_DEPENDENCIES:
-                    location = SourceLocation(self.name, line, column + at)
-                    self.links[item.id].setdefault(word, location)
-        self.current = self.items[item.id.lower()] = item
+                    feature.links.setdefault(word, SourceLocation(self.name, line, column + at))
 
-    def set_priority(self, item: BacklogItem, word: str, line: int, column: int) -> BacklogItem:
-        priority = PRIORITY_NAMES.get(word.lower())
-        if priority is None:
-            hint = similar_name_hint(word, PRIORITY_NAMES) or f"known here: {', '.join(PRIORITY_NAMES)}"
-            self.report("MZ4006", f"unknown priority {word[:40]!r}", line, column, hint)
-            return item
-        return replace(item, priority=priority)
+    def set_priority(self, feature: _Feature, word: str, line: int, column: int) -> None:
+        if word.lower() in PRIORITY_NAMES:
+            feature.item = replace(feature.item, priority=PRIORITY_NAMES[word.lower()])
+            return
+        hint = similar_name_hint(word, PRIORITY_NAMES) or f"known here: {', '.join(PRIORITY_NAMES)}"
+        self.report("MZ4006", f"unknown priority {word[:40]!r}", line, column, hint)
 
     def report(self, code: str, message: str, line: int, column: int, hint: str) -> None:
         location = SourceLocation(self.name, line, column)
