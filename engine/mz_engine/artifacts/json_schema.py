@@ -10,7 +10,7 @@ from typing import Any
 
 from mz_events.names import NAME, PATH_BYTES_MAX
 
-from mz_engine.artifacts.json_items import json_rule
+from mz_engine.artifacts.parse import json_rule
 from mz_engine.artifacts.validate import fill_slots, resolve_limit
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import FieldRule, RuleSet

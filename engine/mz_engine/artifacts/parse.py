@@ -1,45 +1,149 @@
-"""Extract data for decisions from an artifact. Total: any text gives a result, with only legal names and paths."""
+"""Read artifacts: JSON as items, and the data for decisions of any artifact.
+
+`parse_artifact` is total: any text gives a result, with only legal names and paths.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
+import msgspec
 from mz_events.catalog.validation import Unit
 from mz_events.names import NAME, Path
 
-from mz_engine.artifacts.json_items import (
-    JsonItem,
-    UnreadableJson,
-    field_rule,
-    field_value,
-    json_rule,
-    non_blank_strings,
-    read_items,
-)
-from mz_engine.artifacts.markdown import (
-    MarkdownDocument,
-    defined_ids,
-    find_rule,
-    listed_files,
-    read_markdown,
-    repository_path,
-    section_parts,
-)
-from mz_engine.model.rules import FileList, ParsedArtifact, RuleSet, SectionRule, UnitFields
+from mz_engine.artifacts import markdown as md
+from mz_engine.model.rules import FieldRule, FileList, JsonForm, ParsedArtifact, RuleSet, SectionRule, UnitFields
 
 BREAKING_CHANGE = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
 """As in Conventional Commits; list marks and emphasis may precede it."""
+NOUNS = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
 
 
+class JsonItem(msgspec.Struct, frozen=True):
+    """One object; `line` from 1, None if unknown."""
+
+    fields: Mapping[str, Any]
+    line: int | None = None
+
+
+class UnreadableJson(Exception):
+    """Reason why a text gives no items."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.line = problem, line
+
+
+def read_items(rule: JsonForm, text: str) -> tuple[JsonItem, ...]:
+    """Return the objects of a JSON text: see `JsonForm` for the accepted forms. Raises UnreadableJson."""
+    text = md.normalise_newlines(text)
+    value = read_value(text, rule.embedded)
+    if rule.root == "list":
+        return list_items(value, text)
+    if not isinstance(value, dict):
+        raise UnreadableJson(f"it holds {type_noun(value)}, not an object")
+    return (JsonItem(value, 1),)
+
+
+def read_value(text: str, embedded: bool) -> Any:
+    try:
+        return load_json(text)
+    except UnreadableJson:
+        if not embedded and text.lstrip().startswith(("```", "~~~")):
+            raise UnreadableJson("it stands in a code fence; write the JSON alone", 1) from None
+        for block in reversed(md.read_markdown(text).blocks) if embedded else ():
+            with suppress(UnreadableJson):
+                return load_json(block)
+        raise
+
+
+def load_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UnreadableJson(f"{error.msg} in column {error.colno}", error.lineno) from None
+    except RecursionError:
+        raise UnreadableJson("RecursionError") from None
+    except ValueError as error:
+        raise UnreadableJson(str(error)[:200]) from None
+
+
+def list_items(value: Any, text: str) -> tuple[JsonItem, ...]:
+    if isinstance(value, dict):
+        lists = [member for member in value.values() if is_object_list(member)]
+        return tuple(map(JsonItem, lists[0])) if len(lists) == 1 else (JsonItem(value, 1),)
+    if not isinstance(value, list):
+        raise UnreadableJson(f"it holds {type_noun(value)}, not a list")
+    if not value:
+        raise UnreadableJson("the list is empty")
+    for number, member in enumerate(value, 1):
+        if not isinstance(member, dict):
+            raise UnreadableJson(f"entry {number} is {type_noun(member)}, not an object")
+    return tuple(JsonItem(member, line) for member, line in zip(value, item_lines(text, len(value)), strict=True))
+
+
+def is_object_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(member, dict) for member in value)
+
+
+def item_lines(text: str, count: int) -> list[int]:
+    """Return the line in which each entry of a top-level list begins."""
+    decoder, lines, counted_to, line = json.JSONDecoder(), [], 0, 1
+    at = text.index("[") + 1
+    for _ in range(count):
+        while text[at] in " \t\n,":
+            at += 1
+        line += text.count("\n", counted_to, at)
+        counted_to = at
+        lines.append(line)
+        _, at = decoder.raw_decode(text, at)
+    return lines
+
+
+def type_noun(value: Any) -> str:
+    return NOUNS.get(type(value), "null")
+
+
+def json_rule(rules: RuleSet) -> JsonForm:
+    """Return the rule for reading the artifact. Raises KeyError for a Markdown rule set."""
+    for rule in rules.rules:
+        if isinstance(rule, JsonForm):
+            return rule
+    raise KeyError(rules.name)
+
+
+def field_rule(rules: RuleSet, field: str) -> FieldRule | None:
+    return next((r for r in rules.rules if isinstance(r, FieldRule) and r.field == field and r.within is None), None)
+
+
+def field_value(rules: RuleSet, item: JsonItem, field: str) -> Any:
+    """Return the value under the field's name or one of its aliases; None if absent."""
+    rule = field_rule(rules, field)
+    for name in (field, *(rule.aliases if rule else ())):
+        if name in item.fields:
+            return item.fields[name]
+    return None
+
+
+def non_blank_strings(value: Any) -> tuple[str, ...]:
+    """Return the non-blank strings of a list, or a single string; empty for anything else."""
+    members = value if isinstance(value, list) else [value]
+    return tuple(member.strip() for member in members if isinstance(member, str) and member.strip())
+
+
+# data for decisions ---------------------------------------------------------------------------------------------------
 def parse_artifact(rules: RuleSet, text: str) -> ParsedArtifact:
     """Extract the data of the rule set's `extract`; illegal or absent data are left out, for `validate` to report."""
-    return parse_json(rules, text) if rules.form == "json" else parse_markdown(rules, read_markdown(text))
+    return parse_json(rules, text) if rules.form == "json" else parse_markdown(rules, md.read_markdown(text))
 
 
 def title_and_body(text: str) -> tuple[str, str]:
     """Return the first level 1 heading in one line, and the text without it; an empty title without one."""
-    document = read_markdown(text)
+    document = md.read_markdown(text)
     for heading in document.headings:
         if heading.level == 1:
             body = (*document.lines[: heading.line], *document.lines[heading.body_start :])
@@ -47,12 +151,14 @@ def title_and_body(text: str) -> tuple[str, str]:
     return "", text
 
 
-def parse_markdown(rules: RuleSet, document: MarkdownDocument) -> ParsedArtifact:
+def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtifact:
     extraction = rules.extract
     files: Iterable[Path | None] = ()
     if extraction.files:
-        files = (listed.path for listed in listed_files(rules, find_rule(rules, extraction.files, FileList), document))
-    ids = defined_ids(extraction.ids, document) if extraction.ids else ()
+        files = (
+            listed.path for listed in md.listed_files(rules, md.find_rule(rules, extraction.files, FileList), document)
+        )
+    ids = md.defined_ids(extraction.ids, document) if extraction.ids else ()
     return ParsedArtifact(
         files=tuple(dict.fromkeys(filter(None, files))),
         ids=tuple(dict.fromkeys(ids)),
@@ -61,8 +167,8 @@ def parse_markdown(rules: RuleSet, document: MarkdownDocument) -> ParsedArtifact
     )
 
 
-def count_entries(rules: RuleSet, section: str, document: MarkdownDocument) -> int:
-    parts = section_parts(rules, find_rule(rules, section, SectionRule), document)
+def count_entries(rules: RuleSet, section: str, document: md.MarkdownDocument) -> int:
+    parts = md.section_parts(rules, md.find_rule(rules, section, SectionRule), document)
     return len({entry.line for part in parts for entry in document.entries_between(part.first, part.end)})
 
 
@@ -88,7 +194,7 @@ def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[JsonItem
             continue
         used_ids.add(name)
         needed_ids = filter(NAME.match, non_blank_strings(field_value(rules, item, field_names.depends_on)))
-        paths = map(repository_path, non_blank_strings(field_value(rules, item, field_names.files)))
+        paths = map(md.repository_path, non_blank_strings(field_value(rules, item, field_names.files)))
         yield Unit(id=name, depends_on=tuple(needed_ids), files=tuple(filter(None, paths)))
 
 

@@ -15,7 +15,8 @@ import msgspec
 from mz_events.catalog.validation import Violation
 from mz_events.names import NAME
 
-from mz_engine.artifacts.json_items import (
+from mz_engine.artifacts import markdown as md
+from mz_engine.artifacts.parse import (
     JsonItem,
     UnreadableJson,
     field_rule,
@@ -25,44 +26,11 @@ from mz_engine.artifacts.json_items import (
     read_items,
     type_noun,
 )
-from mz_engine.artifacts.markdown import (
-    MarkdownDocument,
-    blank_spans,
-    comparable_heading,
-    defined_ids,
-    find_rule,
-    is_empty,
-    listed_files,
-    normalise_newlines,
-    read_markdown,
-    repository_path,
-    section_parts,
-    total_words,
-)
+from mz_engine.model import rules as kinds
 from mz_engine.model.config import Limits
-from mz_engine.model.rules import (
-    AcyclicItems,
-    ByteSize,
-    CoversIds,
-    FieldRule,
-    FileList,
-    FilePaths,
-    FileRule,
-    JsonForm,
-    Limit,
-    MaximumField,
-    NoPlaceholders,
-    ReferencesIds,
-    Rule,
-    RuleFinding,
-    RuleSet,
-    SectionRule,
-    TitleRule,
-    UniqueIds,
-    WordCount,
-)
+from mz_engine.model.rules import Limit, Rule, RuleFinding, RuleSet
 
-BLOCKING_KINDS = (FileRule, ByteSize, JsonForm)
+BLOCKING_KINDS = (kinds.FileRule, kinds.ByteSize, kinds.JsonForm)
 """Kinds of rules after whose violation later rules would only repeat it."""
 QUOTE_CHARS_MAX = 300
 """Characters of an artifact that a message quotes, in one line."""
@@ -71,7 +39,7 @@ ID_RANGE = re.compile(r"\b([A-Z]+-)(\d{1,4})(?:\s*(?:–|—|-|\.\.\.?|…|to|th
 ID_RANGE_MAX = 200
 SHOWN_NUMBER_MAX = 10**15
 MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.IGNORECASE)
-LIST_RULE = JsonForm(id="", requirement="", message="", root="list")
+LIST_RULE = kinds.JsonForm(id="", requirement="", message="", root="list")
 """Rule for reading the ids of an earlier artifact."""
 
 
@@ -96,8 +64,8 @@ class ArtifactSubject:
         self.earlier_artifacts = earlier_artifacts
 
     @cached_property
-    def document(self) -> MarkdownDocument:
-        return read_markdown(self.text)
+    def document(self) -> md.MarkdownDocument:
+        return md.read_markdown(self.text)
 
     @cached_property
     def items(self) -> tuple[JsonItem, ...]:
@@ -121,7 +89,7 @@ class ArtifactSubject:
 
     def label(self, item: JsonItem, number: int) -> str:
         """Return an item's number, with its id if that is legal."""
-        rules = (rule for rule in self.rules.rules if isinstance(rule, FieldRule) and rule.type == "name")
+        rules = (rule for rule in self.rules.rules if isinstance(rule, kinds.FieldRule) and rule.type == "name")
         value = field_value(self.rules, item, next((rule.field for rule in rules), ""))
         return f"{number} ({value})" if isinstance(value, str) and NAME.match(value) else str(number)
 
@@ -131,7 +99,7 @@ class ArtifactSubject:
         if text is None:
             return ()
         return tuple(
-            dict.fromkeys(field_ids(text, field) if field else defined_ids(pattern or "", read_markdown(text)))
+            dict.fromkeys(field_ids(text, field) if field else md.defined_ids(pattern or "", md.read_markdown(text)))
         )
 
 
@@ -143,7 +111,7 @@ def validate(
     `text` None: the file does not exist. `source` is its path, or the artifact's name for a reply; `earlier_artifacts`
     are texts by name: a rule about an absent one never fails."""
     if text is None:
-        missing = [rule for rule in rules.rules if isinstance(rule, FileRule)]
+        missing = [rule for rule in rules.rules if isinstance(rule, kinds.FileRule)]
         return tuple(rule_finding(rule, RuleViolation(), source, limits) for rule in missing)
     subject = ArtifactSubject(rules, text, limits, earlier_artifacts)
     findings: list[RuleFinding] = []
@@ -199,13 +167,13 @@ def resolve_limit(limit: Limit, limits: Limits) -> int:
 
 
 # both forms -----------------------------------------------------------------------------------------------------------
-def byte_size(rule: ByteSize, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def byte_size(rule: kinds.ByteSize, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     count = len(subject.text.encode("utf-8", "surrogatepass"))
     if not subject.limit(rule.min) <= count <= subject.limit(rule.max):
         yield RuleViolation(actual=str(count))
 
 
-def covered_ids(rule: CoversIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def covered_ids(rule: kinds.CoversIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Search the whole text, for JSON and Markdown alike."""
     for name in subject.ids_of(rule.artifact, rule.field, rule.pattern):
         if not is_mentioned(subject.text, name):
@@ -220,7 +188,7 @@ def field_ids(text: str, field: str) -> Iterator[str]:
 
 def is_mentioned(text: str, name: str) -> bool:
     """Return True if the name occurs in the text as a word, or inside a range of ids with its prefix."""
-    text = normalise_newlines(text)
+    text = md.normalise_newlines(text)
     if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
         return True
     for prefix, first, last in ID_RANGE.findall(text):
@@ -231,22 +199,24 @@ def is_mentioned(text: str, name: str) -> bool:
 
 
 # Markdown -------------------------------------------------------------------------------------------------------------
-def placeholders(rule: NoPlaceholders, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def placeholders(rule: kinds.NoPlaceholders, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Yield one violation for each line with a placeholder."""
     is_json = subject.rules.form == "json"
     patterns = [re.compile(pattern) for pattern in rule.patterns]
-    for number, line in enumerate(map(blank_spans, subject.text.split("\n")) if is_json else subject.document.prose, 1):
+    for number, line in enumerate(
+        map(md.blank_spans, subject.text.split("\n")) if is_json else subject.document.prose, 1
+    ):
         if match := next(filter(None, (pattern.search(line) for pattern in patterns)), None):
             yield RuleViolation(line=number, actual=match[0])
 
 
-def word_count(rule: WordCount, subject: ArtifactSubject) -> Iterator[RuleViolation]:
-    count = total_words(subject.document)
+def word_count(rule: kinds.WordCount, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    count = md.total_words(subject.document)
     if count > subject.limit(rule.max):
         yield RuleViolation(actual=str(count))
 
 
-def title_form(rule: TitleRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def title_form(rule: kinds.TitleRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     first = next(iter(subject.document.headings), None)
     if first is None:
         yield RuleViolation(actual="there is no heading")
@@ -258,9 +228,9 @@ def title_form(rule: TitleRule, subject: ArtifactSubject) -> Iterator[RuleViolat
         yield RuleViolation(line=first.line + 1, actual=f"it has {len(first.text)} characters")
 
 
-def section_content(rule: SectionRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
-    parts = section_parts(subject.rules, rule, subject.document)
-    if parts and all(is_empty(part, subject.document) for part in parts):
+def section_content(rule: kinds.SectionRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    parts = md.section_parts(subject.rules, rule, subject.document)
+    if parts and all(md.is_empty(part, subject.document) for part in parts):
         yield RuleViolation(line=parts[0].line + 1, actual="nothing stands below the heading")
     elif not parts:
         misplaced_line = find_misplaced_heading(rule, subject)
@@ -269,45 +239,47 @@ def section_content(rule: SectionRule, subject: ArtifactSubject) -> Iterator[Rul
         )
 
 
-def find_misplaced_heading(rule: SectionRule, subject: ArtifactSubject) -> int | None:
+def find_misplaced_heading(rule: kinds.SectionRule, subject: ArtifactSubject) -> int | None:
     """Return the line of a heading with a matching text and the wrong level."""
-    aliases = tuple(comparable_heading(alias) for alias in rule.aliases)
-    headings = (
-        h for h in subject.document.headings if h.level not in (2, 3) and comparable_heading(h.text).startswith(aliases)
-    )
-    return next((heading.line + 1 for heading in headings), None)
+    aliases = tuple(md.comparable_heading(alias) for alias in rule.aliases)
+    for heading in subject.document.headings:
+        if heading.level not in (2, 3) and md.comparable_heading(heading.text).startswith(aliases):
+            return heading.line + 1
+    return None
 
 
-def file_count(rule: FileList, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def file_count(rule: kinds.FileList, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Check the number of listed files; an absent or empty section is left to its own rule."""
-    parts = section_parts(subject.rules, find_rule(subject.rules, rule.section, SectionRule), subject.document)
-    filled_parts = [part for part in parts if not is_empty(part, subject.document)]
-    count = len(listed_files(subject.rules, rule, subject.document))
+    section = md.find_rule(subject.rules, rule.section, kinds.SectionRule)
+    parts = md.section_parts(subject.rules, section, subject.document)
+    filled_parts = [part for part in parts if not md.is_empty(part, subject.document)]
+    count = len(md.listed_files(subject.rules, rule, subject.document))
     if filled_parts and not subject.limit(rule.min) <= count <= subject.limit(rule.max):
         yield RuleViolation(line=filled_parts[0].line + 1, actual=str(count) if count else "no")
 
 
-def file_paths(rule: FilePaths, subject: ArtifactSubject) -> Iterator[RuleViolation]:
-    for listed in listed_files(subject.rules, find_rule(subject.rules, rule.files, FileList), subject.document):
+def file_paths(rule: kinds.FilePaths, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    listing = md.find_rule(subject.rules, rule.files, kinds.FileList)
+    for listed in md.listed_files(subject.rules, listing, subject.document):
         if listed.path is None:
             yield RuleViolation(line=listed.line + 1, actual=listed.text)
 
 
-def unique_ids(rule: UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
-    counts = Counter(defined_ids(rule.pattern or r"(?!)()", subject.document))
+def unique_ids(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    counts = Counter(md.defined_ids(rule.pattern or r"(?!)()", subject.document))
     for name in sorted(name for name, count in counts.items() if count > 1):
         yield RuleViolation(actual=name)
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------
-def json_form(rule: JsonForm, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def json_form(rule: kinds.JsonForm, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     try:
         read_items(json_rule(subject.rules), subject.text)
     except UnreadableJson as error:
         yield RuleViolation(line=error.line, actual=error.problem)
 
 
-def field_values(rule: FieldRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     for number, item in enumerate(subject.items, 1):
         if rule.within is None:
             yield from field_violations(rule, item, subject, f"[{number}]", subject.label(item, number))
@@ -318,7 +290,7 @@ def field_values(rule: FieldRule, subject: ArtifactSubject) -> Iterator[RuleViol
 
 
 def field_violations(
-    rule: FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_name: str
+    rule: kinds.FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_name: str
 ) -> Iterator[RuleViolation]:
     used_name = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
     if used_name is None:
@@ -330,7 +302,7 @@ def field_violations(
         yield RuleViolation(line=item.line, location=f"{location}.{rule.field}", item_label=item_name, actual=problem)
 
 
-def value_problem(rule: FieldRule, value: Any, minimum: int, maximum: int | None) -> str:
+def value_problem(rule: kinds.FieldRule, value: Any, minimum: int, maximum: int | None) -> str:
     """Describe what is wrong with the value, in words that follow the field's name; empty: nothing."""
     match rule.type:
         case "text":
@@ -357,7 +329,7 @@ def member_problem(kind: str, member: Any) -> str:
         return problem
     if kind == "names" and not NAME.match(member):
         return f"must be a name, not {quote_value(member)}"
-    if kind == "paths" and not repository_path(member):
+    if kind == "paths" and not md.repository_path(member):
         return f"must be the path of one file inside the repository, not {quote_value(member)}"
     return ""
 
@@ -391,7 +363,7 @@ def quote_value(value: Any) -> str:
     return f'"{value[:80]}"' if isinstance(value, str) else type_noun(value)
 
 
-def unique_values(rule: UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def unique_values(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     used_values: set[str] = set()
     for number, item in enumerate(subject.items, 1):
         for value in subject.values(item, rule.field or ""):
@@ -400,7 +372,7 @@ def unique_values(rule: UniqueIds, subject: ArtifactSubject) -> Iterator[RuleVio
             used_values.add(value)
 
 
-def valid_references(rule: ReferencesIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def valid_references(rule: kinds.ReferencesIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     if rule.artifact is None:
         valid_ids = {value for item in subject.items for value in subject.values(item, rule.to)}
     elif rule.artifact in subject.earlier_artifacts:
@@ -418,7 +390,7 @@ def valid_references(rule: ReferencesIds, subject: ArtifactSubject) -> Iterator[
                 )
 
 
-def acyclic_graph(rule: AcyclicItems, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def acyclic_graph(rule: kinds.AcyclicItems, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     graph: dict[str, set[str]] = {}
     for item in subject.items:
         for name in subject.values(item, rule.to):
@@ -429,7 +401,7 @@ def acyclic_graph(rule: AcyclicItems, subject: ArtifactSubject) -> Iterator[Rule
         yield RuleViolation(location=f"[*].{rule.field}", actual=" -> ".join(error.args[1]))
 
 
-def maximum_field(rule: MaximumField, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def maximum_field(rule: kinds.MaximumField, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     choice = field_rule(subject.rules, rule.field)
     order = [value.casefold() for value in choice.values] if choice else []
     for item in subject.items:
@@ -448,26 +420,26 @@ def ranks(order: list[str], values: list[Any]) -> list[int]:
 
 CHECKS: Mapping[str, Mapping[type, Callable[[Any, ArtifactSubject], Iterator[RuleViolation]]]] = {
     "markdown": {
-        ByteSize: byte_size,
-        WordCount: word_count,
-        NoPlaceholders: placeholders,
-        TitleRule: title_form,
-        SectionRule: section_content,
-        FileList: file_count,
-        FilePaths: file_paths,
-        UniqueIds: unique_ids,
-        CoversIds: covered_ids,
+        kinds.ByteSize: byte_size,
+        kinds.WordCount: word_count,
+        kinds.NoPlaceholders: placeholders,
+        kinds.TitleRule: title_form,
+        kinds.SectionRule: section_content,
+        kinds.FileList: file_count,
+        kinds.FilePaths: file_paths,
+        kinds.UniqueIds: unique_ids,
+        kinds.CoversIds: covered_ids,
     },
     "json": {
-        ByteSize: byte_size,
-        NoPlaceholders: placeholders,
-        CoversIds: covered_ids,
-        JsonForm: json_form,
-        FieldRule: field_values,
-        UniqueIds: unique_values,
-        ReferencesIds: valid_references,
-        AcyclicItems: acyclic_graph,
-        MaximumField: maximum_field,
+        kinds.ByteSize: byte_size,
+        kinds.NoPlaceholders: placeholders,
+        kinds.CoversIds: covered_ids,
+        kinds.JsonForm: json_form,
+        kinds.FieldRule: field_values,
+        kinds.UniqueIds: unique_values,
+        kinds.ReferencesIds: valid_references,
+        kinds.AcyclicItems: acyclic_graph,
+        kinds.MaximumField: maximum_field,
     },
 }
 """By form of the artifact and kind of rule; a rule without a check in a form never fails there."""
