@@ -9,7 +9,7 @@ from textwrap import fill
 
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
 from mz_engine.errors.diagnostics import MzError, SourceLocation
-from mz_engine.errors.exits import BY_SEVERITY, Exit
+from mz_engine.errors.exits import Exit
 
 WIDTH = 120
 
@@ -59,8 +59,8 @@ def markdown_page() -> str:
 
 
 def _exit_table() -> str:
-    rows = [f"| {code.value} | {MEANINGS[code]} | {NEXT_STEPS.get(code, '')} |" for code in Exit]
-    order = ", ".join(str(code.value) for code in BY_SEVERITY if code)
+    rows = [f"| {code.value} | {MEANINGS[code]} | {NEXT_STEPS.get(code, '')} |" for code in sorted(Exit)]
+    order = ", ".join(str(code.value) for code in Exit if code)
     precedence = (
         f"If several apply, the first of these wins: {order}. With `--bisect`, 125 wins over 3 and 4, so that "
         "`git bisect run` skips a commit that cannot be compared."

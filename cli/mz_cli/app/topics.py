@@ -63,9 +63,9 @@ FORMATTING = {
 
 def exit_codes() -> str:
     from mz_engine.errors.codes import MEANINGS
-    from mz_engine.errors.exits import BY_SEVERITY
+    from mz_engine.errors.exits import Exit
 
-    order = ", ".join(str(code.value) for code in BY_SEVERITY if code)
+    order = ", ".join(str(code.value) for code in Exit if code)
     rows = {str(code.value): meaning for code, meaning in MEANINGS.items()}
     return "\n\n".join((
         paragraph("Exit codes of mz. They are stable: scripts may rely on them."),

@@ -116,7 +116,7 @@ def find_explanation(word: str) -> ExplainShape:
     if normalised.isascii() and normalised.isdigit() and len(normalised) < 4:
         if int(normalised) in {exit_code.value for exit_code in Exit}:
             return exit_shape(Exit(int(normalised)))
-        exit_codes = ", ".join(str(exit_code.value) for exit_code in Exit)
+        exit_codes = ", ".join(str(exit_code.value) for exit_code in sorted(Exit))
         raise click.UsageError(f"no exit code {int(normalised)}; known: {exit_codes}", click.get_current_context())
     code = f"MZ{normalised.removeprefix('MZ')}"
     if code not in CODES:

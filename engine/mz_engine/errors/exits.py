@@ -7,46 +7,25 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes; `exits.toml` explains them."""
+    """Exit codes, the most severe first; `exits.toml` explains them. Usage, invalid, repository and busy end a command
+    before any work, so they meet no other code; they have a rank so that every pair is ordered."""
 
-    OK = 0
-    VERDICT = 1
-    USAGE = 2
-    DRIFT = 3
-    RECORDING = 4
-    SECRET = 5
-    NETWORK = 6
-    INVALID = 10
+    BUG = 70
     PREREQUISITE = 11
+    USAGE = 2
+    INVALID = 10
     REPOSITORY = 15
     BUSY = 16
     STOPPED = 20
-    WAITING = 21
     LIMIT = 22
-    BUG = 70
+    WAITING = 21
+    VERDICT = 1
+    NETWORK = 6
+    SECRET = 5
+    DRIFT = 3
+    RECORDING = 4
     NOT_COMPARABLE = 125
-
-
-BY_SEVERITY = (
-    Exit.BUG,
-    Exit.PREREQUISITE,
-    Exit.USAGE,
-    Exit.INVALID,
-    Exit.REPOSITORY,
-    Exit.BUSY,
-    Exit.STOPPED,
-    Exit.LIMIT,
-    Exit.WAITING,
-    Exit.VERDICT,
-    Exit.NETWORK,
-    Exit.SECRET,
-    Exit.DRIFT,
-    Exit.RECORDING,
-    Exit.NOT_COMPARABLE,
-    Exit.OK,
-)
-"""Usage, invalid, repository and busy end a command before any work, so they meet no other code; they are listed so
-that every pair is ordered."""
+    OK = 0
 
 
 def most_severe(exits: Iterable[Exit], bisect: bool = False) -> Exit:
@@ -57,4 +36,4 @@ def most_severe(exits: Iterable[Exit], bisect: bool = False) -> Exit:
     codes = frozenset(exits)
     if bisect and Exit.NOT_COMPARABLE in codes:
         codes -= {Exit.DRIFT, Exit.RECORDING}
-    return next((code for code in BY_SEVERITY if code in codes), Exit.OK)
+    return next((code for code in Exit if code in codes), Exit.OK)
