@@ -323,7 +323,7 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
 
             def end() -> None:
                 dialect.requested.wait(60)
-                session.stop()
+                session.scheduler.stop()
                 session.kill()
 
             threading.Thread(target=end, daemon=True).start()

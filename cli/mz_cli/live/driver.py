@@ -86,7 +86,7 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
     received: list[int] = []
 
     def end(at_once: bool) -> None:
-        session.stop()
+        session.scheduler.stop()
         if at_once:
             session.kill()
         else:
@@ -104,7 +104,8 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
     def pause_or_resume(number: int, frame: FrameType | None) -> None:
-        Thread(target=session.pause if number == PAUSE_SIGNAL else session.unpause, name="pause", daemon=True).start()
+        paused = number == PAUSE_SIGNAL
+        Thread(target=session.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
 
     previous = {number: signal.signal(number, handle) for number in SIGNALS}
     previous |= {number: signal.signal(number, pause_or_resume) for number in (PAUSE_SIGNAL, RESUME_SIGNAL)}

@@ -60,12 +60,14 @@ def storage_error(error: StoreUnusable | OSError, run: str) -> Exception:
 class RunProcess:
     """One process in one repository. Call `start`, `fork` or `resume` first, then `drive`."""
 
+    scheduler: Scheduler
+    """From then on; also to stop or pause the run."""
+    _machine: SystemPorts
+
     def __init__(self, root: Path, environment: Mapping[str, str], observe: Observer) -> None:
         self.root, self.environment, self.observe = root, environment, observe
         self.clock = SystemClock()
         self._resources = ExitStack()
-        self._scheduler: Scheduler | None = None
-        self._machine: SystemPorts | None = None
         self.coordinator: Coordinator | None = None
 
     def __enter__(self) -> RunProcess:
@@ -186,42 +188,25 @@ class RunProcess:
                 self.observe(recorded)
 
     def _create_coordinator(self, run: RunId, pins: Pins) -> Coordinator:
-        self.coordinator = Coordinator(run, pins, self.store, self.clock, self.observe)
-        return self.coordinator
+        machine = self._machine
+        self.coordinator = coordinator = Coordinator(run, pins, self.store, self.clock, self.observe)
+
+        def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
+            return FeatureLoop(run, feature, pins, self.store, machine, run_side, self.observe)
+
+        self.scheduler = Scheduler(coordinator, start_loop, lambda poll: coordinator.poll_forge(poll, machine))
+        return coordinator
 
     # driving ----------------------------------------------------------------------------------------------------------
     def drive(self) -> RunState:
         """Drive the run until it is idle, finished, halted or interrupted. Raises the exception of a failed thread."""
-        coordinator, machine = self.coordinator, self._machine
-        assert coordinator is not None
-        assert machine is not None
-
-        def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
-            return FeatureLoop(coordinator.run, feature, coordinator.pins, self.store, machine, run_side, self.observe)
-
-        self._scheduler = Scheduler(coordinator, start_loop, lambda poll: coordinator.poll_forge(poll, machine))
+        assert self.coordinator is not None
         try:
-            self._scheduler.run()
+            self.scheduler.run()
         except (StoreUnusable, OSError) as error:
-            raise storage_error(error, coordinator.run) from error
-        return coordinator.state
-
-    def stop(self) -> None:
-        """Stop after the current actions."""
-        if self._scheduler is not None:
-            self._scheduler.stop()
-
-    def pause(self) -> None:
-        """Pause after the current actions."""
-        if self._scheduler is not None:
-            self._scheduler.pause(True)
-
-    def unpause(self) -> None:
-        """Continue after a pause."""
-        if self._scheduler is not None:
-            self._scheduler.pause(False)
+            raise storage_error(error, self.coordinator.run) from error
+        return self.coordinator.state
 
     def kill(self) -> None:
         """Kill every agent and command now; their outcomes are reconciled at the next resume."""
-        if self._machine is not None:
-            self._machine.kill.set()
+        self._machine.kill.set()
