@@ -38,6 +38,7 @@ from mz_events.catalog.feature import (
     PhaseCompleted,
     PhaseStarted,
     QuestionKind,
+    UnitCompleted,
     UnitStarted,
     WorkspaceConflicted,
 )
@@ -61,13 +62,26 @@ from mz_projections.feature.state import (
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
-from mz_engine.decide.delivery import decide_delivery
-from mz_engine.decide.recovery import after_answer, after_block, after_problem, after_rejection, next_call
+from mz_engine.decide.recovery import (
+    AWAIT_CHECKS,
+    BASE,
+    after_answer,
+    after_block,
+    after_problem,
+    after_rejection,
+    next_call,
+)
+from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PersonGate, Phase
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
+MERGE_BASE = "merge_base"
+UNMARKED = "merge_base.unmarked"
+CHECKS = "checks"
+"""Cause of a block: failed CI checks."""
+SECOND_US = 1_000_000
 
 
 def decide_feature(state: State, pins: Pins) -> Action | None:
@@ -300,3 +314,79 @@ def _needs_approval(gate: PersonGate, state: InPhase, unit_run: UnitRun) -> bool
         return True
     artifact = unit_run.parsed_artifacts.get(gate.artifact) or state.progress.artifacts.get(gate.artifact)
     return artifact is not None and artifact.fields.get(gate.field or "") in gate.values
+
+
+# delivery -------------------------------------------------------------------------------------------------------------
+def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
+    """Deliver a unit after its commit. With strategy `none` nothing leaves the machine: no push, no CI checks, and the
+    pull request is a file for a person."""
+    if isinstance(unit_run.last_event, DeliveryFailed):
+        failure = unit_run.last_event
+        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=failure.code, text=failure.detail)
+    uses_remote = pins.config.pull_requests.strategy != "none"
+    for step in phase.deliver:
+        if step == MERGE_BASE:
+            action = _merge_base(unit_run, pins)
+        elif step == AWAIT_CHECKS:
+            action = _await_checks(unit_run, pins.config.pull_requests) if uses_remote else None
+        elif step in unit_run.delivery_steps:
+            action = None
+        elif step == "open_pr":
+            action = Work.OPEN_PULL_REQUEST
+        else:
+            action = Work.PUSH_BRANCH if uses_remote else None
+        if action is not None:
+            return action
+    return UnitCompleted(phase=phase.phase, unit=unit_run.unit)
+
+
+def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
+    """Merge the target branch, then run every command gate of the pipeline again.
+
+    Conflict markers block the phase. Conflicts without markers are a question for a person, who accepts our side or
+    sends them to the agent.
+    """
+    merged = unit_run.target_merge
+    if merged is None:
+        return Work.MERGE_BASE
+    is_unmarked = bool(merged.unmarked) and UNMARKED not in unit_run.approved_questions
+    if is_unmarked and not unit_run.rollback_allowed:
+        return act.AskPerson(question_kind=QuestionKind.CONFLICT, code=UNMARKED)
+    if merged.conflicts or is_unmarked:
+        return act.BlockPhase(cause=BASE, check=MERGE_BASE)
+    gates = dict.fromkeys(gate.run for phase in pins.pipeline.phases for gate in phase.gates if gate.run)
+    for gate in gates if merged.changed else ():
+        passed = unit_run.check_results.get(gate)
+        if passed is None and gate in pins.config.commands:
+            return act.RunGate(gate=gate, cause=BASE)
+        if passed is False:
+            return act.BlockPhase(cause=BASE, check=gate, reports=unit_run.reports)
+    return None
+
+
+def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
+    """Wait until every required CI check passes, or a person accepts the state.
+
+    CI checks appear one by one, so the list counts as complete only after `checks_settle`.
+    """
+    if AWAIT_CHECKS in unit_run.approved_questions:
+        return None
+    until_us = unit_run.checks_began_at_us + settings.checks_wait * SECOND_US
+    checks = unit_run.last_poll
+    if checks is None:
+        if isinstance(unit_run.last_event, ChecksRerun):
+            return FeatureHeld(hold=Hold.CHECKS, until_us=until_us)
+        return Work.POLL_CHECKS
+    if checks.failed and not checks.pending:
+        if checks.flaky and unit_run.reruns < settings.reruns_max:
+            return Work.RERUN_CHECKS
+        reports = () if checks.report is None else (checks.report,)
+        return act.BlockPhase(cause=CHECKS, check=AWAIT_CHECKS, reports=reports)
+    if checks.commit_known and not checks.pending:
+        settled_us = unit_run.checks_began_at_us + settings.checks_settle * SECOND_US
+        if unit_run.polled_at_us >= settled_us:
+            return None
+        return FeatureHeld(hold=Hold.TIMER, until_us=settled_us)
+    if unit_run.polled_at_us >= until_us:
+        return act.AskPerson(question_kind=QuestionKind.CHECKS, code=AWAIT_CHECKS)
+    return FeatureHeld(hold=Hold.CHECKS, until_us=until_us)

@@ -12,14 +12,14 @@ from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, Uni
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
-from mz_engine.decide.delivery import AWAIT_CHECKS, BASE
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import BlockRoute, Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
-
-
+AWAIT_CHECKS = "await_checks"
+BASE = "base"
+"""Cause of a block: conflicts with the pull request's target branch."""
 DEFAULT_WAITS: Mapping[str, int] = {"rate-limit": 600, "overloaded": 30}
 """Seconds before a retry, by problem code, where the problem names none."""
 AGENT_PROBLEMS = frozenset(
