@@ -62,12 +62,9 @@ def _compare_claims(state: RunState) -> RunAction | None:
     for feature, track in state.tracks.items():
         if track.claim is not None and not track.claim_compared and track.last_stop is not None and track.is_delivered:
             claimed, changed_paths = set(track.claim), set(track.last_stop.changed_paths)
-            return ClaimCompared(
-                feature=FeatureId(feature),
-                confirmed=tuple(sorted(claimed & changed_paths)),
-                unused=tuple(sorted(claimed - changed_paths)),
-                missed=tuple(sorted(changed_paths - claimed)),
-            )
+            groups = claimed & changed_paths, claimed - changed_paths, changed_paths - claimed
+            confirmed, unused, missed = (tuple(sorted(paths)) for paths in groups)
+            return ClaimCompared(feature=FeatureId(feature), confirmed=confirmed, unused=unused, missed=missed)
     return None
 
 
@@ -105,13 +102,9 @@ def _precedence(entry: tuple[str, FeatureTrack]) -> tuple[bool, int, int]:
 
 def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
-    merged = pins.pipeline.dependencies == "merged"
-    return all(
-        dependency in state.merged_heads
-        if merged
-        else dependency not in state.tracks or state.tracks[dependency].is_delivered
-        for dependency in track.item.depends_on
-    )
+    if pins.pipeline.dependencies == "merged":
+        return state.merged_heads.keys() >= set(track.item.depends_on)
+    return all(name not in state.tracks or state.tracks[name].is_delivered for name in track.item.depends_on)
 
 
 def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
@@ -130,9 +123,7 @@ def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
 def _failed_dependency(state: RunState, track: FeatureTrack) -> FeatureId | None:
     for name in track.item.depends_on:
         dependency = state.tracks.get(name)
-        if dependency is None:
-            continue
-        if (dependency.has_ended and not dependency.is_delivered) or dependency.held_by is not None:
+        if dependency and (dependency.held_by is not None or (dependency.has_ended and not dependency.is_delivered)):
             return name
     return None
 
@@ -149,11 +140,7 @@ def _is_releasable(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
 
 
 def _await_events(state: RunState) -> RunAction | None:
-    timers = [
-        track.last_stop.until_us
-        for track in state.tracks.values()
-        if track.last_stop is not None and track.last_stop.until_us is not None and has_timer(track)
-    ]
+    timers = [until_us for track in state.tracks.values() if (until_us := timer_us(track)) is not None]
     is_over = state.halt is not None or state.stop_requested
     if state.paused and not is_over and not state.all_ended:
         return AwaitEvents(until_us=None)
@@ -177,9 +164,10 @@ def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int
     return tuple(candidates[: max(0, parallel_max - len(driven))])
 
 
-def has_timer(track: FeatureTrack) -> bool:
-    """Return True if the feature is held and continues by itself after a time."""
-    return is_held_for(track, Hold.TIMER) or is_held_for(track, Hold.CHECKS)
+def timer_us(track: FeatureTrack) -> int | None:
+    """Return when a held feature continues by itself; None: it does not."""
+    has_timer = is_held_for(track, Hold.TIMER) or is_held_for(track, Hold.CHECKS)
+    return track.last_stop.until_us if has_timer and track.last_stop is not None else None
 
 
 def forge_polls(state: RunState, pins: Pins) -> tuple[ForgePoll, ...]:
@@ -204,14 +192,8 @@ def _is_cancelled(track: FeatureTrack) -> bool:
 
 def due_features(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
     """Return features whose timer has expired."""
-    return tuple(
-        FeatureId(feature)
-        for feature, track in state.tracks.items()
-        if has_timer(track)
-        and track.last_stop is not None
-        and track.last_stop.until_us is not None
-        and track.last_stop.until_us <= now_us
-    )
+    timers = ((FeatureId(feature), timer_us(track)) for feature, track in state.tracks.items())
+    return tuple(feature for feature, until_us in timers if until_us is not None and until_us <= now_us)
 
 
 # requests of features -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.decide.run import AwaitEvents, EndEvent, has_timer
+from mz_engine.decide.run import AwaitEvents, EndEvent, timer_us
 from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
@@ -153,7 +153,7 @@ class LiveCoordinator(ScriptedPeople):
 
     def decide(self) -> AwaitEvents | EndEvent:
         for feature, track in self.state.tracks.items():
-            if has_timer(track) and self._live.agents.last_sources.get(feature) and not self.is_over():
+            if timer_us(track) is not None and self._live.agents.last_sources.get(feature) and not self.is_over():
                 self._append((TimerFired(feature=FeatureId(feature)),))
         return super().decide()
 
