@@ -6,8 +6,11 @@ method, the modules beside this one implement them."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pathlib
+import re
+import stat
 import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -17,14 +20,13 @@ from mz_events.names import Commit, Path
 
 from mz_engine.git import commits as git_commits
 from mz_engine.git import content as git_content
-from mz_engine.git import remote as git_remote
+from mz_engine.git import repository as git_repository
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_path
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git
-from mz_engine.git.repository import describe_repository
 from mz_engine.git.restore import copy_missing, restore, write_engine_files, write_if_changed
 from mz_engine.git.scan import WorktreeScanner, read_file
-from mz_engine.git.worktree import GitWorktree
+from mz_engine.git.worktree import GitWorktree, rescue_ref
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER
@@ -39,6 +41,8 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 
+IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
+"""Captures, and refs that are private to a worktree."""
 CAPTURE_TRIES = 3
 """Other processes may still write during a capture; they usually end soon."""
 
@@ -51,7 +55,7 @@ class GitWorkspace:
     def __init__(
         self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
     ) -> None:
-        self._repository = describe_repository(root, environment)
+        self._repository = git_repository.describe_repository(root, environment)
         self._git = Git(self._repository.directory, environment)
         self._objects = ObjectStore(self._git, self._repository.object_format)
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
@@ -176,10 +180,28 @@ class GitWorkspace:
 
     # refs and hooks ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
-        return git_commits.snapshot(self._git, self._repository.hook_directories)
+        lines = self._git.run("for-each-ref", "--format=%(objectname) %(refname)").stdout
+        refs = (line.split(" ", 1) for line in lines.decode("utf-8", "surrogateescape").splitlines())
+        values = {_display_ref(name): oid for oid, name in refs if not name.startswith(IGNORED_REFS)}
+        for name in ("config", "config.worktree"):
+            values |= _digests(name, self._git.directory / name)
+        for directory in self._repository.hook_directories:
+            for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+                if file.suffix != ".sample":
+                    values |= _digests(f"hooks/{file.name}", file)
+        return values
 
     def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
-        git_commits.rescue(self._git, worktree, moved)
+        """Keep the old values of refs, except objects that no longer exist."""
+        refs = [(change.name, change.old) for change in moved if change.name.startswith("refs/")]
+        old = [(name, oid) for name, oid in refs if re.fullmatch(r"[0-9a-f]{40,64}", oid)]
+        if not old:
+            return
+        oids = "".join(f"{oid}\n" for _, oid in old).encode()
+        lines = self._git.run("cat-file", "--batch-check", stdin=oids).stdout.splitlines()
+        existing = [pair for pair, line in zip(old, lines, strict=True) if not line.endswith(b" missing")]
+        commands = "".join(f"update {rescue_ref(worktree, name, oid)} {oid}\n" for name, oid in existing)
+        self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
 
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
@@ -224,21 +246,23 @@ class GitWorkspace:
         return git_commits.has_commit(self._git, commit) and git_commits.is_ancestor(self._git, commit, head)
 
     def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
-        return _event_paths(git_commits.changed_paths(self._git, base, head))
+        left_at = self._git.run("merge-base", base, head, check=False).text or base
+        flags = ("-r", "-z", "--name-only", "--no-renames")
+        return _event_paths(self._git.run("diff-tree", *flags, left_at, head).stdout.split(b"\0"))
 
     # remotes ----------------------------------------------------------------------------------------------------------
     def remote_head(self, remote: str, branch: str) -> Commit | None:
-        return git_remote.remote_head(self._git, remote, branch)
+        return git_repository.remote_head(self._git, remote, branch)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
         remote_commit = None
         if remote is not None:
             with self._fetch_lock:
-                remote_commit = git_remote.fetch(self._git, remote, branch)
-        return remote_commit or git_remote.local_head(self._git, branch)
+                remote_commit = git_repository.fetch(self._git, remote, branch)
+        return remote_commit or git_repository.local_head(self._git, branch)
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
-        git_remote.push(self._git, remote, branch, commit, old)
+        git_repository.push(self._git, remote, branch, commit, old)
 
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
@@ -268,3 +292,24 @@ class GitWorkspace:
 def _event_paths(paths: Iterable[bytes]) -> tuple[Path, ...]:
     """Return the paths that events may hold, sorted."""
     return tuple(sorted(path for path in map(event_path, paths) if path))
+
+
+def _display_ref(name: str) -> str:
+    """Return a ref's name as events may hold it: bytes that are not UTF-8 are escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
+    """Digest content, executable bit and link target; for a link, content and bit are those of its target."""
+    try:
+        status = file.stat()
+        link = str(file.readlink()) if file.is_symlink() else ""
+    except OSError:
+        return {}
+    content = file.read_bytes() if stat.S_ISREG(status.st_mode) else b"special"
+    executable_mark = "x" if status.st_mode & 0o111 else "-"
+    return {
+        _display_ref(name): hashlib.sha256(
+            f"{executable_mark}{link}\0".encode("utf-8", "surrogateescape") + content
+        ).hexdigest()
+    }

@@ -21,8 +21,7 @@ from mz_engine.agents.process import spool_directory
 from mz_engine.git.content import TreeListing, display_path
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.process import Git
-from mz_engine.git.remote import FETCHED_TARGETS
-from mz_engine.git.repository import describe_repository
+from mz_engine.git.repository import FETCHED_TARGETS, describe_repository
 from mz_engine.git.scan import WorktreeScanner
 from mz_engine.git.worktree import GitWorktree
 from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes

@@ -15,8 +15,7 @@ from mz_engine.agents.registry import UnknownAgent, all_adapters
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.process import Git
-from mz_engine.git.remote import has_remote
-from mz_engine.git.repository import describe_repository
+from mz_engine.git.repository import describe_repository, has_remote
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Pipeline

@@ -31,8 +31,15 @@ from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.process import Git, run_program
 from mz_engine.git.process import safe_environment as without_git
-from mz_engine.git.remote import has_remote, remote_head
-from mz_engine.git.repository import branch_commit, current_branch, describe_repository, find_root, run_git_as_user
+from mz_engine.git.repository import (
+    branch_commit,
+    current_branch,
+    describe_repository,
+    find_root,
+    has_remote,
+    remote_head,
+    run_git_as_user,
+)
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
