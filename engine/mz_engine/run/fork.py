@@ -33,7 +33,7 @@ from mz_projections.feature.state import (
 from mz_engine.decide.actions import CallAgent
 from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.recovery import agent_of
-from mz_engine.model.config import Config, Models
+from mz_engine.model.config import Models
 from mz_engine.model.pins import Pins
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 
@@ -66,12 +66,9 @@ def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> t
     point: tuple[int, State] | None = None
     for recorded in events[:version]:
         state = evolve(state, recorded)
-        reserved = isinstance(recorded.event, CallReserved)  # For a call that comes with the next event.
-        if (
-            isinstance(state, FORKABLE_STATES)
-            and not reserved
-            and not isinstance(decide_feature(state, pins), BEFORE_MESSAGES)
-        ):
+        if isinstance(recorded.event, CallReserved) or not isinstance(state, FORKABLE_STATES):
+            continue  # A reservation is for a call that comes with the next event.
+        if not isinstance(decide_feature(state, pins), BEFORE_MESSAGES):
             point = recorded.version, state
     if point is None or isinstance(state, Ended):
         raise CannotFork("the feature had already ended there" if point else "the feature had not started there")
@@ -80,38 +77,30 @@ def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> t
 
 def phase_start(events: Sequence[Recorded[Event]], phase: str) -> int | None:
     """Return the version just before the phase started last; None if it never did."""
-    starts = (
-        recorded.version
-        for recorded in reversed(events)
-        if isinstance(recorded.event, PhaseStarted) and recorded.event.phase == phase
-    )
-    return next((version - 1 for version in starts), None)
+    for recorded in reversed(events):
+        if isinstance(recorded.event, PhaseStarted) and recorded.event.phase == phase:
+            return recorded.version - 1
+    return None
 
 
 def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
     """Return the pins of the new run, which has its own branches and opens no pull request."""
+    config, progress, agent = pins.config, progress_of(state), change.agent or pins.config.agent
+    if change.agent is None and change.model is not None and progress is not None:
+        agent = agent_of(progress, config)  # A model without an agent is meant for the agent at work.
+    models = config.models if agent == config.agent else Models()
     config = replace(
-        pins.config,
-        branch_prefix=f"{pins.config.branch_prefix}/fork-{run}",
-        pull_requests=replace(pins.config.pull_requests, strategy="none"),
-        agent=_forked_agent(state, change, pins.config),
+        config,
+        branch_prefix=f"{config.branch_prefix}/fork-{run}",
+        pull_requests=replace(config.pull_requests, strategy="none"),
+        agent=agent,
+        failover=config.failover if change.agent is None else (),  # A chosen agent also replaces a successor.
+        models=Models(cheap=change.model, mid=change.model, premium=change.model)
+        if change.model is not None
+        else models,
     )
-    if change.agent is not None:  # A chosen agent also replaces a successor.
-        config = replace(config, failover=())
-    if config.agent != pins.config.agent:
-        config = replace(config, models=Models())
-    if change.model is not None:
-        config = replace(config, models=Models(cheap=change.model, mid=change.model, premium=change.model))
     pins = replace(pins, config=config)
     return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
-
-
-def _forked_agent(state: State, change: ForkChange, config: Config) -> str:
-    """Return the agent of the new run; a model without an agent is meant for the agent at work."""
-    progress = progress_of(state)
-    if change.agent is None and change.model is not None and progress is not None:
-        return agent_of(progress, config)
-    return change.agent or config.agent
 
 
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:
