@@ -13,7 +13,10 @@ from mz_cli.check.drift import DriftResult
 from mz_cli.check.gate import GateReport
 from mz_cli.common.feature_query import FeatureDetail
 from mz_cli.common.json import ErrorDocument, RunStatus
-from mz_cli.cost.json import CalibrateResult, CostGate, CostReport, SessionsReport
+from mz_cli.cost.calibrate import CalibrateResult
+from mz_cli.cost.gate import CostGate
+from mz_cli.cost.report import CostReport
+from mz_cli.cost.sessions import SessionsReport
 from mz_cli.deliver.cancel import CancelResult
 from mz_cli.deliver.plan import PlanShape
 from mz_cli.housekeeping.clean import CleanResult

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.cost.json import SessionsReport
+from mz_cli.cost.sessions import SessionsReport
 from mz_events.catalog.call import AgentRequested, CallRef, SessionDropped, SessionDropReason
 from mz_events.names import Commit
 

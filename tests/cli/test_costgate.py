@@ -62,7 +62,7 @@ def test_phases_that_only_one_run_has() -> None:
 def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
     killed = RunCost(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
     (cost_gate_line, _) = compare_phases(bill(*[10 * CENT] * 3), killed, ALLOWED)
-    assert (cost_gate_line.usd, cost_gate_line.verdict) == ("0.45", "worse")
+    assert (cost_gate_line.nanousd, cost_gate_line.verdict) == (45 * CENT, "worse")
 
 
 @pytest.mark.parametrize(("estimated", "code"), [(CENT, 0), (None, 125), (0, 125)])

@@ -275,7 +275,7 @@ def test_a_run_of_the_engine() -> None:
     run_audit = audit("r1", recorded_events, decode_pinned(encode_pins(pinned)))
     assert (run_audit.delivered, run_audit.faults) == (("a", "b", "c"), ())
     assert {gap.kind for gap in run_audit.all_gaps} == {"reverted"}
-    assert [(fate, sums.calls) for fate, sums in run_audit.spending.wasted_by_outcome] == [
+    assert [(sums.outcome, sums.calls) for sums in run_audit.spending.wasted_by_outcome] == [
         ("rejected", 2),
         ("superseded", 2),
     ]

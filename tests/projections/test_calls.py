@@ -120,9 +120,9 @@ def test_groups_and_outcomes_add_up(events: list[Event], by: GroupBy) -> None:
     log = steps.recorded(*events)
     calls = priced_calls(paid_calls(log))
     result = spending(calls, by)
-    assert add(group.totals for group in result.groups) == add([result.total])
+    assert add(result.groups) == add([result.total])
     assert add(group.wasted for group in result.groups) == add([result.wasted])
-    assert add(sums for _, sums in result.wasted_by_outcome) == add([result.wasted])
+    assert add(result.wasted_by_outcome) == add([result.wasted])
     kept = [priced.call for priced in calls if priced.outcome not in WASTED]
     assert result.total.calls == result.wasted.calls + len(kept)
 
@@ -136,7 +136,7 @@ def add(all_totals: object) -> list[int]:
 def test_an_attempt_is_a_group_of_its_own() -> None:
     log = steps.recorded(*steps.refused_reply(FIRST), *steps.accepted(SECOND))
     result = spending(priced_calls(paid_calls(log)), "attempt")
-    assert [(group.name, group.single_call.outcome if group.single_call else None) for group in result.groups] == [
+    assert [(group.name, group.call.outcome if group.call else None) for group in result.groups] == [
         (FIRST.key, "rejected"), (SECOND.key, "kept")]  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
         *steps.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *steps.accepted(last),
     )  # fmt: skip
     result = spending(priced_calls(paid_calls(log)), "phase")
-    assert [(outcome, sums.calls) for outcome, sums in result.wasted_by_outcome] == [
+    assert [(sums.outcome, sums.calls) for sums in result.wasted_by_outcome] == [
         ("rejected", 1),
         ("failed", 1),
         ("lost", 1),

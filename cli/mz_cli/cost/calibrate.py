@@ -8,14 +8,8 @@ from collections.abc import Iterable
 import click
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.errors.exits import Exit
-from mz_engine.pricing.calibration import (
-    GROUP_CALLS_MIN,
-    CallSample,
-    GroupCalibration,
-    classify_ratio,
-    groups_with_too_few_calls,
-    useful_coefficients,
-)
+from mz_engine.model.config import Coefficients
+from mz_engine.pricing.calibration import GROUP_CALLS_MIN, CallSample, groups_with_too_few_calls, useful_coefficients
 from mz_engine.pricing.calibration import calibrate as fit_all
 from mz_engine.run.settings import CALIBRATION_FILE, write_calibration
 from mz_projections.cost.totals import has_calibration_data
@@ -24,10 +18,9 @@ from mz_projections.feature.calls import Call
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.period import parse_period
-from mz_cli.cost.json import CalibrateResult, CalibrationShape, UncalibratedPhase
 from mz_cli.cost.query import all_costs
 from mz_cli.terminal.console import print_wrapped
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import compact_number, count_noun
 
@@ -37,6 +30,42 @@ LEGEND = (
     "the estimates now. error after: with this calibration (leave-one-out). low: more tokens were used than estimated; "
     "they may still have cost less, because cached input is cheap."
 )
+
+
+class CalibrationShape(Coefficients, frozen=True, kw_only=True):
+    """Calibration of one agent, of one of its models, or of one phase with that model."""
+
+    error_before: float
+    """Median of |estimated - used| / used over all tokens, without calibration."""
+    error_after: float
+    """The same with the calibration, leave-one-out."""
+    ratio: float
+    """Tokens used per estimated token, without calibration: below 0.9 estimates are high, above 1.1 low."""
+    estimates: str
+    """Quality of token estimates: fits, low (more were used than estimated) or high."""
+    helps: bool
+    """The calibration improves estimates; otherwise it is not written."""
+
+
+class UncalibratedPhase(Shape, frozen=True, kw_only=True):
+    """A phase with too few calls for coefficients of its own."""
+
+    agent: str
+    model: str
+    phase: str
+    calls: int
+
+
+class CalibrateResult(Shape, frozen=True, kw_only=True):
+    """`mz calibrate --json`."""
+
+    calls: int
+    """Number of successful calls with known tokens."""
+    calls_min: int
+    fitted: tuple[CalibrationShape, ...]
+    too_few: tuple[UncalibratedPhase, ...]
+    written: str | None
+    """Path of the written file, with `--write`."""
 
 
 @command(
@@ -73,7 +102,7 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     result = CalibrateResult(
         calls=len(samples),
         calls_min=GROUP_CALLS_MIN,
-        fitted=tuple(map(_calibration_shape, fitted)),
+        fitted=tuple(shape_of(CalibrationShape, group.coefficients, group) for group in fitted),
         too_few=tuple(
             UncalibratedPhase(agent=agent, model=model, phase=phase, calls=calls)
             for (agent, model, phase), calls in groups_with_too_few_calls(samples)
@@ -99,18 +128,6 @@ def calibration_samples(calls: Iterable[Call]) -> Iterable[CallSample]:
                 cache_read=call.cache_read or 0,
                 cache_write=call.cache_write or 0,
             )
-
-
-def _calibration_shape(fitted: GroupCalibration) -> CalibrationShape:
-    return shape_of(
-        CalibrationShape,
-        fitted.coefficients,
-        error_before=round(fitted.error_before, 4),
-        error_after=round(fitted.error_after, 4),
-        ratio=round(fitted.ratio, 4),
-        estimates=classify_ratio(fitted.ratio),
-        helps=fitted.helps,
-    )
 
 
 # for people -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import Any, cast, get_args
 
 import click
 import msgspec
-from mz_projections.cost.session_savings import session_calls
 from mz_projections.cost.totals import GroupBy, spending
 from mz_projections.views.model import FeatureView
 
@@ -30,11 +29,12 @@ from mz_cli.cost.query import (
     with_alternative_costs,
     with_causes,
 )
-from mz_cli.cost.report import CostReportOptions, cause_details, cost_report, cost_table, in_backlog_order, remarks
-from mz_cli.cost.sessions import SessionCost, measured_table, sessions_report, sessions_table
+from mz_cli.cost.report import CostReport, cause_details, cost_table, in_backlog_order, remarks
+from mz_cli.cost.sessions import SessionCost, feature_calls, measured_table, sessions_report, sessions_table
 from mz_cli.terminal.console import print_wrapped
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table
+from mz_cli.terminal.text import iso_time
 from mz_cli.usage.costs import ImportedBy, print_imported_costs
 
 WHAT_IF = (
@@ -184,53 +184,62 @@ def _check_combinations(options: CostOptions, context: click.Context) -> None:
 def _print_report(log: ProjectLog, options: CostOptions, period: Period, context: click.Context) -> None:
     all_runs = options.everything or (options.selector is None and period != Period())
     selected = None if all_runs else select_part(log, options.selector, phases=True)
-    calls, report_options = _priced_calls(log, options, selected, period, context)
+    calls, notes = _priced_calls(log, options, selected, period, context)
     if selected is None:
         by = "run"
     elif selected.feature is None:
         by = "feature"
     else:
         by = "phase" if selected.phase is None else "attempt"
-    totals = spending(calls, cast("GroupBy", options.by or by), day_function(options.zone))
+    totals = spending(
+        calls, cast("GroupBy", options.by or by), day_function(options.zone), models=dict(options.what_if)
+    )
     if selected is not None:
         totals = in_backlog_order(totals, log.features(selected.run))
     if options.as_json:
-        print_document("cost", cost_report(totals, report_options))
+        report = shape_of(
+            CostReport,
+            totals,
+            selected,
+            repository=str(log.home),
+            since=iso_time(period.since_us),
+            until=iso_time(period.until_us),
+            prices_on=options.prices_on and options.prices_on.isoformat(),
+            notes=(*remarks(totals, calls), *notes),
+        )
+        print_document("cost", report)
         return
-    print_table(cost_table(totals, compared=bool(options.what_if)))
-    for text in (*remarks(totals), *cause_details(calls), *report_options.notes):
+    print_table(cost_table(totals))
+    for text in (*remarks(totals, calls), *cause_details(calls), *notes):
         print_wrapped(text)
 
 
 def _priced_calls(
     log: ProjectLog, options: CostOptions, selected: Selector | None, period: Period, context: click.Context
-) -> tuple[Calls, CostReportOptions]:
-    """Return the calls, priced as requested and with mismatch causes, and the report's options."""
+) -> tuple[Calls, list[str]]:
+    """Return the calls, priced as requested and with mismatch causes, and notes on their prices."""
     calls = run_costs(log, selected, period) if selected else all_costs(log, period)
-    prices, notes = current_prices(log)
-    day, at_us, report_notes = options.prices_on, None, list(notes)
+    prices, price_notes = current_prices(log)
+    day, at_us, notes = options.prices_on, None, list(price_notes)
     if day is not None:
         at_us = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * SECOND_US
         calls = repriced_at(calls, prices, at_us)
-        report_notes.append(f"computed with the prices of {day} ({prices.table.partition(' sha256:')[0]})")
+        notes.append(f"computed with the prices of {day} ({prices.table.partition(' sha256:')[0]})")
     calls = with_causes(calls, prices)
     if options.what_if:
         for _, model in options.what_if:
             if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
-                raise click.UsageError("; ".join((f"no price for {model!r}", *notes)), context)
+                raise click.UsageError("; ".join((f"no price for {model!r}", *price_notes)), context)
         names = names_of_calls(log, calls)
         try:
             check_names(options.what_if, names)
         except ValueError as error:
             raise click.UsageError(str(error), context) from None
         calls = with_alternative_costs(calls, prices, options.what_if, names, at_us)
-        report_notes.append(WHAT_IF)
+        notes.append(WHAT_IF)
     if crossing_note := price_step_warning(calls, prices):
-        report_notes.append(crossing_note)
-    return calls, CostReportOptions(
-        repository=str(log.home), selected=selected, since_us=period.since_us, until_us=period.until_us,
-        prices_on=None if day is None else day.isoformat(), what_if=options.what_if, notes=tuple(report_notes),
-    )  # fmt: skip
+        notes.append(crossing_note)
+    return calls, notes
 
 
 # comparisons of runs --------------------------------------------------------------------------------------------------
@@ -285,4 +294,4 @@ def _print_sessions(log: ProjectLog, options: CostOptions) -> int:
 
 def _session_cost(log: ProjectLog, run: str) -> SessionCost:
     features = (view for view in log.view(run).features if view.status == "delivered" and not _has_copied_calls(view))
-    return SessionCost(run, tuple(session_calls(log.events(run))), frozenset(view.feature for view in features))
+    return SessionCost(run, feature_calls(log.events(run)), frozenset(view.feature for view in features))

@@ -15,9 +15,10 @@ import msgspec
 from mz_engine.errors.exits import Exit
 from mz_projections.feature.calls import Call
 
-from mz_cli.cost.json import CostGate, CostGateLine
-from mz_cli.terminal.table import Cell, Table, columns, usd_cell
-from mz_cli.terminal.text import count_noun, exact_usd, parse_usd
+from mz_cli.common.run_text import UNPRICED
+from mz_cli.terminal.json import Shape
+from mz_cli.terminal.table import Table, columns, usd_cell
+from mz_cli.terminal.text import count_noun, exact_usd
 
 FLOOR_NANOUSD = 10_000_000
 """One cent per feature: a prompt cache that expires between two calls may cost as much."""
@@ -26,6 +27,39 @@ CALLS_MIN = 3
 PER_FEATURE = "a delivered feature"
 Verdict = Literal["ok", "worse", "better", "noise", "few-calls", "unpriced", "new", "gone"]
 _ALLOWED = re.compile(r"\+?([0-9]{1,4}(?:\.[0-9]{1,2})?) ?%\Z")
+
+
+class CostGateLine(Shape, frozen=True, kw_only=True):
+    """Average cost of one delivered feature, in total or in one phase."""
+
+    phase: str | None
+    """Null: all phases."""
+    baseline_nanousd: int | None
+    nanousd: int | None
+    change: float | None
+    """Relative to the baseline: 0.15 is 15 % more."""
+    baseline_calls: int
+    calls: int
+    verdict: Verdict
+
+
+class CostGate(Shape, frozen=True, kw_only=True):
+    """`mz cost --gate --json`."""
+
+    run: str
+    baseline: str
+    allowed: float
+    """Allowed increase, as a share."""
+    floor_nanousd: int
+    """Differences below this amount are noise."""
+    calls_min: int
+    """Minimum number of calls on each side for a verdict."""
+    delivered: int
+    baseline_delivered: int
+    lines: tuple[CostGateLine, ...]
+    verdict: Literal["passed", "failed", "not-comparable"]
+    why: str
+    exit: int
 
 
 class RunCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +103,8 @@ def _compare_phase(phase: str | None, baseline: RunCost, run: RunCost, allowed: 
         verdict = "worse" if now > before else "better"
     return CostGateLine(
         phase=phase,
-        baseline_usd=None if before is None else exact_usd(round(before)),
-        usd=None if now is None else exact_usd(round(now)),
+        baseline_nanousd=None if before is None else round(before),
+        nanousd=None if now is None else round(now),
         change=None if now is None or not before else round(float(now / before) - 1, 4),
         baseline_calls=calls_before,
         calls=calls,
@@ -102,12 +136,12 @@ def cost_gate(baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGate:
     not comparable."""
     lines = compare_phases(baseline, run, allowed)
     exit_code, reason = _gate_verdict(lines, baseline, run)
-    verdicts = {Exit.OK: "passed", Exit.VERDICT: "failed"}
+    verdicts: dict[Exit, Literal["passed", "failed"]] = {Exit.OK: "passed", Exit.VERDICT: "failed"}
     return CostGate(
         run=run.run,
         baseline=baseline.run,
         allowed=float(allowed),
-        floor_usd=exact_usd(FLOOR_NANOUSD) or "",
+        floor_nanousd=FLOOR_NANOUSD,
         calls_min=CALLS_MIN,
         delivered=run.delivered,
         baseline_delivered=baseline.delivered,
@@ -143,8 +177,8 @@ def gate_table(result: CostGate) -> Table:
     rows = tuple(
         (
             line.phase or PER_FEATURE,
-            _amount_cell(line.baseline_usd),
-            _amount_cell(line.usd),
+            usd_cell(line.baseline_nanousd, UNPRICED),
+            usd_cell(line.nanousd, UNPRICED),
             "-" if line.change is None else f"{line.change:+.1%}",
             str(line.baseline_calls),
             str(line.calls),
@@ -156,14 +190,11 @@ def gate_table(result: CostGate) -> Table:
     return Table(columns=heads, rows=rows)
 
 
-def _amount_cell(amount: str | None) -> Cell:
-    return usd_cell(None if amount is None else parse_usd(amount), "unpriced")
-
-
 def gate_text(result: CostGate) -> str:
     """Return the verdict with its reason."""
     counts = (
         f"{count_noun(result.delivered, 'delivered feature')} against {result.baseline_delivered} of {result.baseline}"
     )
-    rules = f"allowed: +{result.allowed:.1%}; less than ${result.floor_usd} or {result.calls_min} calls is not judged"
+    floor = f"less than ${exact_usd(result.floor_nanousd)} or {result.calls_min} calls is not judged"
+    rules = f"allowed: +{result.allowed:.1%}; {floor}"
     return f"{result.verdict}: {result.why}\n{counts}; {rules}"

@@ -20,7 +20,7 @@ from mz_engine.run.settings import load_config
 from mz_events.catalog.run import RunStarted
 from mz_events.names import run_stream
 from mz_events.store import BlobMissing
-from mz_projections.cost.totals import PricedCall, priced_calls, reprice
+from mz_projections.cost.totals import PricedCall, priced_calls
 from mz_projections.feature.calls import CALLS, Call, paid_calls
 
 from mz_cli.app.context import ProjectLog
@@ -92,8 +92,9 @@ def repriced_at(calls: Calls, prices: GenaiPrices, at_us: int) -> Calls:
 
     def repriced(priced: PricedCall) -> PricedCall:
         usage, price = priced.call.usage, prices.price(priced.call.usage, at_us)
-        priced = reprice(priced, price.nanousd if usage else 0 if priced.call.was_rejected else None)
-        return replace(priced, call=replace(priced.call, unpriced=price.unpriced, prices=price.prices))
+        nanousd = price.nanousd if usage else 0 if priced.call.was_rejected else None
+        call = replace(priced.call, computed_nanousd=nanousd, unpriced=price.unpriced, prices=price.prices)
+        return replace(priced, call=call)
 
     return tuple(map(repriced, calls))
 

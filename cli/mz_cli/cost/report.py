@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from mz_engine.pricing.calibration import FITTING_RATIOS, GROUP_CALLS_MIN
-from mz_projections.cost.totals import CauseTotals, Group, PricedCall, Spending, Totals
-from mz_projections.feature.calls import Call
+from mz_projections.cost.totals import CallSummary, CauseTotals, PricedCall, Spending, Totals, has_calibration_data
 
-from mz_cli.app.selectors import Selector
 from mz_cli.common.run_text import NOT_REPORTED, UNPRICED
-from mz_cli.cost.json import CallOutcomeShape, CostGroup, CostReport, OutcomeAmounts, WhatIf
-from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Cell, Table, columns, count_cell, elapsed_cell, usd_cell
-from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time, rounded_usd
+from mz_cli.terminal.text import compact_number, count_noun, exact_usd, rounded_usd
 
 NO_CALLS = "No agent was called."
 DETAILS_MAX = 5
@@ -23,17 +19,23 @@ DETAILED_CAUSES = ("cache-lifetime", "tier", "promotion", "sub-agent")
 """Causes that are explained below the table."""
 
 
-class CostReportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a cost report."""
+class CostReport(Spending, frozen=True, kw_only=True):
+    """`mz cost --json`. Every call is in exactly one group: the groups add up to `total`."""
 
     repository: str
-    selected: Selector | None
-    """None: all runs."""
-    since_us: int | None = None
-    until_us: int | None = None
-    prices_on: str | None = None
-    what_if: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
+    run: str | None
+    """Null: all runs."""
+    feature: str | None
+    """Null: all features."""
+    phase: str | None
+    attempt: int | None
+    since: str | None
+    until: str | None
+    """End of the period, exclusive."""
+    prices_on: str | None
+    """With `--prices`: the day whose prices were used."""
+    notes: tuple[str, ...]
+    """Known gaps in the sums."""
 
 
 def in_backlog_order(spending: Spending, features: Sequence[str]) -> Spending:
@@ -45,71 +47,32 @@ def in_backlog_order(spending: Spending, features: Sequence[str]) -> Spending:
     return replace(spending, groups=tuple(ordered))
 
 
-# for programs ---------------------------------------------------------------------------------------------------------
-def cost_report(spending: Spending, options: CostReportOptions) -> CostReport:
-    selected = options.selected
-    what_if = WhatIf(
-        models=dict(options.what_if),
-        usd=exact_usd(spending.alternative_nanousd),
-        paid_usd=exact_usd(spending.compared_nanousd),
-        change_usd=exact_usd(spending.change_nanousd),
-    )
-    return CostReport(
-        repository=options.repository, by=spending.by,
-        run=selected.run if selected else None, feature=selected.feature if selected else None,
-        phase=selected.phase if selected else None, attempt=selected.attempt if selected else None,
-        since=iso_time(options.since_us), until=iso_time(options.until_us), prices_on=options.prices_on,
-        groups=tuple(map(_group_shape, spending.groups)),
-        total=spending.total, why=spending.causes, thrown_away=spending.wasted,
-        thrown_away_by_outcome=tuple(
-            OutcomeAmounts(**asdict(totals), outcome=outcome) for outcome, totals in spending.wasted_by_outcome
-        ),
-        what_if=what_if if options.what_if else None,
-        estimate_error=None if spending.estimate_error is None else round(spending.estimate_error, 4),
-        notes=(*remarks(spending), *options.notes),
-    )  # fmt: skip
-
-
-def _group_shape(group: Group) -> CostGroup:
-    priced, call = group.single_call, None
-    if priced is not None:
-        call = shape_of(
-            CallOutcomeShape, priced.call, outcome=priced.outcome, why=priced.cause, why_detail=priced.detail
-        )
-    return CostGroup(
-        **asdict(group.totals), name=group.name, call=call, thrown_away=group.wasted, why=group.causes,
-        what_if_usd=exact_usd(group.alternative_nanousd),
-    )  # fmt: skip
-
-
 # tables ---------------------------------------------------------------------------------------------------------------
-def cost_table(spending: Spending, *, compared: bool = False) -> Table:
-    """Return the groups, their total, and the wasted part. In a pipe a first column names the section. `compared`: with
-    columns for the cost under another model."""
-    single = spending.by == "attempt"
+def cost_table(spending: Spending) -> Table:
+    """Return the groups, their total, and the wasted part. In a pipe a first column names the section."""
+    single, what_if = spending.by == "attempt", spending.what_if
     heads = columns(
         "|of", f"{spending.by}|name", "outcome" if single else "|outcome", ">calls", ">time|duration_s", ">tokens|",
         ">|in", ">|out", ">estimated", ">reported", ">computed", ">difference", ">|missed", ">|unpriced", "cause",
-        *((">what if", ">change") if compared else ()),
+        *((">what if", ">change") if what_if else ()),
     )  # fmt: skip
 
     def row(section: str, name: Cell, totals: Totals, outcome: str = "", cause: str = "",
             other: tuple[int | None, int | None] = (None, None)) -> tuple[str, ...]:  # fmt: skip
-        other_cells = (usd_cell(other[0]), _difference_cell(other[1])) if compared else ()
+        other_cells = (usd_cell(other[0]), _difference_cell(other[1])) if what_if else ()
         return section, name, outcome, *_cells(totals), cause, *other_cells
 
     rows = []
     for group in spending.groups:
-        call = group.single_call
-        name = Cell(call_name(call.call) if call else group.name, group.name)
-        outcome, other = call.outcome if call else "", (group.alternative_nanousd, group.change_nanousd)
-        rows.append(row(spending.by, name, group.totals, outcome, _cause_cell(group.causes), other))
-    total = (spending.alternative_nanousd, spending.change_nanousd)
+        name = Cell(call_name(group.call) if group.call else group.name, group.name)
+        outcome, other = group.call.outcome if group.call else "", (group.what_if_nanousd, group.what_if_change_nanousd)
+        rows.append(row(spending.by, name, group, outcome, _cause_cell(group.causes), other))
+    total = (what_if.nanousd, what_if.change_nanousd) if what_if else (None, None)
     rows.append(row("total", Cell("total", ""), spending.total, "", _cause_cell(spending.causes), total))
     if spending.wasted.calls:
         rows.append(row("wasted", Cell("wasted", ""), spending.wasted))
-    for fate, totals in spending.wasted_by_outcome:
-        rows.append(row("wasted", Cell(f"- {fate}", fate), totals))
+    for totals in spending.wasted_by_outcome:
+        rows.append(row("wasted", Cell(f"- {totals.outcome}", totals.outcome), totals))
     return Table(columns=heads, rows=rows if spending.groups else (), empty=NO_CALLS)
 
 
@@ -150,7 +113,7 @@ def cause_counts(causes: Iterable[CauseTotals]) -> tuple[str, ...]:
     return tuple(f"{cause.calls:,} {cause.cause}" for cause in causes)
 
 
-def call_name(call: Call) -> str:
+def call_name(call: CallSummary) -> str:
     """Return feature, phase, unit and attempt of a call, with iteration and role where they are not the usual ones."""
     where = "/".join(part for part in (call.feature, call.phase, call.unit) if part)
     again = f" iteration {call.iteration}" if call.iteration > 1 else ""
@@ -159,7 +122,7 @@ def call_name(call: Call) -> str:
 
 
 # notes ----------------------------------------------------------------------------------------------------------------
-def remarks(spending: Spending) -> tuple[str, ...]:
+def remarks(spending: Spending, calls: Sequence[PricedCall]) -> tuple[str, ...]:
     """Return notes on missing amounts and on the quality of estimates."""
     lines = []
     if len(spending.causes) > 1:
@@ -171,7 +134,8 @@ def remarks(spending: Spending) -> tuple[str, ...]:
         lines.append(f"{count_noun(spending.total.open, 'call')} not ended yet")
     error = spending.estimate_error
     if error is not None and error > FITTING_RATIOS[1] - 1:
-        can_calibrate = spending.calibration_calls >= GROUP_CALLS_MIN
+        usable_calls = Counter(priced.call.agent for priced in calls if has_calibration_data(priced.call))
+        can_calibrate = max(usable_calls.values(), default=0) >= GROUP_CALLS_MIN
         hint = "; `mz calibrate` improves token estimates" if can_calibrate else ""
         lines.append(f"error of estimated money: {error:.0%} (median of the calls){hint}")
     return tuple(lines)

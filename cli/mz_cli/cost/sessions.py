@@ -1,14 +1,22 @@
-"""`mz cost --sessions`: estimated and measured savings of continued sessions, as JSON and as tables."""
+"""`mz cost --sessions`: savings by continued sessions: estimated for one run, or measured against another.
+
+Within one run only prompts can be compared: the size of each as sent, and of the full prompt. Effects on what agents
+read again and on a provider's cache only show against another run of the same features.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from mz_projections.cost.session_savings import Saving, SessionCalls, estimated_saving, measured_savings, sum_sessions
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import SessionDropped
+from mz_events.envelope import Recorded
+from mz_projections.cost.totals import totals
+from mz_projections.feature.calls import Call, paid_calls
 
-from mz_cli.cost.json import SessionFigure, SessionsReport, SessionSums
-from mz_cli.terminal.json import shape_of
+from mz_cli.terminal.json import Shape
 from mz_cli.terminal.table import Table, columns, count_cell
 from mz_cli.terminal.text import count_noun, exact_usd
 
@@ -22,15 +30,125 @@ NO_COMMON_FEATURES = "the two runs delivered no feature in common, so nothing ca
 UNREAD_USAGE = "the usage of {} is unknown, so the figures are too low"
 
 
+class SessionSums(Shape, frozen=True, kw_only=True):
+    """Sums over the calls of one feature, or of all features."""
+
+    name: str | None
+    """Null: all."""
+    calls: int
+    continued_calls: int
+    """Calls that continued a session."""
+    sessions: int
+    """Sessions started to be continued, without calls of reviewers and of phases that start new sessions."""
+    broken: dict[str, int]
+    """Number of dropped sessions by reason."""
+    sent_tokens: int
+    """Estimated tokens of the continued calls' prompts as sent."""
+    full_prompt_tokens: int
+    """Estimated tokens of the same prompts in full."""
+    saved: float | None
+    """Saved share of `full_prompt_tokens`; null: no call continued a session."""
+
+
+class SessionFigure(Shape, frozen=True, kw_only=True):
+    """One measured figure over the features that both runs delivered."""
+
+    figure: str
+    """input (all input), new-input (input not in a cache), cache-reads, output, calls or usd."""
+    baseline: str
+    """Integer, or a decimal number for usd."""
+    run: str
+    saved: float | None
+    """Saved share of the baseline; negative: an increase. Null: the baseline is zero."""
+
+
+class SessionsReport(Shape, frozen=True, kw_only=True):
+    """`mz cost --sessions --json`."""
+
+    run: str
+    baseline: str | None
+    """Null: no run to compare with, so nothing is measured."""
+    total: SessionSums
+    features: tuple[SessionSums, ...]
+    compared: tuple[str, ...]
+    """Features that both runs delivered."""
+    measured: tuple[SessionFigure, ...]
+    notes: tuple[str, ...]
+
+
+class FeatureCalls(NamedTuple):
+    """Calls of one feature, and the number of its dropped sessions by reason."""
+
+    name: str
+    calls: tuple[Call, ...]
+    dropped: Counter[str]
+
+
 class SessionCost(NamedTuple):
     """Calls of one run by feature, and its delivered features."""
 
     run: str
-    features: tuple[SessionCalls, ...]
+    features: tuple[FeatureCalls, ...]
     delivered: frozenset[str]
 
-    def total_of(self, names: Collection[str]) -> SessionCalls:
-        return sum_sessions(ALL_FEATURES, (feature for feature in self.features if feature.name in names))
+    def calls_of(self, names: Collection[str]) -> tuple[Call, ...]:
+        return tuple(call for feature in self.features if feature.name in names for call in feature.calls)
+
+
+def feature_calls(events: Iterable[Recorded[Event]]) -> tuple[FeatureCalls, ...]:
+    """Return the calls by feature, in the order of their first calls. Events copied by a fork are ignored."""
+    own_events = [recorded for recorded in events if not recorded.is_forked_copy]
+    features: dict[str, list[Call]] = {}
+    for call in paid_calls(own_events):
+        features.setdefault(call.feature, []).append(call)
+    dropped: dict[str, Counter[str]] = {}
+    for recorded in own_events:
+        if isinstance(event := recorded.event, SessionDropped):
+            dropped.setdefault(recorded.stream.rpartition("/")[2], Counter())[event.reason.value] += 1
+    return tuple(FeatureCalls(name, tuple(calls), dropped.get(name, Counter())) for name, calls in features.items())
+
+
+def session_sums(name: str | None, features: Iterable[FeatureCalls]) -> SessionSums:
+    """Return the sums. The saving on prompts that continued a session is estimated: as sent against in full."""
+    parts = tuple(features)
+    calls = [call for part in parts for call in part.calls]
+    prompts = [call.continued_prompt for call in calls if call.continued_prompt]
+    sent, full = sum(sent for sent, _ in prompts), sum(full for _, full in prompts)
+    return SessionSums(
+        name=name,
+        calls=len(calls),
+        continued_calls=len(prompts),
+        sessions=sum(call.keeps_session and not call.continued_prompt for call in calls),
+        broken=sum((part.dropped for part in parts), Counter()),
+        sent_tokens=sent,
+        full_prompt_tokens=full,
+        saved=_saved_share(full, sent),
+    )
+
+
+def measured_figures(calls: Sequence[Call], baseline: Sequence[Call]) -> Iterator[SessionFigure]:
+    """Yield the figures of the same work: with sessions against calls that each started anew."""
+    figures_before, figures = _figures(baseline), _figures(calls)
+    for name, before in figures_before.items():
+        texts = [(exact_usd(number) or "") if name == "usd" else str(number) for number in (before, figures[name])]
+        saved = _saved_share(before, figures[name])
+        yield SessionFigure(figure=name, baseline=texts[0], run=texts[1], saved=saved)
+
+
+def _figures(calls: Sequence[Call]) -> dict[str, int]:
+    sums = totals(calls)
+    return {
+        "input": sums.input or 0,
+        "new-input": (sums.input or 0) - (sums.cache_read or 0),
+        "cache-reads": sums.cache_read or 0,
+        "output": sums.output or 0,
+        "usd": sums.charged_nanousd or 0,
+        "calls": sums.calls,
+    }
+
+
+def _saved_share(before: int, after: int) -> float | None:
+    return None if before == 0 else round((before - after) / before, 4)
 
 
 def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsReport:
@@ -44,43 +162,19 @@ def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsR
     elif not common:
         notes.append(NO_COMMON_FEATURES)
     else:
-        run_usage, baseline_usage = run.total_of(common), baseline.total_of(common)
-        figures = tuple(map(_figure_shape, measured_savings(run_usage, baseline_usage)))
-        if unread := run_usage.calls_without_usage + baseline_usage.calls_without_usage:
+        calls, baseline_calls = run.calls_of(common), baseline.calls_of(common)
+        figures = tuple(measured_figures(calls, baseline_calls))
+        if unread := sum(not call.usage for call in (*calls, *baseline_calls)):
             notes.append(UNREAD_USAGE.format(count_noun(unread, "call")))
     return SessionsReport(
         run=run.run,
         baseline=None if baseline is None else baseline.run,
-        total=_session_sums(run.total_of(names), None),
-        features=tuple(_session_sums(feature, feature.name) for feature in run.features),
+        total=session_sums(None, run.features),
+        features=tuple(session_sums(feature.name, (feature,)) for feature in run.features),
         compared=tuple(common),
         measured=figures,
         notes=tuple(notes),
     )
-
-
-def _session_sums(feature: SessionCalls, name: str | None) -> SessionSums:
-    return shape_of(
-        SessionSums,
-        feature,
-        name=name,
-        calls=len(feature.calls),
-        continued_calls=len(feature.continued),
-        sessions=feature.sessions_kept,
-        broken=feature.dropped,
-        saved=_saved_share(estimated_saving(feature)),
-    )
-
-
-def _figure_shape(saving: Saving) -> SessionFigure:
-    is_money = saving.figure == "money"
-    before, after = (exact_usd(number) or "" if is_money else str(number) for number in (saving.before, saving.after))
-    figure = "usd" if is_money else saving.figure.replace(" ", "-")
-    return SessionFigure(figure=figure, baseline=before, run=after, saved=_saved_share(saving))
-
-
-def _saved_share(saving: Saving) -> float | None:
-    return None if saving.percent is None else round(saving.percent / 100, 4)
 
 
 # for people -----------------------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
     name = field.encode_name
     if name == "duration_us":
         return FieldRule("duration_ms", _milliseconds, int)
-    if name.endswith("_nanousd"):
-        return FieldRule(f"{name.removesuffix('_nanousd')}_usd", exact_usd)
+    if name.endswith("nanousd"):
+        return FieldRule(f"{name.removesuffix('nanousd')}usd", exact_usd)
     if name.endswith("_us"):
         return FieldRule(f"{name.removesuffix('_us').removesuffix('_at')}_at", iso_time)
     if field.name.endswith("_us"):

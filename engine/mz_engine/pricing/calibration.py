@@ -85,6 +85,11 @@ class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if estimates are better with these coefficients; not so if the calls differ too much."""
         return self.error_after < self.error_before
 
+    @property
+    def estimates(self) -> str:
+        """Return fits, low (more was used than estimated) or high."""
+        return classify_ratio(self.ratio)
+
 
 def groups_of(agent: str, model: str, phase: str) -> tuple[CallGroup, ...]:
     """Return the groups that a call belongs to, the narrowest first."""
@@ -156,10 +161,14 @@ def _calibrate_group(group: CallGroup, members: Sequence[CallSample]) -> GroupCa
     corrected = zip(members, input_ratios, output_ratios, strict=True)
     return GroupCalibration(
         coefficients=median_coefficients(group, members),
-        error_before=median(sample.error_of(sample.estimate()) for sample in members),
-        error_after=median(sample.error_of(sample.estimate(*ratios)) for sample, *ratios in corrected),
-        ratio=median((sample.input + sample.output) / max(sample.estimate(), 1) for sample in members),
+        error_before=_median(sample.error_of(sample.estimate()) for sample in members),
+        error_after=_median(sample.error_of(sample.estimate(*ratios)) for sample, *ratios in corrected),
+        ratio=_median((sample.input + sample.output) / max(sample.estimate(), 1) for sample in members),
     )
+
+
+def _median(values: Iterable[float]) -> float:
+    return round(median(values), 4)
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:

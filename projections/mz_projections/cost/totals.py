@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from statistics import median
@@ -10,7 +9,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import field
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from mz_projections.feature.calls import WASTED, Call, CallOutcome
 from mz_projections.usage import sum_known
@@ -78,18 +77,54 @@ class CauseTotals(msgspec.Struct, frozen=True):
     """Reported minus computed, over the calls with both."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Position and outcome of one call."""
+
+    run: str
+    feature: str
+    phase: str
+    unit: str = ""
+    iteration: int
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    requested_at_us: int
+    outcome: CallOutcome
+    cause: CauseCode = field(name="why")
+    detail: str = field(name="why_detail")
+    """Explanation of `why`; may be empty."""
+    prices: str
+    """Name, version and digest of the price table; empty: not priced."""
+
+
+class Group(Totals, frozen=True, kw_only=True):
     name: str
-    totals: Totals
-    wasted: Totals
+    wasted: Totals = field(name="thrown_away")
     """Wasted calls of the group."""
-    single_call: PricedCall | None = None
-    """The call, if each group is a single call."""
-    causes: tuple[CauseTotals, ...] = ()
-    alternative_nanousd: int | None = None
-    """As in `PricedCall`, over the calls where it is known."""
-    change_nanousd: int | None = None
-    """That minus the paid cost, over the calls with both."""
+    call: CallSummary | None
+    """With `--by attempt`."""
+    causes: tuple[CauseTotals, ...] = field(name="why")
+    what_if_nanousd: int | None
+    """With `--what-if`."""
+    what_if_change_nanousd: int | None
+    """`what_if_usd` minus the paid amount, over the calls with both."""
+
+
+class OutcomeTotals(Totals, frozen=True, kw_only=True):
+    outcome: CallOutcome
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """Cost of the same tokens with other models."""
+
+    models: dict[str, str]
+    """A model, a tier, or `model` for all -> the other model."""
+    nanousd: int | None
+    paid_nanousd: int | None
+    """Known cost of the same calls as paid."""
+    change_nanousd: int | None
+    """`usd` minus the paid amount, over the calls with both."""
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,20 +132,14 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     """In the order of their first call."""
     total: Totals
-    wasted: Totals
-    """Wasted calls."""
-    wasted_by_outcome: tuple[tuple[CallOutcome, Totals], ...]
+    causes: tuple[CauseTotals, ...] = field(name="why")
+    wasted: Totals = field(name="thrown_away")
+    """Wasted calls: failed, lost or rejected, or superseded by a rollback."""
+    wasted_by_outcome: tuple[OutcomeTotals, ...] = field(name="thrown_away_by_outcome")
     """Only outcomes that occurred."""
-    causes: tuple[CauseTotals, ...] = ()
-    alternative_nanousd: int | None = None
-    compared_nanousd: int | None = None
-    """Paid cost of the calls where `alternative_nanousd` is known."""
-    change_nanousd: int | None = None
-    """As in `Group`."""
-    estimate_error: float | None = None
-    """Median of |estimate - paid| / paid over the calls with both; None without any."""
-    calibration_calls: int = 0
-    """Successful calls with known tokens, of the agent with most of them: the basis of a calibration."""
+    what_if: WhatIf | None
+    estimate_error: float | None
+    """Error of cost estimates: median over the calls of |estimated - paid| / paid."""
 
 
 def totals(calls: Iterable[Call]) -> Totals:
@@ -133,46 +162,55 @@ def utc_day(at_us: int) -> date:
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).date()
 
 
-def spending(calls: Iterable[PricedCall], by: GroupBy, day_of: DayOf = utc_day) -> Spending:
-    """Return the totals. Every call is in exactly one group, so the groups add up to the total."""
+def spending(
+    calls: Iterable[PricedCall], by: GroupBy, day_of: DayOf = utc_day, models: dict[str, str] | None = None
+) -> Spending:
+    """Return the totals. Every call is in exactly one group, so the groups add up to the total. `models`: those that
+    the alternative costs are of."""
     call_list = tuple(calls)
     groups: dict[str, list[PricedCall]] = {}
     for priced in call_list:
         groups.setdefault(group_name(priced, by, day_of), []).append(priced)
     compared = [priced for priced in call_list if priced.alternative_nanousd is not None]
+    what_if = WhatIf(
+        models=models or {},
+        nanousd=_alternative_nanousd(call_list),
+        paid_nanousd=sum_known(priced.call.paid_nanousd for priced in compared),
+        change_nanousd=_change_nanousd(call_list),
+    )
+    outcomes = {priced.outcome for priced in call_list}
     return Spending(
         by=by,
         groups=tuple(_group(name, members, by) for name, members in groups.items()),
         total=_sum(call_list),
+        causes=cause_totals(call_list),
         wasted=_sum(priced for priced in call_list if priced.outcome in WASTED),
         wasted_by_outcome=tuple(
-            (outcome, _sum(priced for priced in call_list if priced.outcome == outcome))
+            OutcomeTotals(**asdict(_sum(priced for priced in call_list if priced.outcome == outcome)), outcome=outcome)
             for outcome in WASTED
-            if any(priced.outcome == outcome for priced in call_list)
+            if outcome in outcomes
         ),
-        causes=cause_totals(call_list),
-        alternative_nanousd=_alternative_nanousd(call_list),
-        compared_nanousd=sum_known(priced.call.paid_nanousd for priced in compared),
-        change_nanousd=_change_nanousd(call_list),
+        what_if=what_if if models else None,
         estimate_error=_estimate_error(call_list),
-        calibration_calls=max(
-            Counter(priced.call.agent for priced in call_list if has_calibration_data(priced.call)).values(), default=0
-        ),
     )
 
 
 def _group(name: str, members: list[PricedCall], by: GroupBy) -> Group:
-    wasted = _sum(priced for priced in members if priced.outcome in WASTED)
-    single_call = members[0] if by == "attempt" else None
     return Group(
-        name,
-        _sum(members),
-        wasted,
-        single_call,
-        cause_totals(members),
-        _alternative_nanousd(members),
-        _change_nanousd(members),
+        **asdict(_sum(members)),
+        name=name,
+        wasted=_sum(priced for priced in members if priced.outcome in WASTED),
+        call=_call_summary(members[0]) if by == "attempt" else None,
+        causes=cause_totals(members),
+        what_if_nanousd=_alternative_nanousd(members),
+        what_if_change_nanousd=_change_nanousd(members),
     )
+
+
+def _call_summary(priced: PricedCall) -> CallSummary:
+    names = set(CallSummary.__struct_fields__) - {"cause", "detail"}
+    values = {name: getattr(priced.call, name) for name in names}
+    return CallSummary(**values, cause=priced.cause, detail=priced.detail)
 
 
 def _sum(members: Iterable[PricedCall]) -> Totals:
@@ -202,7 +240,7 @@ def cause_totals(members: Iterable[PricedCall]) -> tuple[CauseTotals, ...]:
 def _estimate_error(members: Iterable[PricedCall]) -> float | None:
     errors = [(priced.call.underestimate_nanousd, priced.call.paid_nanousd) for priced in members]
     relative_errors = [abs(error) / paid for error, paid in errors if error is not None and paid]
-    return median(relative_errors) if relative_errors else None
+    return round(median(relative_errors), 4) if relative_errors else None
 
 
 def has_calibration_data(call: Call) -> bool:
@@ -229,8 +267,3 @@ def group_name(priced: PricedCall, by: GroupBy, day_of: DayOf = utc_day) -> str:
 def time_group(day: date, by: Literal["day", "week", "month"]) -> str:
     """Return `2026-03-01`, `2026-W09` (ISO 8601) or `2026-03`."""
     return day.strftime({"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}[by])
-
-
-def reprice(priced: PricedCall, nanousd: int | None) -> PricedCall:
-    """Return the call repriced by another table."""
-    return replace(priced, call=replace(priced.call, computed_nanousd=nanousd))

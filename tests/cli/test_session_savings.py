@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mz_cli.cost.sessions import FeatureCalls, feature_calls, measured_figures, session_sums
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentRequested,
@@ -14,14 +15,6 @@ from mz_events.catalog.call import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
-from mz_projections.cost.session_savings import (
-    Saving,
-    SessionCalls,
-    estimated_saving,
-    measured_savings,
-    session_calls,
-    sum_sessions,
-)
 
 from tests.support.steps import BASE, DIGEST, recorded
 
@@ -53,8 +46,8 @@ def settled(attempt: int, nanousd: int) -> CallSettled:
 USAGE = Usage(model="m", input=100, output=10, cache_read=70, cache_write_5m=20, cache_write_1h=5)
 
 
-def folded(*events: Event, stream: str = "run/r1/a") -> tuple[SessionCalls, ...]:
-    return session_calls(recorded(*events, stream=stream))
+def folded(*events: Event, stream: str = "run/r1/a") -> tuple[FeatureCalls, ...]:
+    return feature_calls(recorded(*events, stream=stream))
 
 
 def test_calls_of_a_feature_are_counted() -> None:
@@ -63,31 +56,30 @@ def test_calls_of_a_feature_are_counted() -> None:
         requested(1), read(1, USAGE), settled(1, 5), requested(2, 30, 100), read(2, USAGE), settled(2, 7),
         requested(3, 10, 50), ended, requested(4),
     )  # fmt: skip
-    assert (item.name, len(item.calls), len(item.continued), item.sessions_kept) == ("a", 4, 2, 2)
-    assert item.dropped == {"failed": 1}
-    assert (item.sent_tokens, item.full_prompt_tokens, item.calls_without_usage) == (40, 150, 2)
-    figures = {saving.figure: saving.after for saving in measured_savings(item, item)}
-    assert figures == {
-        "input": 200, "new input": 60, "cache reads": 140, "output": 20, "money": 12, "calls": 4,
+    sums = session_sums(item.name, (item,))
+    assert (sums.name, sums.calls, sums.continued_calls, sums.sessions) == ("a", 4, 2, 2)
+    assert sums.broken == {"failed": 1}
+    assert (sums.sent_tokens, sums.full_prompt_tokens, sums.saved) == (40, 150, 0.7333)
+    assert {figure.figure: figure.run for figure in measured_figures(item.calls, item.calls)} == {
+        "input": "200", "new-input": "60", "cache-reads": "140", "output": "20", "usd": "0.000000012", "calls": "4",
     }  # fmt: skip
-    assert estimated_saving(item).percent == 100 * 110 / 150
 
 
 def test_a_newer_reading_takes_the_place_of_the_older_one() -> None:
     (item,) = folded(requested(1), read(1), read(1, USAGE))
-    assert (item.calls[0].input, item.calls_without_usage) == (100, 0)
+    assert item.calls[0].input == 100
 
 
 def test_what_stands_in_the_stream_of_the_run_too_counts_once() -> None:
     mine = recorded(requested(1), settled(1, 5))
     runs = recorded(settled(1, 5), stream="run/r1")
-    (item,) = session_calls((*mine, *runs))
+    (item,) = feature_calls((*mine, *runs))
     assert item.calls[0].charged_nanousd == 5
 
 
 def test_copies_of_another_run_are_paid_there() -> None:
     copies = [replaced(item) for item in recorded(requested(1), settled(1, 5))]
-    assert session_calls(copies) == ()
+    assert feature_calls(copies) == ()
 
 
 def replaced(item: Recorded[Event]) -> Recorded[Event]:
@@ -99,18 +91,14 @@ def replaced(item: Recorded[Event]) -> Recorded[Event]:
 def test_features_add_up() -> None:
     (item,) = folded(requested(1), requested(2, 5, 9), read(2, USAGE))
     (other,) = folded(SessionDropped(key=key(1), session="s", reason=SessionDropReason.FAILED), requested(1))
-    both = sum_sessions("all", (item, other))
-    assert (both.name, len(both.calls), len(both.continued), both.sessions_kept) == ("all", 3, 1, 2)
-    assert (both.sent_tokens, both.calls_without_usage, both.dropped) == (5, 2, {"failed": 1})
+    both = session_sums("all", (item, other))
+    assert (both.name, both.calls, both.continued_calls, both.sessions) == ("all", 3, 1, 2)
+    assert (both.sent_tokens, both.broken) == (5, {"failed": 1})
 
 
 def test_savings_are_shares_of_what_was_before() -> None:
-    assert Saving(figure="x", before=200, after=150).percent == 25
-    assert Saving(figure="x", before=100, after=130).percent == -30
-    assert Saving(figure="x", before=0, after=5).percent is None
     (mine,) = folded(requested(1), read(1, Usage(model="m", input=80, output=0, cache_read=40)), settled(1, 9))
     (baseline,) = folded(requested(1), read(1, Usage(model="m", input=100, output=0, cache_read=20)), settled(1, 10))
-    values = {saving.figure: saving.percent for saving in measured_savings(mine, baseline)}
-    assert values == {
-        "input": 20.0, "new input": 50.0, "cache reads": -100.0, "output": None, "money": 10.0, "calls": 0.0,
+    assert {figure.figure: figure.saved for figure in measured_figures(mine.calls, baseline.calls)} == {
+        "input": 0.2, "new-input": 0.5, "cache-reads": -1.0, "output": None, "usd": 0.1, "calls": 0.0,
     }  # fmt: skip
