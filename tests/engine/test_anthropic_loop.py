@@ -48,7 +48,7 @@ class Desk:
         with Endpoint(script) as endpoint:
             environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": endpoint.url, "PATH": "/usr/bin:/bin"}
             environment |= more.pop("environment", {})
-            context = Environment(prompt.encode, environment, self.work, lambda: self.state, self.waits.append)
+            context = Environment(prompt.encode, environment, self.work, self.state, self.waits.append)
             options = msgspec.structs.replace(OPTIONS, **more)
             code = execute(options, context, OutputWriter(out.extend))
         assert endpoint.complaints == []
@@ -260,7 +260,7 @@ def test_without_a_key_no_prompt_is_waited_for(tmp_path: Path) -> None:
         raise AssertionError
 
     out = bytearray()
-    environment = Environment(prompt, {}, tmp_path, lambda: tmp_path)
+    environment = Environment(prompt, {}, tmp_path, tmp_path)
     assert execute(msgspec.structs.replace(OPTIONS, count_only=True), environment, OutputWriter(out.extend)) == 1
     assert "set ANTHROPIC_API_KEY" in json.loads(out.splitlines()[-1])["error"]["message"]
 

@@ -15,9 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.anthropic_api.model import replace_surrogates
-from mz_engine.agents.anthropic_api.sandbox import FILE_BYTES_MAX, Sandbox, ToolError
-from mz_engine.agents.anthropic_api.shell import KEPT_BYTES_MAX
-from mz_engine.agents.anthropic_api.tools import FORMS, MATCHES_MAX, SHOWN_CHARS_MAX, Toolbox
+from mz_engine.agents.anthropic_api.tools import (
+    FILE_BYTES_MAX,
+    FORMS,
+    MATCHES_MAX,
+    OUTPUT_BYTES_MAX,
+    SHOWN_CHARS_MAX,
+    Sandbox,
+    Toolbox,
+    ToolError,
+)
 from mz_engine.model.pipeline import Tool
 
 ALL: tuple[Tool, ...] = ("read", "write", "shell")
@@ -240,7 +247,7 @@ def test_output_of_any_size_is_bounded(toolbox: Toolbox) -> None:
     assert text.startswith("first\n")
     assert text.endswith("last\n")
     assert "bytes left out]" in text
-    assert len(text) < 2 * KEPT_BYTES_MAX + 100
+    assert len(text) < OUTPUT_BYTES_MAX + 100
     assert use(toolbox, "run_command", command="printf '\\377\\0x'") == "\ufffd\0x"
 
 

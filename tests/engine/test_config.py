@@ -190,18 +190,6 @@ def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "new_key"),
-    [
-        ("sanitize: off", "injection_screen"),
-        ("workspace: {keep: [a]}", "keep_ignored"),
-        ("pull_requests: {checks_grace: 5}", "checks_settle"),
-    ],
-)
-def test_an_earlier_name_of_a_key_leads_to_the_new_one(tmp_path: Path, text: str, new_key: str) -> None:
-    assert refused(tmp_path, text).endswith(f"\nhint: it is now called `{new_key}`")
-
-
 def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
     output = refused(tmp_path, MZ_PARALLEL_MAX="many", MZ_AUTONOMY="full-auto")
     assert output == (

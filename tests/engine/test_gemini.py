@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.gemini.adapter import TOOLS, Gemini, escape_prompt, policy_file_name, policy_text
+from mz_engine.agents.gemini.adapter import TOOLS, Gemini, policy_file_name, policy_text
 from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec
@@ -66,13 +66,13 @@ def test_what_passes_of_the_environment() -> None:
     ],
 )
 def test_a_prompt_is_words_and_nothing_else(prompt: str, sent: str) -> None:
-    assert ADAPTER.format_prompt(prompt) == escape_prompt(prompt) == sent
+    assert ADAPTER.format_prompt(prompt) == sent
 
 
 @given(st.text("@\\/a .\n", max_size=30))
 def test_a_prompt_that_was_made_harmless_stays_so(prompt: str) -> None:
-    made = escape_prompt(prompt)
-    assert escape_prompt(made) == made
+    made = ADAPTER.format_prompt(prompt)
+    assert ADAPTER.format_prompt(made) == made
     assert made.replace("\\@", "@").lstrip("\n") == prompt.replace("\\@", "@").lstrip("\n")
 
 

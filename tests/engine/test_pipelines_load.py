@@ -109,23 +109,6 @@ def test_odd_forms_are_refused_by_form(text: str) -> None:
     assert {diagnostic.code for diagnostic in caught.value.diagnostics} <= {"MZ2006", "MZ2007"}
 
 
-@pytest.mark.parametrize(
-    ("key", "hint"),
-    [
-        ("mutations: [x]", "it is now called `writable`"),
-        ("review: {}", "it is now called `agent_review`"),
-        ("human: []", "it is now called `ask_person`"),
-        ("agent: {role: x}", "remove it; it has no effect"),
-        ("prepare: [{run: a, result: b, output: b}]", "it is now called `result`"),
-        ("on_block: [{cause: a, to: b, times: 1}]", "it is now called `max_times`"),
-    ],
-)
-def test_an_earlier_key_leads_to_the_new_one(key: str, hint: str) -> None:
-    with pytest.raises(MzError, match="MZ2005") as caught:
-        PipelineSource(name="p.yaml", text=f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  {key}\n").parse()
-    assert hint in str(caught.value)
-
-
 def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
     write(tmp_path, "pipelines/small.yaml", SMALL.replace("push, ", ""))
     assert load_pipeline("small", tmp_path)[1] == ()

@@ -253,7 +253,7 @@ def test_another_thread_can_end_it(tmp_path: Path) -> None:
     stop, sink = threading.Event(), ReceivedOutput()
     threading.Timer(0.5, stop.set).start()
     begun = time.monotonic()
-    ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, sink, stop=stop)
+    ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, sink, stop=stop.is_set)
     assert (ended.reason, ended.exit) == (EndReason.STOPPED, -15)
     assert time.monotonic() - begun < 5
 
@@ -341,11 +341,11 @@ def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
 
 WHERE_NAMESPACES_RUN_OUT = """
 import pathlib, sys
-from tests.engine.test_process_supervise import MINUTE, Heard, fresh_key, launch, supervise
+from tests.engine.test_process_supervise import MINUTE, ReceivedOutput, fresh_key, launch, supervise
 from mz_engine.processes import supervise as module
 had = module.best_level()
 pathlib.Path("/proc/sys/user/max_pid_namespaces").write_text("0")
-ended = supervise(launch(("sh", "-c", "exit 3"), pathlib.Path("/"), fresh_key()), MINUTE, Heard())
+ended = supervise(launch(("sh", "-c", "exit 3"), pathlib.Path("/"), fresh_key()), MINUTE, ReceivedOutput())
 module.best_level.cache_clear()
 print(had, ended.reason.value, ended.exit, module.best_level())
 """
@@ -361,13 +361,13 @@ def test_a_lower_level_serves_where_a_higher_one_is_refused(tmp_path: Path) -> N
 
 ON_A_CAREFUL_MOUNT = """
 import pathlib, subprocess, sys
-from tests.engine.test_process_supervise import MINUTE, Heard, fresh_key, launch, levels, supervise
+from tests.engine.test_process_supervise import MINUTE, ReceivedOutput, fresh_key, launch, levels, supervise
 where = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-o", "remount,nosuid,nodev,noexec", str(where)], check=True)
 (where / "config").write_text("as it was")
 for level in [level for level in levels() if "namespace" in level]:
     what = launch(("sh", "-c", "echo x > config"), where, fresh_key(), read_only=(where / "config",))
-    supervise(what, MINUTE, Heard(), level=level)
+    supervise(what, MINUTE, ReceivedOutput(), level=level)
     print((where / "config").read_text())
 """
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -12,17 +10,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.pricing.mismatch import (
-    NEVER_BEGAN,
-    PAIR_ENTRIES_MAX,
-    TOLERANCE_NANOUSD,
-    CostBreakdown,
-    counting_rules,
-    explain_mismatch,
-    is_within_tolerance,
-    likely_pairs,
-)
-from mz_engine.pricing.rate_card import RateCard
+from mz_engine.pricing.mismatch import NEVER_BEGAN, TOLERANCE_NANOUSD, explain_mismatch, is_within_tolerance
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import Usage
 from mz_projections.cost.totals import CAUSE_CODES, CauseCode
@@ -163,77 +151,3 @@ def test_it_is_total_and_never_calls_a_difference_agreement(usage: tuple[Usage, 
 def test_the_tolerance_is_a_millionth_of_a_dollar() -> None:
     assert is_within_tolerance(10**9, 10**9 + TOLERANCE_NANOUSD)
     assert not is_within_tolerance(10**9, 10**9 - TOLERANCE_NANOUSD - 1)
-
-
-# by chance ------------------------------------------------------------------------------------------------------------
-def random_calls(numbers: random.Random, calls: int) -> Iterator[tuple[Usage, ...]]:
-    """Main conversation, side model and up to three sub-agents, in sums as agents tell them: some cost cents."""
-    for _ in range(calls):
-        most = numbers.choice([300, 1_000, 3_000, 100_000])
-        model = numbers.choice(["claude-opus-4-6", "claude-sonnet-5", "claude-sonnet-4-5"])
-        parts = ["", "", *[f"agent-{number}" for number in range(numbers.randrange(4))]]
-        usage = []
-        for at, part in enumerate(parts):
-            read, short, hour = (numbers.randrange(most) if numbers.random() < 0.7 else 0 for _ in range(3))
-            usage.append(
-                Usage(
-                    model=model if at != 1 else "claude-haiku-4-5",
-                    subagent=part,
-                    requests=numbers.choice([None, 1, 9]),
-                    input=read + short + hour + numbers.randrange(most // 3),
-                    output=numbers.randrange(most // 10),
-                    cache_read=read,
-                    cache_write_5m=short,
-                    cache_write_1h=hour,
-                )
-            )
-        yield tuple(usage)
-
-
-def test_hardly_any_random_sum_is_explained_by_a_pair() -> None:
-    numbers, calls, sums = random.Random(7), 60, 1_000
-    by_pair = paired = 0
-    for usage in random_calls(numbers, calls):
-        computed = CostBreakdown(usage).nanousd(AT_US, PRICES)
-        assert computed is not None
-        model = usage[0].model
-        two = [amount for amount, _ in likely_pairs(usage, model, AT_US, PRICES) if amount is not None]
-        rules = counting_rules(usage, model, AT_US, PRICES)
-        singles = [rule.apply(CostBreakdown(usage)).nanousd(AT_US, PRICES) for rule in rules]
-        amounts = [amount for amount in singles if amount is not None]
-        paired += bool(two)
-        for _ in range(sums):
-            reported = numbers.randrange(computed // 4, computed * 5 // 4)
-            single = any(is_within_tolerance(reported, amount) for amount in amounts)
-            by_pair += not single and any(is_within_tolerance(reported, amount) for amount in two)
-    assert paired > calls / 4, "dear enough for a pair to mean something"
-    assert by_pair * 1_000 <= calls * sums
-
-
-# of many requests -----------------------------------------------------------------------------------------------------
-def entries(number: int, parts: int) -> tuple[Usage, ...]:
-    return tuple(
-        Usage(
-            model=("claude-sonnet-4-5", "claude-haiku-4-5")[at % 2], input=100_000 + 7 * at, output=at,
-            cache_read=5_000, cache_write_1h=1_000, requests=1, subagent=f"agent-{at % parts}" if at % 3 else "",
-        )
-        for at in range(number)
-    )  # fmt: skip
-
-
-class Counting(GenaiPrices):
-    """Says how many entries were priced."""
-
-    priced = 0
-
-    def card(self, model: str, at_us: int, tier: str = "") -> RateCard | None:
-        self.priced += 1
-        return super().card(model, at_us, tier)
-
-
-@pytest.mark.parametrize(("number", "parts"), [(200, 9), (3_000, 150)])
-def test_pairs_of_a_call_of_many_requests_take_no_more_work_than_is_allowed(number: int, parts: int) -> None:
-    prices = Counting()
-    result = list(likely_pairs(entries(number, parts), "claude-sonnet-4-5", AT_US, prices))
-    assert bool(result) == (number == 200)
-    assert prices.priced < PAIR_ENTRIES_MAX

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from mz_engine.processes.supervise import Launch, NullSink, ProcessLimits, can_run_offline, supervise
+from mz_engine.processes.supervise import CapturedOutput, Launch, ProcessLimits, can_run_offline, supervise
 from mz_recordings.replay.ports import ReplayFolders
 
 CONNECT = 'import socket; socket.create_connection(("{}", 80), 2)'
@@ -16,7 +16,7 @@ def denied(code: str, offline: bool = True) -> tuple[int | None, int]:
     """Exit code, and how often the network was asked for."""
     environment = {"PATH": os.environ["PATH"], "MZ_KEY": f"offline-{os.getpid()}"}
     launch = Launch(argv=("python3", "-c", code), env=environment, cwd=Path("/"), offline=offline)
-    ended = supervise(launch, ProcessLimits(total_seconds=20), NullSink())
+    ended = supervise(launch, ProcessLimits(total_seconds=20), CapturedOutput())
     return ended.exit, ended.denied_connections
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.reading.call import CallOutput, ObjectObserver, parsed_reply, read_call
@@ -115,8 +114,9 @@ class Adapter:
     version_pattern: re.Pattern[bytes] = VERSION
     install: str
     """How to get the program, for people."""
-    login_missing: AuthCheck
-    """Result of `check_auth` without a login."""
+    login_missing: str = "`{command}` has neither a login nor a key"
+    login_fix: str
+    """What to do about it."""
     key_variables: tuple[str, ...] = ()
     """Variables of which any one is a login."""
     passed_variables: tuple[str, ...] = ()
@@ -143,7 +143,10 @@ class Adapter:
             if not version:
                 message = f"{' '.join(argv)} printed no version ({reason})"
                 return AuthCheck(code="tool-missing", message=message, fix=self.version_fix())
-        return replace(AuthCheck() if self.has_login(environment) else self.login_missing, version=version)
+        if self.has_login(environment):
+            return AuthCheck(version=version)
+        message = self.login_missing.format(command=self.command)
+        return AuthCheck(code="auth-missing", message=message, fix=self.login_fix, version=version)
 
     def version_fix(self) -> str:
         """Return what to do if the program prints no version."""

@@ -25,7 +25,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.version_query import CapturedOutput, query_key
+from mz_engine.agents.version_query import query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.environment import (
@@ -40,6 +40,7 @@ from mz_engine.processes.environment import (
     writable_paths,
 )
 from mz_engine.processes.supervise import (
+    CapturedOutput,
     DeniedHandler,
     EndReason,
     Launch,
@@ -193,7 +194,7 @@ class AgentProcesses:
     ) -> None:
         self._enclosing_repository = enclosing_repository
         self._root, self._environment, self._secrets = root, environment, secrets
-        self._passed, self._stop = passed, stop
+        self._passed, self._stop = passed, (stop or threading.Event()).is_set
         self._output_bytes_max, self._on_denied = output_bytes_max, on_denied
         self._spools = root / MZ_FOLDER / SPOOL_FOLDER
 

@@ -10,25 +10,12 @@ from pathlib import Path
 from mz_events.redaction.redactor import Secrets
 
 from mz_engine.processes.environment import command_environment
-from mz_engine.processes.supervise import EndReason, Launch, ProcessEnd, ProcessLimits, supervise
+from mz_engine.processes.supervise import CapturedOutput, EndReason, Launch, ProcessEnd, ProcessLimits, supervise
 from mz_engine.secrets import environment_secrets
 
 VERSION_SECONDS = 30
 VERSION_BYTES_MAX = 10_000
 LINE_SHOWN_CHARS_MAX = 120
-
-
-class CapturedOutput:
-    """A sink that keeps all output in memory."""
-
-    def __init__(self) -> None:
-        self.stdout, self.stderr = bytearray(), bytearray()
-
-    def out(self, data: bytes) -> None:
-        self.stdout += data
-
-    def err(self, data: bytes) -> None:
-        self.stderr += data
 
 
 def query_key(name: str) -> str:

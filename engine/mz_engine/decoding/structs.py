@@ -3,8 +3,8 @@
 `msgspec.convert` stops at the first error and names neither the key of a mapping nor the valid keys, so all errors are
 found, with their key paths, before it is called.
 
-A Struct class may have `SHORT_FORM`, the key that a text instead of a mapping stands for, and `RENAMED_KEYS`, hints for
-keys of earlier versions. `Meta(extra={"parse": ..., "hint": ...})` names the parser of a text.
+A Struct class may have `SHORT_FORM`, the key that a text instead of a mapping stands for. `Meta(extra={"parse": ...,
+"hint": ...})` names the parser of a text.
 """
 
 from __future__ import annotations
@@ -132,10 +132,7 @@ def _decode_struct(
             if item is not None or fields[key].required:
                 decoded[key] = _decode(item, fields[key].type, (*key_path, key), errors)
             continue
-        hint = getattr(kind.cls, "REMOVED_KEYS", {}).get(key, "")
-        if new_key := getattr(kind.cls, "RENAMED_KEYS", {}).get(key):
-            hint = f"it is now called `{new_key}`"
-        hint = hint or did_you_mean(key, (name for name in fields if name not in value))
+        hint = did_you_mean(key, (name for name in fields if name not in value))
         parent = f" in `{format_key_path(key_path)}`" if key_path else ""
         message = f"unknown key `{key[:80]}`{parent}"
         errors.append(DecodeError(key_path=(*key_path, key), code="MZ2005", message=message, hint=hint))

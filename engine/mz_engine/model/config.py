@@ -99,8 +99,6 @@ class Command(SettingsBase, frozen=True, kw_only=True):
 
 
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
-    RENAMED_KEYS: ClassVar = {"keep": "keep_ignored"}
-
     setup: Annotated[
         tuple[NonEmpty, ...],
         doc("Commands run once in each new worktree, which has neither dependencies nor build results."),
@@ -114,8 +112,6 @@ class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
 
 
 class PullRequests(SettingsBase, frozen=True, kw_only=True):
-    RENAMED_KEYS: ClassVar = {"checks_grace": "checks_settle"}
-
     strategy: Annotated[
         Literal["none", "draft", "ready"],
         doc("Whether pull requests are opened, and how; none writes the text to a file for a person."),
@@ -203,8 +199,6 @@ class PriceRow(Rates, frozen=True, kw_only=True):
 
 class Settings(SettingsBase, frozen=True, kw_only=True):
     """The content of `mz.yaml`."""
-
-    RENAMED_KEYS: ClassVar = {"sanitize": "injection_screen"}
 
     pipeline: Annotated[
         NonEmpty, doc("Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 from mz_events.names import BUILDER
@@ -20,8 +20,6 @@ class PipelineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 class AgentUse(PipelineStruct, frozen=True, kw_only=True):
     """How a phase calls its agent."""
-
-    REMOVED_KEYS: ClassVar = {"role": "remove it; it has no effect"}
 
     tier: Literal["cheap", "mid", "premium"] = "mid"
     tools: tuple[Tool, ...] = ("read", "write")
@@ -59,8 +57,6 @@ class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):
 
 class PreparedCommand(PipelineStruct, frozen=True, kw_only=True):
     """A command of `mz.yaml`, run before the agent is called; its result goes into the prompt."""
-
-    RENAMED_KEYS: ClassVar = {"output": "result"}
 
     run: str
     result: str
@@ -115,8 +111,6 @@ class PersonGate(PipelineStruct, frozen=True, kw_only=True):
 class BlockRoute(PipelineStruct, frozen=True, kw_only=True):
     """Target of a block with this cause."""
 
-    RENAMED_KEYS: ClassVar = {"times": "max_times"}
-
     cause: str
     to: str
     scope: Literal["phase", "unit", "tree"] = "phase"
@@ -142,8 +136,6 @@ class Claim(PipelineStruct, frozen=True, kw_only=True):
 
 
 class Phase(PipelineStruct, frozen=True, kw_only=True):
-    RENAMED_KEYS: ClassVar = {"mutations": "writable", "review": "agent_review", "human": "ask_person"}
-
     phase: str
     agent: AgentUse | None = None
     timeout: Timeout = msgspec.field(default_factory=Timeout)

@@ -7,6 +7,7 @@ and model, then agent.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
@@ -172,16 +173,10 @@ def _median(values: Iterable[float]) -> float:
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:
-    """Return for each of at least two values the median of all the others. Sorts only once."""
-    positions = sorted(range(len(values)), key=values.__getitem__)
-    ordered = [values[position] for position in positions]
-    middle, even = (len(values) - 1) // 2, len(values) % 2 == 1
-    medians = [0.0] * len(values)
-    for rank, position in enumerate(positions):
-        upper = ordered[middle + (middle >= rank)]
-        lower = ordered[middle - 1 + (middle - 1 >= rank)] if even else upper
-        medians[position] = (lower + upper) / 2
-    return medians
+    """Return for each of at least two values the median of all the others."""
+    ordered = sorted(values)
+    indexes = [bisect_left(ordered, value) for value in values]
+    return [median(ordered[:index] + ordered[index + 1 :]) for index in indexes]
 
 
 def classify_ratio(ratio: float) -> str:

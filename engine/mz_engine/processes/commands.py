@@ -44,7 +44,8 @@ class ProcessExecutor:
     ) -> None:
         self._root, self._environment, self._secrets = root, environment, secrets
         self._denied = denied
-        self._passed, self._stop, self._kept_bytes = passed, stop, kept_bytes
+        self._passed, self._kept_bytes = passed, kept_bytes
+        self._stop = (stop or threading.Event()).is_set
 
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
@@ -57,7 +58,7 @@ class ProcessExecutor:
             merge_stderr=True,
             offline=self._denied is not None and can_run_offline(),
         )
-        output = BoundedOutput(Redactor(self._secrets), self._kept_bytes)
+        output = BoundedOutput(self._kept_bytes, Redactor(self._secrets))
         process_end = supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output, stop=self._stop)
         if self._denied is not None and process_end.denied_connections:
             self._denied(key, process_end.denied_connections)
@@ -80,34 +81,33 @@ def exit_code(process_end: ProcessEnd) -> int | None:
 
 
 class BoundedOutput:
-    """A sink that keeps the redacted first and last half of what fits into its limit."""
+    """A sink that keeps the first and last half of what fits into its limit, redacted if it has a redactor."""
 
-    def __init__(self, redactor: Redactor, kept_bytes: int) -> None:
+    def __init__(self, kept_bytes: int, redactor: Redactor | None = None) -> None:
         self._redactor, self._half = redactor, kept_bytes // 2
         self._head, self._tail = bytearray(), bytearray()
         self._omitted_bytes = 0
 
     def out(self, data: bytes) -> None:
-        self._append(self._redactor.feed(data))
+        data = self._redactor.feed(data) if self._redactor else data
+        room = self._half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._half:
+            self._trim()
 
     err = out
 
     def finish(self) -> bytes:
         """Return the output, with a line in place of any omitted middle. Call once, after the last byte."""
-        self._append(self._redactor.finish())
-        self._trim(self._half)
+        if self._redactor:
+            held_back, self._redactor = self._redactor.finish(), None
+            self.out(held_back)
+        self._trim()
         gap = f"\n[mz: {self._omitted_bytes} bytes left out]\n".encode() if self._omitted_bytes else b""
         return bytes(self._head) + gap + bytes(self._tail)
 
-    def _append(self, data: bytes) -> None:
-        room = max(0, self._half - len(self._head))
-        self._head += data[:room]
-        self._tail += data[room:]
-        if len(self._tail) > 2 * self._half:
-            self._trim(self._half)
-
-    def _trim(self, size_bytes: int) -> None:
-        excess = len(self._tail) - size_bytes
-        if excess > 0:
-            del self._tail[:excess]
-            self._omitted_bytes += excess
+    def _trim(self) -> None:
+        excess = max(0, len(self._tail) - self._half)
+        del self._tail[:excess]
+        self._omitted_bytes += excess

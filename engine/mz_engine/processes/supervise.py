@@ -11,7 +11,6 @@ import selectors
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -80,7 +79,7 @@ class EndReason(Enum):
     IDLE = "idle"
     OUTPUT_LIMIT = "output-limit"
     STOPPED = "stopped"
-    """The stop event was set."""
+    """Its caller asked for it."""
     MISSING = "missing"
     """The program does not exist or cannot be executed."""
     UNSTARTABLE = "unstartable"
@@ -104,6 +103,9 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts of an offline command to reach a network (lower bound)."""
 
 
+StopCheck = Callable[[], bool]
+
+
 class Sink(Protocol):
     """Receives output as it comes, in the supervising thread. An exception ends the tree and propagates."""
 
@@ -112,12 +114,26 @@ class Sink(Protocol):
     def err(self, data: bytes) -> None: ...
 
 
+class CapturedOutput:
+    """A sink that keeps all output in memory."""
+
+    def __init__(self) -> None:
+        self.stdout, self.stderr = bytearray(), bytearray()
+
+    def out(self, data: bytes) -> None:
+        self.stdout += data
+
+    def err(self, data: bytes) -> None:
+        self.stderr += data
+
+
 def supervise(
-    launch: Launch, limits: ProcessLimits, sink: Sink, *, stop: threading.Event | None = None, level: str | None = None
+    launch: Launch, limits: ProcessLimits, sink: Sink, *, stop: StopCheck | None = None, level: str | None = None
 ) -> ProcessEnd:
     """Run the command to its end; return when no process of its tree is left. Thread-safe.
 
-    `level` is one of `guard.LEVELS`; None: the best that works on this machine.
+    `stop` is asked at every tick; if it returns True, the command is ended. `level` is one of `guard.LEVELS`; None: the
+    best that works on this machine.
     """
     if not launch.cwd.is_dir():
         return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=f"{launch.cwd} is not a directory")
@@ -155,7 +171,7 @@ def can_run_offline() -> bool:
 def _works(level: str, offline: bool = False) -> bool:
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     launch = Launch(argv=("true",), env=environment, cwd=pathlib.Path("/"), offline=offline)
-    return supervise(launch, ProcessLimits(total_seconds=10), NullSink(), level=level).reason is EndReason.EXITED
+    return supervise(launch, ProcessLimits(total_seconds=10), CapturedOutput(), level=level).reason is EndReason.EXITED
 
 
 def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
@@ -167,16 +183,6 @@ def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
             for pid in pids:
                 guard.send_signal(pid, guard.SIGKILL)
         time.sleep(0.01)
-
-
-class NullSink:
-    """A sink that discards all output."""
-
-    def out(self, data: bytes) -> None:
-        del data
-
-    def err(self, data: bytes) -> None:
-        del data
 
 
 class Supervision:
@@ -200,7 +206,7 @@ class Supervision:
         self._kill_at = self._give_up_at = float("inf")
         self._started_at = self._last_output_at = time.monotonic()
 
-    def run(self, stop: threading.Event | None) -> ProcessEnd:
+    def run(self, stop: StopCheck | None) -> ProcessEnd:
         try:
             process = self._start()
         except OSError as error:
@@ -257,7 +263,7 @@ class Supervision:
         self._selector.register(pipe, selectors.EVENT_READ, handler)
         self._outputs.add(pipe)
 
-    def _wait_for_status(self, stop: threading.Event | None) -> None:
+    def _wait_for_status(self, stop: StopCheck | None) -> None:
         while self._final_status is None and time.monotonic() < self._give_up_at:
             self._enforce_limits(stop)
             self._handle(TICK_SECONDS)
@@ -279,7 +285,7 @@ class Supervision:
         for key, _ in self._selector.select(seconds):
             key.data(key.fileobj)
 
-    def _enforce_limits(self, stop: threading.Event | None) -> None:
+    def _enforce_limits(self, stop: StopCheck | None) -> None:
         now = time.monotonic()
         if self._end_reason is None:
             reason = self._limit_reached(now, stop)
@@ -288,9 +294,9 @@ class Supervision:
         elif now >= self._kill_at:
             self._kill()
 
-    def _limit_reached(self, now: float, stop: threading.Event | None) -> EndReason | None:
+    def _limit_reached(self, now: float, stop: StopCheck | None) -> EndReason | None:
         limits = self._limits
-        if stop is not None and stop.is_set():
+        if stop is not None and stop():
             return EndReason.STOPPED
         if now - self._started_at >= limits.total_seconds:
             return EndReason.TIMEOUT

@@ -17,7 +17,6 @@ from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocati
 from mz_engine.ports import CallSpec
 
 COMMAND = "mz-anthropic"
-
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
@@ -40,11 +39,8 @@ class AnthropicApi(Adapter):
     )
     command = COMMAND
     install = "install mz"
-    login_missing = AuthCheck(
-        code="auth-missing",
-        message="the Anthropic API has no key",
-        fix="set ANTHROPIC_API_KEY to a key of console.anthropic.com",
-    )
+    login_missing = "the Anthropic API has no key"
+    login_fix = "set ANTHROPIC_API_KEY to a key of console.anthropic.com"
     key_variables = KEY_VARIABLES
     passed_variables = (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
 

@@ -12,10 +12,16 @@ from typing import Any
 
 import anthropic
 import httpx2
-import msgspec
 from anthropic.types import Message
 
-from mz_engine.agents.anthropic_api.model import OUTPUT_TOKENS_MAX, Block, Failure, api_credentials, replace_surrogates
+from mz_engine.agents.anthropic_api.model import (
+    OUTPUT_TOKENS_MAX,
+    Block,
+    Failure,
+    ModelReply,
+    api_credentials,
+    replace_surrogates,
+)
 
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 600
@@ -27,29 +33,6 @@ STATUS_BY_STREAM_ERROR = {"rate_limit_error": 429, "overloaded_error": 529, "api
 
 UNKNOWN_KIND = "unknown_error"
 """Kind of an error that names none, such as one of a proxy; only its status is meaningful."""
-
-
-class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to one request."""
-
-    id: str
-    model: str
-    request_id: str | None
-    stop_reason: str | None
-    usage: Block
-    content: list[Block]
-
-
-class ReplyInterrupted(Exception):
-    """A request that failed after its reply had begun; `partial_reply` is the part received."""
-
-    def __init__(self, failure: Failure, partial_reply: ModelReply) -> None:
-        super().__init__(failure.message)
-        self.failure, self.partial_reply = failure, partial_reply
-
-
-TextHandler = Callable[[str], None]
-"""Receives each complete text block of the model."""
 
 
 class ApiClient:
@@ -69,8 +52,9 @@ class ApiClient:
         """Close open connections."""
         self._client.close()
 
-    def send(self, request: Block, on_text: TextHandler, heartbeat: Callable[[], None]) -> ModelReply:
-        """Make one request and read its complete reply. Raises Failure or ReplyInterrupted."""
+    def send(self, request: Block, on_text: Callable[[str], None], heartbeat: Callable[[], None]) -> ModelReply:
+        """Make one request and read its complete reply; `on_text` receives each complete text block. Raises Failure,
+        with the part received if it failed after the reply had begun."""
         message, request_id, complete = None, None, False
         try:
             with self._client.messages.stream(**request, max_tokens=OUTPUT_TOKENS_MAX) as stream:
@@ -88,13 +72,14 @@ class ApiClient:
         except Exception as error:
             failure = failure_of(error)
             if message is not None:
-                raise ReplyInterrupted(failure, _to_reply(message, request_id, interrupted=True)) from error
+                failure.partial_reply = _to_reply(message, request_id, interrupted=True)
             raise failure from error
         if message is None:
             raise Failure("malformed_response", "empty or malformed response", retryable=True, request_id=request_id)
         if not complete:
             connection_lost = Failure("connection_error", "connection error: the answer broke off", retryable=True)
-            raise ReplyInterrupted(connection_lost, _to_reply(message, request_id, interrupted=True))
+            connection_lost.partial_reply = _to_reply(message, request_id, interrupted=True)
+            raise connection_lost
         return _to_reply(message, request_id)
 
     def count(self, request: Block) -> int:

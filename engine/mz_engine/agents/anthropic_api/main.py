@@ -28,7 +28,6 @@ from mz_engine.agents.anthropic_api.model import (
     Terminated,
     api_credentials,
 )
-from mz_engine.agents.anthropic_api.sessions import SessionStore, session_directory
 from mz_engine.model.pipeline import Tool
 
 PACKAGE = "anthropic"
@@ -48,8 +47,8 @@ class Environment(NamedTuple):
     read_prompt: Callable[[], bytes]
     variables: Mapping[str, str]
     cwd: Path
-    session_directory: Callable[[], Path]
-    """Directory of the saved sessions."""
+    sessions: Path | None = None
+    """Folder of the saved sessions; None: that of the user."""
     sleep: Callable[[float], None] = time.sleep
 
 
@@ -59,9 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     for number in TERMINATING_SIGNALS:
         signal.signal(number, _stop)
     try:
-        return execute(
-            options, Environment(sys.stdin.buffer.read, os.environ, Path.cwd(), session_directory), OutputWriter(_write)
-        )
+        return execute(options, Environment(sys.stdin.buffer.read, os.environ, Path.cwd()), OutputWriter(_write))
     except BrokenPipeError:
         # The reader is gone. Python would fail again when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -106,11 +103,10 @@ def _make_call(options: Options, environment: Environment, writer: OutputWriter,
         raise Failure("invalid_request_error", "there is no prompt on standard input")
     # Imported late: the package takes a second to load, and the first line should not wait for it.
     from mz_engine.agents.anthropic_api.client import ApiClient
-    from mz_engine.agents.anthropic_api.loop import Loop
-    from mz_engine.agents.anthropic_api.sandbox import Sandbox
-    from mz_engine.agents.anthropic_api.tools import Toolbox
+    from mz_engine.agents.anthropic_api.loop import Loop, SessionStore
+    from mz_engine.agents.anthropic_api.tools import Sandbox, Toolbox
 
-    sandbox, sessions = Sandbox(environment.cwd), SessionStore(environment.session_directory())
+    sandbox, sessions = Sandbox(environment.cwd), SessionStore(environment.sessions)
     if not options.resumes and not options.count_only:
         sessions.delete_old()
         sessions.check_unused(options.session)

@@ -54,6 +54,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Only count the tokens of the first request."""
 
 
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to one request."""
+
+    id: str
+    model: str
+    request_id: str | None
+    stop_reason: str | None
+    usage: Block
+    content: list[Block]
+
+
 class Failure(Exception):
     """A failure of the call; `kind` is the API's name for it, or mz's."""
 
@@ -73,6 +84,8 @@ class Failure(Exception):
         """Wait that the API asks for; None if it asks for none."""
         self.retryable = retryable
         """True if repeating the request may help."""
+        self.partial_reply: ModelReply | None = None
+        """The part received of a reply that had begun."""
 
     def output_fields(self) -> Block:
         """Return the fields of the output's `error`."""

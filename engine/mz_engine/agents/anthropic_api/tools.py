@@ -1,20 +1,29 @@
-"""The tools that the model calls, of those that it was offered: their forms, which the model sees, and what they do."""
+"""The tools that the model calls, of those that it was offered: their forms, which the model sees, and what they do in
+the working directory. Nothing outside it is opened."""
 
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from mz_engine.agents.anthropic_api.model import Block, replace_surrogates
-from mz_engine.agents.anthropic_api.sandbox import FILE_BYTES_MAX, Sandbox, ToolError
-from mz_engine.agents.anthropic_api.shell import TIMEOUT_SECONDS, run_command
 from mz_engine.decoding import regex
 from mz_engine.model.pipeline import Tool
+from mz_engine.path_patterns import is_pattern, matches
+from mz_engine.processes.commands import BoundedOutput
+from mz_engine.processes.guard import KEY_VARIABLE
+from mz_engine.processes.supervise import EndReason, Launch, ProcessLimits, supervise
 
+FILE_BYTES_MAX = 10_000_000
+LIST_SECONDS = 30
+FILES_MAX = 200_000
 SHOWN_CHARS_MAX = 60_000
 SHOWN_LINES_MAX = 2000
 LISTED_MAX = 1000
@@ -22,6 +31,95 @@ MATCHES_MAX = 200
 MATCH_CHARS_MAX = 300
 SEARCH_SECONDS = 20
 SNIFF_BYTES = 8000
+
+COMMAND_SECONDS, COMMAND_SECONDS_MAX = 120, 600
+OUTPUT_BYTES_MAX = 60_000
+"""Bytes kept of a command's output; half from its beginning, half from its end."""
+HIDDEN_PREFIX = "ANTHROPIC_"
+"""Prefix of variables hidden from commands, since they hold the API key."""
+
+
+class ToolError(Exception):
+    """A tool cannot do what was requested; the message is for the model."""
+
+
+class Sandbox:
+    """One directory; nothing outside it is opened."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def resolve(self, name: str) -> Path:
+        """Resolve a path, whether it exists or not. Raises ToolError if it is outside the directory once links are
+        followed, or belongs to git."""
+        if "\0" in name:
+            raise ToolError("a path holds no NUL byte")
+        try:
+            path = (self.root / name).resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ToolError(f"{name[:200]} cannot be looked up: {error}") from None
+        if not path.is_relative_to(self.root):
+            raise ToolError(f"{name} is outside the working directory, which alone is open to you")
+        if any(part.lower() == ".git" for part in path.relative_to(self.root).parts):
+            raise ToolError(f"{name} belongs to git; it is not open to you")
+        return path
+
+    def relative_name(self, path: Path) -> str:
+        """Return the path as shown to the model."""
+        return path.relative_to(self.root).as_posix()
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a regular file, existing or new; never blocks on a FIFO. Raises ToolError."""
+        try:
+            file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            raise ToolError(f"{self.relative_name(path)}: {error.strerror or error}") from None
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise ToolError(f"{self.relative_name(path)} is no regular file")
+        return file
+
+    def files(self, below: str, pattern: str) -> list[str]:
+        """Return the names of matching files under a directory, sorted. Raises ToolError."""
+        top = self.resolve(below)
+        if not top.is_dir():
+            raise ToolError(f"{below} is no directory")
+        if pattern and not is_pattern(pattern):
+            raise ToolError(f"{pattern[:200]!r} is no pattern as in .gitignore")
+        prefix = "" if top == self.root else self.relative_name(top) + "/"
+        names = (name for name in self._all_files() if name.startswith(prefix))
+        return sorted(name for name in names if not pattern or matches((pattern,), name))
+
+    def read_bytes(self, name: str) -> bytes:
+        """Read a complete file. Raises ToolError."""
+        with os.fdopen(self.open(self.resolve(name), os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > FILE_BYTES_MAX:
+                raise ToolError(f"{name} has {size} bytes; {FILE_BYTES_MAX} are the most")
+            return file.read(FILE_BYTES_MAX)
+
+    def write_bytes(self, name: str, data: bytes, flags: int) -> None:
+        """Replace a file's content and keep its mode. Raises ToolError."""
+        with os.fdopen(self.open(self.resolve(name), os.O_WRONLY | flags), "wb") as file:
+            try:
+                file.truncate(0)
+                file.write(data)
+                file.flush()
+            except OSError as error:
+                raise ToolError(f"{name}: {error.strerror or error}") from None
+
+    def _all_files(self) -> list[str]:
+        """Return the existing files that git tracks or would add. Raises ToolError."""
+        command = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        try:
+            result = subprocess.run(
+                command, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_SECONDS, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ToolError(f"the files cannot be listed: {error}") from None
+        names = dict.fromkeys(result.stdout.decode("utf-8", "surrogateescape").split("\0"))
+        return [name for name in names if name and os.path.lexists(self.root / name)][:FILES_MAX]
+
 
 FilePath = Annotated[str, msgspec.Meta(description="Path of the file, relative to the working directory.")]
 FilePattern = Annotated[
@@ -175,12 +273,31 @@ class RunCommand(ToolInput, frozen=True, kw_only=True):
 
     name = "run_command"
     command: Annotated[str, msgspec.Meta(description="The command, for `sh -c`.")]
-    timeout_seconds: Annotated[int, msgspec.Meta(description="When to end it; 600 at most.")] = TIMEOUT_SECONDS
+    timeout_seconds: Annotated[int, msgspec.Meta(description="When to end it; 600 at most.")] = COMMAND_SECONDS
 
     def run(self, toolbox: Toolbox) -> tuple[str, bool]:
-        return run_command(
-            toolbox.sandbox.root, self.command, self.timeout_seconds, toolbox.environment, toolbox.heartbeat
+        """Run the command under a guard of its own; all that it started is killed with it."""
+        if "\0" in self.command:
+            raise ToolError("a command holds no NUL byte")
+        # A key of its own, since the guard kills by it.
+        key = f"{toolbox.environment.get(KEY_VARIABLE, '')}/command-{os.getpid()}"
+        variables = {k: v for k, v in toolbox.environment.items() if not k.startswith(HIDDEN_PREFIX)}
+        launch = Launch(
+            argv=("/bin/sh", "-c", self.command),
+            env={**variables, KEY_VARIABLE: key},
+            cwd=toolbox.sandbox.root,
+            merge_stderr=True,
         )
+        seconds = max(1, min(self.timeout_seconds, COMMAND_SECONDS_MAX))
+        limits = ProcessLimits(total_seconds=seconds, grace_seconds=0)
+        output = BoundedOutput(OUTPUT_BYTES_MAX)
+        end = supervise(launch, limits, output, stop=toolbox.beat)
+        text = output.finish().decode("utf-8", "replace")
+        if end.reason is EndReason.TIMEOUT:
+            return f"{text}\n[ended after {seconds} s, its time limit]", True
+        if end.reason is not EndReason.EXITED:
+            raise ToolError(f"the command could not be run: {end.detail or end.reason.value}")
+        return (f"{text}\n[exit {end.exit}]" if end.exit else text or "[no output]"), end.exit != 0
 
 
 FORMS: Mapping[Tool, tuple[type[ToolInput], ...]] = {
@@ -198,6 +315,11 @@ class Toolbox:
     ) -> None:
         self.sandbox, self.environment, self.heartbeat = sandbox, environment, heartbeat
         self._forms = {form.name: form for kind in FORMS if kind in tools for form in FORMS[kind]}
+
+    def beat(self) -> bool:
+        """Note activity; never asks to stop."""
+        self.heartbeat()
+        return False
 
     def definitions(self) -> list[Block]:
         """Return the tools as the API takes them."""

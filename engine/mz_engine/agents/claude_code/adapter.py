@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mz_engine.agents.claude_code.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, load_object
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields, load_object
 from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.model.pipeline import Tool
@@ -30,25 +30,6 @@ SETTINGS: Mapping[str, str] = {
 }
 """The default of ten retries takes minutes; the engine waits instead, and frees the slot."""
 
-KEY_VARIABLES = names("""
-    ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX
-""")
-PASSED_VARIABLES = (
-    *KEY_VARIABLES,
-    *names("""
-    ANTHROPIC_BASE_URL ANTHROPIC_BEDROCK_BASE_URL ANTHROPIC_CUSTOM_HEADERS ANTHROPIC_VERTEX_BASE_URL
-    ANTHROPIC_VERTEX_PROJECT_ID AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY
-    AWS_SESSION_TOKEN CLAUDE_CONFIG_DIR CLOUD_ML_REGION GOOGLE_APPLICATION_CREDENTIALS
-    """),
-)
-REPORTED_FIELDS = (
-    ReportedFields(model=True, requests=True, money=True, session=True, cache_writes="total"),
-    ReportedFields(since="2.0.14", model=True, requests=True, money=True, session=True, cache_writes="by lifetime"),
-    ReportedFields(
-        since="2.1.197", model=True, money=True, session=True, cache_writes="by lifetime", evidence="recorded"
-    ),
-)
-
 
 class ClaudeCode(Adapter):
     """Reference adapter: reports exact tokens and money, and continues sessions."""
@@ -59,19 +40,29 @@ class ClaudeCode(Adapter):
     features = Capabilities(
         agent=name,
         reports_money=True,
-        reported_fields=REPORTED_FIELDS,
+        reported_fields=(
+            ReportedFields(model=True, requests=True, money=True, session=True, cache_writes="total"),
+            ReportedFields(
+                since="2.0.14", model=True, requests=True, money=True, session=True, cache_writes="by lifetime"
+            ),
+            ReportedFields(
+                since="2.1.197", model=True, money=True, session=True, cache_writes="by lifetime", evidence="recorded"
+            ),
+        ),
         models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
         auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
     )
     command = "claude"
     install = "install Claude Code (npm install -g @anthropic-ai/claude-code)"
-    login_missing = AuthCheck(
-        code="auth-missing",
-        message="`claude` has neither a login nor a key",
-        fix="run `claude` once and log in, or set ANTHROPIC_API_KEY",
-    )
-    key_variables = KEY_VARIABLES
-    passed_variables = PASSED_VARIABLES
+    login_fix = "run `claude` once and log in, or set ANTHROPIC_API_KEY"
+    key_variables = names("""
+        ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX
+    """)
+    passed_variables = key_variables + names("""
+        ANTHROPIC_BASE_URL ANTHROPIC_BEDROCK_BASE_URL ANTHROPIC_CUSTOM_HEADERS ANTHROPIC_VERTEX_BASE_URL
+        ANTHROPIC_VERTEX_PROJECT_ID AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION
+        AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN CLAUDE_CONFIG_DIR CLOUD_ML_REGION GOOGLE_APPLICATION_CREDENTIALS
+    """)
     set_variables = SETTINGS
 
     def has_login(self, environment: Mapping[str, str]) -> bool:

@@ -34,13 +34,6 @@ directory."""
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
 
-PASSED_VARIABLES = names("""
-    AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
-    AZURE_OPENAI_API_KEY CODEX_ACCESS_TOKEN CODEX_API_KEY CODEX_HOME CODEX_SQLITE_HOME OPENAI_API_KEY
-    OPENAI_ORGANIZATION OPENAI_PROJECT
-""")
-"""A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
-
 
 class Codex(Adapter):
     """Reports tokens and continues threads; reports neither money nor the model's name, so the requested model is
@@ -61,13 +54,14 @@ class Codex(Adapter):
     )
     command = "codex"
     install = "install Codex (npm install -g @openai/codex)"
-    login_missing = AuthCheck(
-        code="auth-missing",
-        message="`codex` has neither a login nor a key",
-        fix="run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
-    )
+    login_fix = "run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)"
     key_variables = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
-    passed_variables = PASSED_VARIABLES
+    passed_variables = names("""
+        AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
+        AZURE_OPENAI_API_KEY CODEX_ACCESS_TOKEN CODEX_API_KEY CODEX_HOME CODEX_SQLITE_HOME OPENAI_API_KEY
+        OPENAI_ORGANIZATION OPENAI_PROJECT
+    """)
+    """A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, a version that takes the settings, and a login."""

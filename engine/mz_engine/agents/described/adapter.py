@@ -10,7 +10,7 @@ from typing import get_args
 from mz_events.catalog.call import ProblemClass
 
 from mz_engine.agents.classify import ProblemPattern, ProblemPatterns
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields
 from mz_engine.agents.described.stream import read_output
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.model.agent_description import MODEL, SESSION, TOOLS, AgentDescription, ToolArguments
@@ -41,11 +41,7 @@ class DescribedAgent(Adapter):
         self.passed_variables, self.set_variables = description.passes, description.environment
         self.command, self.version_command = description.command[0], description.version
         self.install = install or f"install it or change the command of {name}"
-        self.login_missing = AuthCheck(
-            code="auth-missing",
-            message=f"`{self.command}` has neither a login nor a key",
-            fix=f"log in ({'; '.join(self.features.auth)})",
-        )
+        self.login_fix = f"log in ({'; '.join(self.features.auth)})"
         self._description, self._is_bundled = description, bool(install)
 
     def version_fix(self) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn, load_object
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields, Spawn, load_object
 from mz_engine.agents.gemini.stream import StreamReader
 from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
@@ -75,21 +75,6 @@ def _rule(names: list[str], decision: str, priority: int) -> str:
 DATA_FOLDER = ".gemini"
 POLICY_FOLDER = f"{DATA_FOLDER}/mz"
 
-SETTINGS: Mapping[str, str] = {
-    "GEMINI_CLI_NO_RELAUNCH": "true",
-    "GEMINI_TELEMETRY_ENABLED": "false",
-    "NO_BROWSER": "true",
-}
-"""One process instead of two, no telemetry, and no browser when a login has expired."""
-
-PASSED_VARIABLES = names("""
-    CLOUDSDK_CONFIG CLOUD_SHELL GEMINI_API_KEY GEMINI_API_KEY_AUTH_MECHANISM GEMINI_CLI_CUSTOM_HEADERS GEMINI_CLI_HOME
-    GEMINI_CLI_SYSTEM_DEFAULTS_PATH GEMINI_CLI_SYSTEM_SETTINGS_PATH GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_API_KEY
-    GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_ACCESS_TOKEN GOOGLE_CLOUD_LOCATION GOOGLE_CLOUD_PROJECT
-    GOOGLE_CLOUD_PROJECT_ID GOOGLE_CLOUD_QUOTA_PROJECT GOOGLE_GEMINI_BASE_URL GOOGLE_GENAI_API_VERSION
-    GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
-""")
-
 FILE_REFERENCE = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
 """An at sign that the CLI treats as the start of a file name."""
 
@@ -98,7 +83,6 @@ PROMPT_BYTES_MAX = 8 * 1024 * 1024
 TOO_LONG_MESSAGE = b"gemini takes prompts of up to 8 MiB"
 PROMPT_TOO_LONG = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
 
-KEY_VARIABLES = names("GEMINI_API_KEY GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI")
 LOGIN_FILES = ("oauth_creds.json", "gemini-credentials.json")
 KEY_LINE = re.compile(r"^[ \t]*(?:export +)?(?:GEMINI_API_KEY|GOOGLE_GENAI_USE_\w+)[ \t]*=[ \t]*\S", re.MULTILINE)
 
@@ -136,14 +120,17 @@ class Gemini(Adapter):
     )
     command = "gemini"
     install = "install Gemini CLI (npm install -g @google/gemini-cli)"
-    login_missing = AuthCheck(
-        code="auth-missing",
-        message="`gemini` has neither a login nor a key",
-        fix="run `gemini` once and log in, or set GEMINI_API_KEY",
-    )
-    key_variables = KEY_VARIABLES
-    passed_variables = PASSED_VARIABLES
-    set_variables = SETTINGS
+    login_fix = "run `gemini` once and log in, or set GEMINI_API_KEY"
+    key_variables = names("GEMINI_API_KEY GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI")
+    passed_variables = names("""
+        CLOUDSDK_CONFIG CLOUD_SHELL GEMINI_API_KEY GEMINI_API_KEY_AUTH_MECHANISM GEMINI_CLI_CUSTOM_HEADERS
+        GEMINI_CLI_HOME GEMINI_CLI_SYSTEM_DEFAULTS_PATH GEMINI_CLI_SYSTEM_SETTINGS_PATH GEMINI_CLI_USE_COMPUTE_ADC
+        GOOGLE_API_KEY GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_ACCESS_TOKEN GOOGLE_CLOUD_LOCATION
+        GOOGLE_CLOUD_PROJECT GOOGLE_CLOUD_PROJECT_ID GOOGLE_CLOUD_QUOTA_PROJECT GOOGLE_GEMINI_BASE_URL
+        GOOGLE_GENAI_API_VERSION GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
+    """)
+    set_variables = {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_TELEMETRY_ENABLED": "false", "NO_BROWSER": "true"}
+    """One process instead of two, no telemetry, and no browser when a login has expired."""
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, also in the files that the CLI reads variables from, a login file or an account."""
@@ -162,8 +149,10 @@ class Gemini(Adapter):
         )
 
     def format_prompt(self, prompt: str) -> str:
-        """Escape the prompt; see `escape_prompt`."""
-        return escape_prompt(prompt)
+        """Escape a prompt so that the CLI takes it as text: `@name` would include a file, and a leading slash would be
+        a command. The model sees a backslash before the at sign."""
+        escaped = FILE_REFERENCE.sub(r"\\@", prompt)
+        return f"\n{escaped}" if escaped.startswith("/") else escaped
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         """Write the policy file that the command line names, then run the CLI."""
@@ -204,13 +193,6 @@ class Gemini(Adapter):
         env = self.call_environment(environment)
         # It leaves a directory behind when a command is killed.
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
-
-
-def escape_prompt(prompt: str) -> str:
-    """Escape a prompt so that the CLI takes it as text: `@name` would include a file, and a leading slash would be a
-    command. The model sees a backslash before the at sign."""
-    escaped = FILE_REFERENCE.sub(r"\\@", prompt)
-    return f"\n{escaped}" if escaped.startswith("/") else escaped
 
 
 def _write_policy(folder: Path, text: str) -> None:
