@@ -148,11 +148,12 @@ def _overlay(content: dict[bytes, TreeEntry], entries: TreeListing) -> None:
     content.update(entries)
 
 
-def changes(differences: Iterable[tuple[bytes, TreeEntry | None, TreeEntry | None]]) -> Iterator[Change]:
-    """Yield the differences as events hold them, without paths that no event may hold."""
-    for key, old, new in differences:
-        path = event_path(key)
-        if path and (old or new):
+def changes(before: TreeListing, after: TreeListing) -> Iterator[Change]:
+    """Yield the differences as events hold them, sorted by path, without paths that no event may hold. A rename is a
+    deletion and an addition."""
+    for key in sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key)):
+        path, old, new = event_path(key), before.get(key), after.get(key)
+        if path:
             is_same = old and new and old.oid == new.oid and not {old.mode, new.mode} & {LINK, SUBMODULE}
             kind: ChangeKind = "added" if not old else "deleted" if not new else "mode" if is_same else "modified"
             yield Change(path=path, kind=kind)

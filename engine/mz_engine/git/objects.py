@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import select
+import subprocess
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import IO
@@ -14,12 +18,15 @@ from typing import IO
 from mz_events.names import Commit, Path
 
 from mz_engine.git.content import EXECUTABLE, FILE, SUBMODULE, TreeEntry, TreeListing, display_path
-from mz_engine.git.process import Git, git_error
+from mz_engine.git.process import TIMEOUT_SECONDS, Git, git_error
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
 CACHED_LISTINGS_MAX = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
+CACHED_DIRECTORIES_MAX = 4096
+DIRECTORY = 0o040000
+DirectoryEntries = tuple[tuple[bytes, TreeEntry], ...]
 
 IgnoreFiles = tuple[tuple[bytes, str], ...]
 """Directory and object id of each `.gitignore`."""
@@ -34,18 +41,34 @@ class ObjectStore:
 
     def __init__(self, git: Git, object_format: str) -> None:
         self._git = git
-        self.object_format = object_format
+        self._reader = ObjectReader(git)
+        self.object_format, self._id_bytes = object_format, hashlib.new(object_format).digest_size
+        self._directory: Callable[[str], DirectoryEntries] = lru_cache(CACHED_DIRECTORIES_MAX)(self._read_directory)
         self.listing: Callable[[str], TreeListing] = lru_cache(CACHED_LISTINGS_MAX)(self._read_listing)
         self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(self._read_rules)
 
     def _read_listing(self, commit: str) -> TreeListing:
         """List a commit's tree. Raises RepositoryUnusable if the commit does not exist."""
-        listing = {}
-        for line in self._git.run("ls-tree", "-r", "-z", "--full-tree", commit).stdout.split(b"\0")[:-1]:
-            head, _, path = line.partition(b"\t")
-            mode, _, oid = head.split(b" ")
-            listing[path] = TreeEntry(int(mode, 8), oid.decode())
-        return listing
+        listing: dict[bytes, TreeEntry] = {}
+        directories = [(b"", f"{commit}^{{tree}}")]
+        while directories:
+            prefix, name = directories.pop()
+            for path, entry in self._directory(name):
+                if entry.mode == DIRECTORY:
+                    directories.append((prefix + path + b"/", entry.oid))
+                else:
+                    listing[prefix + path] = entry
+        return dict(sorted(listing.items()))
+
+    def _read_directory(self, name: str) -> DirectoryEntries:
+        """Return the entries of a tree object: `MODE NAME`, a zero byte and the binary id, without separators."""
+        data, entries, offset = self._reader.read(name, b"tree"), [], 0
+        while offset < len(data):
+            end = data.index(b"\0", offset)
+            mode, _, path = data[offset:end].partition(b" ")
+            offset = end + 1 + self._id_bytes
+            entries.append((path, TreeEntry(int(mode, 8), data[end + 1 : offset].hex())))
+        return tuple(entries)
 
     def ignore_rules(self, commit: str) -> IgnoreRules:
         """Return the ignore rules in the commit's tree, without linked `.gitignore` files, as in git."""
@@ -57,40 +80,17 @@ class ObjectStore:
         return self._rules(tuple(files))
 
     def _read_rules(self, files: IgnoreFiles) -> IgnoreRules:
-        texts = self.blobs([oid for _, oid in files])
-        return IgnoreRules({directory: text for (directory, _), text in zip(files, texts, strict=True)})
+        return IgnoreRules({directory: self.blob(oid) for directory, oid in files})
 
-    def blobs(self, oids: Sequence[str]) -> Iterator[bytes]:
-        """Yield the bytes of these objects in order, with one file at a time in memory."""
-        if not oids:
-            return
-        with self._scratch_file() as replies:
-            self._git.run("cat-file", "--batch", stdin="\n".join([*oids, ""]).encode(), stdout=replies)
-            replies.seek(0)
-            for oid in oids:
-                _, kind, *size = replies.readline().split()
-                if kind != b"blob":
-                    raise RepositoryUnusable("git-failed", f"git has lost the file with the id {oid}")
-                yield replies.read(int(size[0]) + 1)[:-1]
+    def blob(self, oid: str) -> bytes:
+        """Return the bytes of a file. Raises RepositoryUnusable."""
+        return self._reader.read(oid, b"blob")
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         """Return a file's bytes or a link's target; None for anything else. Raises RepositoryUnusable if git has lost
         it: a file that cannot be read must not pass for one that is absent."""
         entry = self.listing(tree).get(os.fsencode(path))
-        if entry is None or entry.mode == SUBMODULE:
-            return None
-        return self._git.run("cat-file", "blob", entry.oid).stdout
-
-    def changes(self, old: Commit, new: Commit) -> Iterator[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
-        """Yield differing paths with their old and new entries; None: absent. A rename is a deletion and an
-        addition."""
-        if old == new:
-            return
-        out = self._git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new).stdout
-        fields = iter(out.split(b"\0")[:-1])
-        for head, path in zip(fields, fields, strict=True):
-            old_mode, new_mode, old_oid, new_oid, _ = head[1:].split(b" ")
-            yield path, _parse_entry(old_mode, old_oid), _parse_entry(new_mode, new_oid)
+        return None if entry is None or entry.mode == SUBMODULE else self.blob(entry.oid)
 
     def write_capture(
         self, ref: str, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
@@ -155,6 +155,66 @@ class ObjectStore:
                 report.unlink(missing_ok=True)
 
 
+class ObjectReader:
+    """Reads objects through one `git cat-file --batch`, which ends with the reader or its process. Thread-safe."""
+
+    def __init__(self, git: Git) -> None:
+        self._git, self._lock = git, threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def read(self, name: str, kind: bytes) -> bytes:
+        """Return an object of that type. Raises RepositoryUnusable, also if git does not have it."""
+        with self._lock:
+            reply = self._query(name) or self._query(name)  # Once more if the process has ended meanwhile.
+        if reply is None:
+            raise RepositoryUnusable("git-failed", "`git cat-file` ended before it had read an object")
+        if reply[0] != kind:
+            raise RepositoryUnusable("git-failed", f"git has lost the {kind.decode()} {name}")
+        return reply[1]
+
+    def _query(self, name: str) -> tuple[bytes, bytes] | None:
+        """Return the type of an object, or anything else if there is none, and its bytes; None if git has ended."""
+        if self._process is None:
+            self._process = self._git.start("cat-file", "--batch")
+            weakref.finalize(self, end_process, self._process)
+        process, data = self._process, b""
+        assert process.stdin
+        assert process.stdout
+        try:
+            process.stdin.write(f"{name}\n".encode())
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], TIMEOUT_SECONDS)[0]:
+                raise RepositoryUnusable("git-timeout", f"`git cat-file` did not answer in {TIMEOUT_SECONDS:.0f} s")
+            _, kind, *size = process.stdout.readline().split()
+            if size:
+                data = process.stdout.read(int(size[0]) + 1)
+            if not size or len(data) == int(size[0]) + 1:
+                return kind, data[:-1]
+        except (BrokenPipeError, ValueError):
+            pass  # It has ended.
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return None
+
+    def _end(self) -> None:
+        """End a process with which the dialogue is broken."""
+        if self._process is not None:
+            end_process(self._process)
+        self._process = None
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End `git cat-file`, which holds nothing that can be lost."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(BrokenPipeError):
+            if pipe is not None:
+                pipe.close()
+    process.wait()
+
+
 def blob_id(object_format: str, size: int, chunks: Iterable[bytes]) -> str:
     """Return git's id of a file with these bytes."""
     digest = hashlib.new(object_format, b"blob %d\0" % size, usedforsecurity=False)
@@ -165,7 +225,3 @@ def blob_id(object_format: str, size: int, chunks: Iterable[bytes]) -> str:
 
 def quote_path(path: bytes) -> bytes:
     return b'"%s"' % path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-
-
-def _parse_entry(mode: bytes, oid: bytes) -> TreeEntry | None:
-    return None if mode == b"000000" else TreeEntry(int(mode, 8), oid.decode())

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import IO, NamedTuple
 
@@ -100,6 +100,20 @@ class Git:
             raise git_error(args[0], result)
         return result
 
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """Start git for a dialogue over pipes, in its own session. Raises RepositoryUnusable."""
+        pipe, environment = subprocess.PIPE, {**self._safe_environment, "GIT_DIR": str(self.directory)}
+        with explain_missing(self.directory):
+            return subprocess.Popen(
+                git_command(args),
+                cwd=self.directory,
+                env=environment,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """The user's configured name and address as variables for git; else `mz <mz@localhost>`."""
@@ -126,15 +140,23 @@ def run_git(
 ) -> ProgramResult:
     """Run git in a directory. Raises RepositoryUnusable."""
     try:
-        return run_program(git_command(args, settings), cwd, environment, TIMEOUT_SECONDS, stdin, stdout)
+        with explain_missing(cwd):
+            return run_program(git_command(args, settings), cwd, environment, TIMEOUT_SECONDS, stdin, stdout)
+    except subprocess.TimeoutExpired as error:
+        message = f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s"
+        raise RepositoryUnusable("git-timeout", message) from error
+
+
+@contextlib.contextmanager
+def explain_missing(cwd: pathlib.Path) -> Iterator[None]:
+    """Turn the error of a missing program or directory into RepositoryUnusable."""
+    try:
+        yield
     except FileNotFoundError as error:
         if not cwd.is_dir():
             raise RepositoryUnusable("not-a-repository", f"{cwd} does not exist") from error
         message = "`git` is not installed, or not on PATH; install git 2.30 or newer"
         raise RepositoryUnusable("git-missing", message) from error
-    except subprocess.TimeoutExpired as error:
-        message = f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s"
-        raise RepositoryUnusable("git-timeout", message) from error
 
 
 def run_program(

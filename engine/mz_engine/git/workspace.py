@@ -165,7 +165,7 @@ class GitWorkspace:
         return capture
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
-        return tuple(git_content.changes(self._objects.changes(old, new)))
+        return tuple(git_content.changes(self._objects.listing(old), self._objects.listing(new)))
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         return self._objects.read(tree, path)

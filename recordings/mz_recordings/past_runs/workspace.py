@@ -3,10 +3,8 @@ they still exist. Nothing is written."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import Protocol, TypeVar, overload
@@ -310,7 +308,6 @@ class RecordedWorkspace:
 
 
 TREES_GONE = "captured trees that git no longer has"
-CACHED_FILES_MAX = 256
 
 
 class GitTrees:
@@ -318,23 +315,16 @@ class GitTrees:
 
     def __init__(self, root: FilePath, environment: Mapping[str, str]) -> None:
         repository = describe_repository(root, environment)
-        git = Git(repository.directory, environment)
-        self._objects = ObjectStore(git, repository.object_format)
-        self._blob = lru_cache(CACHED_FILES_MAX)(lambda oid: git.run("cat-file", "blob", oid).stdout)
+        self._objects = ObjectStore(Git(repository.directory, environment), repository.object_format)
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         """Return the paths that differ. Raises RecordedDataMissing."""
-        before, after = self._listing(old), self._listing(new)
-        paths = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-        return tuple(content.changes((path, before.get(path), after.get(path)) for path in paths))
+        return tuple(content.changes(self._listing(old), self._listing(new)))
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         """Return a file's bytes; None if the tree does not have it. Raises RecordedDataMissing."""
-        entry = self._listing(tree).get(os.fsencode(path))
-        if entry is None or entry.mode == SUBMODULE:
-            return None
         with _trees_gone():
-            return self._blob(entry.oid)
+            return self._objects.read(tree, path)
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         """Return all files, sorted. Raises RecordedDataMissing."""

@@ -1,0 +1,91 @@
+"""Reads of git objects through one process that stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from mz_engine.git.objects import ObjectReader
+from mz_engine.git.process import Git
+from mz_engine.ports import RepositoryUnusable
+
+from tests.support.gitrepo import GitRepo
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> GitRepo:
+    repo = GitRepo(tmp_path)
+    repo.commit({f"file{number}": "content\n" * number for number in range(20)})
+    return repo
+
+
+def reader_of(repo: GitRepo) -> ObjectReader:
+    return ObjectReader(Git(repo.root / ".git", os.environ))
+
+
+def oid(repo: GitRepo, number: int) -> str:
+    return repo.git("rev-parse", f"HEAD:file{number}").strip()
+
+
+def test_reading_goes_on_when_git_has_ended(repo: GitRepo) -> None:
+    reader = reader_of(repo)
+    assert reader.read(oid(repo, 2), b"blob") == b"content\n" * 2
+    for _ in range(2):
+        assert reader._process is not None
+        reader._process.kill()
+        reader._process.wait()
+        assert reader.read(oid(repo, 3), b"blob") == b"content\n" * 3
+
+
+def test_a_lost_object_is_an_error_and_the_next_is_read(repo: GitRepo) -> None:
+    reader = reader_of(repo)
+    for name, kind in (("1" * 40, b"blob"), (oid(repo, 1), b"tree"), ("nothing^{tree}", b"tree")):
+        with pytest.raises(RepositoryUnusable, match="git has lost the"):
+            reader.read(name, kind)
+    assert reader.read(oid(repo, 4), b"blob") == b"content\n" * 4
+
+
+def test_objects_written_since_are_found(repo: GitRepo) -> None:
+    reader = reader_of(repo)
+    reader.read(oid(repo, 1), b"blob")
+    repo.commit({"later": "x"})
+    repo.git("gc", "--quiet", "--prune=now")
+    assert reader.read(repo.git("rev-parse", "HEAD:later").strip(), b"blob") == b"x"
+    assert reader.read(oid(repo, 5), b"blob") == b"content\n" * 5
+
+
+def test_several_threads_get_their_own_answers(repo: GitRepo) -> None:
+    reader, wrong = reader_of(repo), list[int]()
+    oids = [oid(repo, number) for number in range(20)]
+
+    def check(number: int) -> None:
+        wrong.extend(number for _ in range(50) if reader.read(oids[number], b"blob") != b"content\n" * number)
+
+    threads = [threading.Thread(target=check, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_without_git_the_error_says_so(repo: GitRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RepositoryUnusable, match="not installed"):
+        reader_of(repo).read("1" * 40, b"blob")
+
+
+def test_a_missing_repository_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RepositoryUnusable, match="does not exist"):
+        ObjectReader(Git(tmp_path / "none", os.environ)).read("1" * 40, b"blob")
+
+
+def test_a_git_that_only_ends_is_an_error(repo: GitRepo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(RepositoryUnusable, match="ended before"):
+        reader_of(repo).read("1" * 40, b"blob")
