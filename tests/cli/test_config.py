@@ -89,12 +89,12 @@ def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == (
         "mz.yaml is valid\npipeline monozukuri is valid\n"
-        "agent claude-code: supported; run `mz doctor` to check that it is installed\n"
+        "supported: claude-code; `mz doctor` checks the installation\n"
         "features.md is valid; features: 2\n"
     )
     (root / "mz.yaml").write_text(f"{settings}failover: [codex, gemini]\n")
     output = run(capsys, "config", "validate").out
-    assert "agents claude-code, then codex, then gemini: supported; run `mz doctor`" in output
+    assert "supported: claude-code, then codex, then gemini; `mz doctor`" in output
     (root / "mz.yaml").write_text(settings)
     summary = json.loads(run(capsys, "config", "validate", "--json").out)
     assert (summary["schema"], summary["file"], summary["features"], summary["warnings"]) == (

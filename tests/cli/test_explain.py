@@ -24,7 +24,7 @@ from tests.cli.stored_run import StoredRun
 from tests.support.tree import ROOT
 
 PIPELINES = [ROOT / "engine/mz_engine/pipelines/monozukuri.yaml", ROOT / "pipelines/trial.yaml"]
-PAYLOADS = sorted((ROOT / "qa/mz_qa/fixtures/events").glob("*.json"))
+PAYLOADS = sorted((ROOT / "tests/cases/events").glob("*.json"))
 
 
 @pytest.mark.parametrize(

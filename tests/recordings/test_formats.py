@@ -24,7 +24,7 @@ from mz_recordings.cassette.model import FORMAT, Cassette, Item
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
 
-OLD = ROOT / "qa/mz_qa/fixtures/recordings/format-3/small"
+OLD = ROOT / "tests/cases/cassettes/format-3/small"
 TREE = "1" * 40
 NEXT = FORMAT + 1
 
@@ -41,6 +41,12 @@ def test_formats_that_were_never_released_are_refused(small: Path, number: int) 
     path.write_text(path.read_text().replace(f"format: {FORMAT}\n", f"format: {number}\n"))
     with pytest.raises(CassetteUnreadable, match=f"has format {number}, from before the first release"):
         load(small)
+
+
+def test_the_current_format_is_read_and_written_alike(tmp_path: Path) -> None:
+    stored = load(OLD)
+    save(stored, tmp_path / OLD.name)
+    assert load(tmp_path / OLD.name) == stored
 
 
 def test_a_recording_of_a_newer_format(small: Path) -> None:

@@ -14,7 +14,7 @@ from mz_events.codec import ALL_EVENTS, CODEC
 from tests.support.samples import sample
 from tests.support.tree import ROOT
 
-CORPUS = ROOT / "qa/mz_qa/fixtures/events"
+CORPUS = ROOT / "tests/cases/events"
 
 
 def path_of(name: str, schema: int) -> Path:

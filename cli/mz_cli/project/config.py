@@ -16,7 +16,7 @@ from mz_engine.model.config import FILE_NAME
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.plan import foreseen_warnings, load_configured_pipeline
-from mz_engine.run.preflight import find_agent
+from mz_engine.run.preflight import unknown_agents
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets
@@ -95,15 +95,13 @@ def validate(as_json: bool) -> None:
     """
     root = find_home(Path.cwd())
     loaded = load_config(root, os.environ, {})
-    errors: list[Diagnostic] = list(unknown_names(root, loaded, os.environ))
+    errors = [*unknown_agents(loaded), *unknown_base(root, loaded, os.environ)]
     warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline
     try:
         definition, lint = load_configured_pipeline(loaded, root)
         lint = (*lint, *foreseen_warnings(definition, loaded.config, os.environ))
-        pipeline, warnings = (
-            definition.pipeline,
-            [*warnings, *summarise_warnings(lint, definition, loaded.config.commands)],
-        )
+        pipeline = definition.pipeline
+        warnings += summarise_warnings(lint, definition, loaded.config.commands)
     except MzError as error:
         errors += error.diagnostics
     try:
@@ -120,33 +118,22 @@ def validate(as_json: bool) -> None:
         return
     print_line(f"{FILE_NAME} is valid" if loaded.file_exists else NO_FILE)
     print_line(f"pipeline {pipeline} is valid")
-    agents = tuple(dict.fromkeys((loaded.config.agent, *loaded.config.failover)))
-    supported, check = f"agent {agents[0]}: supported", "that it is installed"
-    if agents[1:]:
-        supported, check = f"agents {', then '.join(agents)}: supported", "that they are installed"
-    print_line(f"{supported}; run `mz doctor` to check {check}")
+    agents = ", then ".join(dict.fromkeys((loaded.config.agent, *loaded.config.failover)))
+    print_line(f"supported: {agents}; `mz doctor` checks the installation")
     backlog = loaded.config.backlog
     print_line(f"no {backlog} yet" if features is None else f"{backlog} is valid; features: {features}")
     print_warnings(warnings)
 
 
-def unknown_names(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield errors for agents unknown to mz and a base unknown to git."""
-    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
-    for key, name in names:
-        try:
-            find_agent(name, loaded.config.agents)
-        except MzError as error:
-            yield from loaded.with_location(
-                key, MzError("MZ2013", f"`{key}`: {error.message}", hint=error.hint)
-            ).diagnostics
-    if loaded.config.base is not None:
-        try:
+def unknown_base(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield an error for a base that git does not know."""
+    try:
+        if loaded.config.base is not None:
             branch_commit(root, loaded.config.base, environment)
-        except RepositoryUnusable as error:
-            message, _, hint = str(error).partition("; ")
-            if error.code == "no-base":
-                yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
+    except RepositoryUnusable as error:
+        message, _, hint = str(error).partition("; ")
+        if error.code == "no-base":
+            yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
 
 
 def setting_shapes(loaded: LoadedConfig, environment: Mapping[str, str]) -> tuple[SettingShape, ...]:

@@ -19,6 +19,7 @@ from mz_engine.git.repository import describe_repository, has_remote
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Pipeline
+from mz_engine.run.settings import LoadedConfig
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
@@ -37,6 +38,17 @@ def find_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
         unknown = UnknownAgent(name, tuple(sorted(adapters_by_name)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
     return adapters_by_name[name]
+
+
+def unknown_agents(loaded: LoadedConfig) -> Iterator[Diagnostic]:
+    """Yield an error for each configured agent that is neither built in nor described."""
+    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
+    for key, name in names:
+        try:
+            find_agent(name, loaded.config.agents)
+        except MzError as error:
+            located = loaded.with_location(key, MzError("MZ2013", f"`{key}`: {error.message}", hint=error.hint))
+            yield from located.diagnostics
 
 
 def check_agent(name: str, environment: Mapping[str, str], described: Mapping[str, AgentDescription]) -> None:

@@ -64,24 +64,21 @@ def check_ending(adapter: Adapter, ending: StoredEnding) -> Iterator[Finding]:
     if isinstance(reading, str):
         yield adapter_finding(adapter, "parse_output", f"raises on the ending {ending.name}: {reading}")
         return
-    problem, expected = reading.problem, ending.expected
-    actual = (
-        (reading.ending, problem.code, problem.kind, problem.retry_after_seconds)
-        if problem
-        else (reading.ending, "", None, None)
-    )
-    required = (expected.terminal, expected.code, expected.kind, expected.wait)
-    if actual != required:
-        texts = [", ".join(str(part) for part in parts if part) for parts in (actual, required)]
-        message = f"parses the ending {ending.name} as {texts[0]}; expected {texts[1]}"
-        yield adapter_finding(adapter, "parse_output", message)
-    counted = (sum(entry.input for entry in reading.usage), sum(entry.output for entry in reading.usage))
-    if expected.tokens is not None and counted != expected.tokens:
-        message = f"counts {counted} tokens in {ending.name}; expected {expected.tokens}"
-        yield adapter_finding(adapter, "parse_output", message)
-    if expected.session is not None and reading.session != expected.session:
-        message = f"reads the session {reading.session} in {ending.name}; expected {expected.session}"
-        yield adapter_finding(adapter, "parse_output", message)
+    expected, problem = ending.expected, reading.problem
+    parsed: dict[str, object] = {
+        "terminal": reading.ending,
+        "code": problem.code if problem else "",
+        "kind": problem.kind if problem else None,
+        "wait": problem.retry_after_seconds if problem else None,
+    }
+    if expected.tokens is not None:
+        parsed["tokens"] = (sum(entry.input for entry in reading.usage), sum(entry.output for entry in reading.usage))
+    if expected.session is not None:
+        parsed["session"] = reading.session
+    for name, value in parsed.items():
+        if value != (wanted := getattr(expected, name)):
+            message = f"parses the {name} of the ending {ending.name} as {value}; expected {wanted}"
+            yield adapter_finding(adapter, "parse_output", message)
 
 
 def check_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[LayerOutput]:

@@ -1,16 +1,14 @@
 """Layer 4: data of older versions is read correctly.
 
-The gate reads the project's log and cassettes. The self-test reads bundled fixtures: a payload of every event type and
-schema, logs with their expected projections, pins, a cassette of every format. Projections are stored as plain values
-and compared field by field; fields that projections gained since are ignored.
+The gate reads the project's log and cassettes. The self-test reads bundled logs with their expected projections, and
+pins. Projections are stored as plain values and compared field by field; fields that projections gained since are
+ignored.
 """
 
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,7 @@ from mz_projections.feature.fold import fold
 from mz_projections.run.fold import fold_run
 from mz_projections.views.messages import decisions, open_questions
 from mz_projections.views.run import run_view
-from mz_projections.views.timeline import describe
-from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, list_cassettes, load, save
-from mz_recordings.cassette.model import FORMAT
+from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, load
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.model import Finding
 
@@ -129,42 +125,22 @@ def check(project: Project) -> Iterator[LayerOutput]:
     yield from check_project_log(project)
     for path in project.cassettes:
         yield CheckedItem("cassettes")
-        yield from check_loading(path, project.display_path(path), f"git restore {project.shell_path(path)}")
+        try:
+            load(path)
+        except CassetteUnreadable as error:
+            shown = project.display_path(path)
+            newer = isinstance(error, NewerFormat)
+            fix = "use a newer mz" if newer else f"git restore {project.shell_path(path)}"
+            message = str(error).replace(str(path), shown)
+            yield Finding(kind="UNREADABLE", message=message, cause="cassette", file=shown, fix=fix)
 
 
-# bundled fixtures -----------------------------------------------------------------------------------------------------
+# bundled logs ---------------------------------------------------------------------------------------------------------
 def check_bundled(project: Project) -> Iterator[LayerOutput]:
-    """Read the bundled fixtures of all formats."""
-    with as_file(fixtures()) as folder:
-        yield from check_payloads(folder / "events", CODEC.decoders)
-        for log_folder in sorted((folder / "logs").iterdir()):
+    """Read the bundled logs of older versions."""
+    with as_file(fixtures() / "logs") as folder:
+        for log_folder in sorted(folder.iterdir()):
             yield from check_stored_log(log_folder)
-        yield from check_stored_cassettes(folder / "recordings", (FORMAT,))
-
-
-def check_payloads(folder: Path, released: Iterable[tuple[str, int]]) -> Iterator[LayerOutput]:
-    """Check that every type and schema has a stored payload, and that each payload decodes and has a timeline text."""
-    stored = {path.stem for path in folder.glob("*.json")}
-    for name, schema in released:
-        if f"{name}.{schema}" not in stored:
-            what = f"no stored payload of event {name}, schema {schema}: reading it is untested"
-            yield Finding(kind="FORMAT", message=what, cause=name, fix="python -m tests.support.golden")
-    for path in sorted(folder.glob("*.json")):
-        yield CheckedItem("event payloads")
-        yield from _check_payload(path)
-
-
-def _check_payload(path: Path) -> Iterator[Finding]:
-    name, _, schema = path.stem.rpartition(".")
-    payload = path.read_bytes().rstrip(b"\n")
-    try:
-        event = CODEC.decode(name, int(schema), payload, f"stored/{path.stem}@1")
-        text = describe(event)
-    except (UnknownEvent, StoreUnusable, LookupError) as error:
-        yield _format_finding(f"the stored event {path.stem} cannot be read any more: {error}", name)
-        return
-    if not text:
-        yield _format_finding(f"the stored event {path.stem} has no timeline text", name)
 
 
 def check_stored_log(folder: Path) -> Iterator[LayerOutput]:
@@ -180,29 +156,7 @@ def check_stored_log(folder: Path) -> Iterator[LayerOutput]:
     changed = tuple(differences(stored, project_events(events)))
     if changed:
         yield _format_finding(f"{label} has other projections than before", folder.name, changed)
-    yield from _check_pins((folder / "pins.json").read_bytes(), label, "")
-
-
-def check_stored_cassettes(folder: Path, formats: Iterable[int]) -> Iterator[LayerOutput]:
-    """Check that every format has a stored cassette, which is read and survives conversion to the current format."""
-    for number in formats:
-        paths = list_cassettes(folder / f"format-{number}")
-        if not paths:
-            yield _format_finding(f"no stored cassette of format {number}: reading it is untested", "cassette")
-        for path in paths:
-            yield CheckedItem("stored cassettes")
-            yield from check_loading(path, f"the stored cassette format-{number}/{path.name}", UPCASTER_FIX)
-            yield from _check_conversion(path, number)
-
-
-def _check_conversion(path: Path, number: int) -> Iterator[Finding]:
-    with suppress(CassetteUnreadable), tempfile.TemporaryDirectory(prefix="mz-gate-") as scratch:
-        cassette = load(path)
-        save(cassette, Path(scratch) / path.name)
-        if load(Path(scratch) / path.name) != cassette:
-            yield _format_finding(
-                f"a cassette of format {number} changes when it is written in the current format", "cassette"
-            )
+    yield from _check_pins((folder / "pins.json").read_bytes(), label, label)
 
 
 # the project's data ---------------------------------------------------------------------------------------------------
@@ -245,22 +199,12 @@ def check_store(store: SqliteStore, blobs: Blobs) -> Iterator[LayerOutput]:
                     yield Finding(kind="FORMAT", message=what, cause=recorded.event_ref, fix="mz audit --verify")
 
 
-def _check_pins(data: bytes, label: str, event_ref: str) -> Iterator[LayerOutput]:
+def _check_pins(data: bytes, label: str, cause: str) -> Iterator[LayerOutput]:
     yield CheckedItem("pins")
     try:
         decode_pins(data)
     except msgspec.DecodeError as error:
-        yield _format_finding(f"the pins of {label} cannot be decoded any more: {error}", event_ref or label)
-
-
-def check_loading(path: Path, display_path: str, fix: str) -> Iterator[Finding]:
-    """Check that a cassette is readable and all its digests match."""
-    try:
-        load(path)
-    except CassetteUnreadable as error:
-        message = str(error).replace(str(path), display_path)
-        fix = "use a newer mz" if isinstance(error, NewerFormat) else fix
-        yield Finding(kind="UNREADABLE", message=message, cause="cassette", file=display_path, fix=fix)
+        yield _format_finding(f"the pins of {label} cannot be decoded any more: {error}", cause)
 
 
 def _format_finding(message: str, cause: str, detail: tuple[str, ...] = ()) -> Finding:

@@ -33,7 +33,7 @@ from mz_engine.pipelines.material import check_template, find_fault
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
 from mz_engine.prompts.render import TemplateError, load_templates, render
 from mz_engine.run.plan import known_names
-from mz_engine.run.preflight import find_agent
+from mz_engine.run.preflight import unknown_agents
 from mz_engine.run.settings import load_config
 from mz_events.names import BUILDER
 from mz_recordings.findings.model import Finding
@@ -65,14 +65,7 @@ def check_settings(project: Project) -> Iterator[LayerOutput]:
         yield from to_layer_output(error.diagnostics)
         return
     yield from to_layer_output(loaded.warnings)
-    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
-    for key, name in names:
-        try:
-            find_agent(name, loaded.config.agents)
-        except MzError as error:
-            yield from to_layer_output(
-                loaded.with_location(key, MzError("MZ2013", error.message, hint=error.hint)).diagnostics
-            )
+    yield from to_layer_output(unknown_agents(loaded))
 
 
 def check_bundled(project: Project) -> Iterator[LayerOutput]:

@@ -33,8 +33,7 @@ from mz_recordings.cassette.trace import counted_tokens
 from mz_recordings.faults.variants import Variant
 from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result
 
-from mz_qa.simulation.store import MemoryBlobs
-from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, Tree, World
+from mz_qa.simulation.world import Files, MemoryBlobs, ScriptedReply, SimulatedPorts, Tree, World
 
 STEPS_MAX = 1_000
 STEPS_MAX_CALL = 300
