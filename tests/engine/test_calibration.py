@@ -174,7 +174,7 @@ def test_no_calibration_makes_a_reservation_negative_or_endless(tmp_path: Path, 
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
     assert caught.value.location is not None
-    assert caught.value.location.line > 0
+    assert caught.value.location.line
     assert "of at least 0" in caught.value.message
 
 

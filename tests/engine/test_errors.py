@@ -6,8 +6,9 @@ import itertools
 import json
 
 import pytest
+from mz_cli.app.failures import error_json
 from mz_engine.errors.codes import CODES
-from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation, format_error_json
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.errors.exits import Exit, most_severe
 
 
@@ -43,7 +44,7 @@ def test_the_json_form_is_one_object_with_all_of_them() -> None:
             Diagnostic(code="MZ2012", message="odd", severity="warning"),
         ]
     )
-    document = json.loads(format_error_json(error))
+    document = json.loads(error_json(error))
     first = {
         "severity": "error",
         "code": "MZ2005",

@@ -140,11 +140,11 @@ def sentence(text: str) -> str:
 
 
 def error_json(error: MzError) -> str:
-    from mz_engine.errors.diagnostics import format_error_json
+    """Return one line of JSON: the fields of the first diagnostic, and all diagnostics under `errors`."""
+    from mz_cli.terminal.json import json_line, plain_value
 
-    from mz_cli.terminal.json import escape_unsafe
-
-    return escape_unsafe(format_error_json(error))
+    errors = plain_value(error.diagnostics)
+    return json_line({"schema": "mz.error/1", "exit": int(error.exit_code), **errors[0], "errors": errors})
 
 
 def crash_folders(start: Path) -> tuple[Path, ...]:

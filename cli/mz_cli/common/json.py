@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mz_engine.errors.diagnostics import Diagnostic
+
 from mz_cli.terminal.json import Shape, Tests, Tokens
 
 
@@ -109,33 +111,11 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     features: tuple[FeatureStatus, ...]
 
 
-class ErrorLocation(Shape, frozen=True, kw_only=True):
-    """Location in a file; line and column count from 1."""
-
-    file: str
-    line: int | None
-    """Null: the whole file."""
-    column: int | None
-
-
-class ErrorPart(Shape, frozen=True, kw_only=True):
-    """One error or warning."""
-
-    severity: str
-    """`error` or `warning`."""
-    code: str
-    """Error code such as `MZ2005`; `mz help` describes it."""
-    message: str
-    hint: str | None
-    """Suggested fix."""
-    where: ErrorLocation | None
-
-
-class ErrorDocument(ErrorPart, frozen=True, kw_only=True):
+class ErrorDocument(Diagnostic, frozen=True, kw_only=True):
     """Errors of a failed command: one line on stderr, when `--json` is given. The fields beside `errors` are those of
     the first error."""
 
     exit: int
     """Exit code."""
-    errors: tuple[ErrorPart, ...]
+    errors: tuple[Diagnostic, ...]
     """All errors, in reading order."""

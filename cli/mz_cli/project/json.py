@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.setup.checks import DoctorCheck
 
-from mz_cli.common.json import ErrorPart
 from mz_cli.terminal.json import Shape
 
 
@@ -136,7 +136,7 @@ class LintResult(Shape, frozen=True, kw_only=True):
     files: tuple[str, ...]
     errors: int
     warnings: int
-    diagnostics: tuple[ErrorPart, ...]
+    diagnostics: tuple[Diagnostic, ...]
 
 
 class NewPipeline(Shape, frozen=True, kw_only=True):

@@ -34,11 +34,10 @@ from mz_events.names import InvalidName, parse_name
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
-from mz_cli.common.json import ErrorLocation, ErrorPart
 from mz_cli.project.config import value_text
 from mz_cli.project.json import LintResult, NewPipeline, PipelineList, PipelineListed, PipelineShown
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun
 
@@ -191,7 +190,7 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
         files=(*material.files, *(file for file, _ in checked)),
         errors=error_count(all_diagnostics),
         warnings=warning_count(all_diagnostics),
-        diagnostics=tuple(map(error_part, all_diagnostics)),
+        diagnostics=all_diagnostics,
     )
     if as_json:
         print_document("pipelines-lint", result)
@@ -314,9 +313,3 @@ def error_count(diagnostics: Sequence[Diagnostic]) -> int:
 
 def warning_count(diagnostics: Sequence[Diagnostic]) -> int:
     return sum(diagnostic.severity == "warning" for diagnostic in diagnostics)
-
-
-def error_part(diagnostic: Diagnostic) -> ErrorPart:
-    at = diagnostic.location
-    where = ErrorLocation(file=at.file, line=at.line or None, column=at.column or None) if at else None
-    return shape_of(ErrorPart, diagnostic, where=where)

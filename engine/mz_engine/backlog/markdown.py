@@ -77,7 +77,7 @@ def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:
     complete = not any(item.code in ("MZ4002", "MZ4003") for item in diagnostics)
     diagnostics += check_dependencies({feature.item.id: feature.links for feature in features}, complete)
     if diagnostics:
-        diagnostics.sort(key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0))
+        diagnostics.sort(key=lambda item: item.location.position if item.location else (0, 0))
         raise MzError.from_diagnostics(diagnostics)
     return tuple(
         replace(feature.item, body="\n".join(feature.body).strip("\n"), depends_on=tuple(map(FeatureId, feature.links)))

@@ -19,11 +19,17 @@ LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class SourceLocation(msgspec.Struct, frozen=True):
-    """A location in a source file. Lines and columns count from 1; 0 means the whole file, or the whole line."""
+    """Location in a file; line and column count from 1."""
 
     file: str
-    line: int = 0
-    column: int = 0
+    line: int | None = None
+    """Null: the whole file."""
+    column: int | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Return line and column for sorting."""
+        return self.line or 0, self.column or 0
 
     def __str__(self) -> str:
         numbers = [str(number) for number in (self.line, self.column) if number]
@@ -33,13 +39,14 @@ class SourceLocation(msgspec.Struct, frozen=True):
 class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     """One error or warning."""
 
+    severity: Literal["error", "warning"] = "error"
     code: str
+    """Error code such as `MZ2005`; `mz help` describes it."""
     message: str
     """One sentence without a final full stop."""
     hint: str = ""
     """How to fix it; may have several lines."""
-    location: SourceLocation | None = None
-    severity: Literal["error", "warning"] = "error"
+    location: SourceLocation | None = msgspec.field(default=None, name="where")
 
 
 class MzError(Exception):
@@ -82,29 +89,6 @@ def format_diagnostic(diagnostic: Diagnostic) -> str:
     return "\n".join(lines)
 
 
-def format_error_json(error: MzError) -> str:
-    """Return one line of JSON: the fields of the first diagnostic, and all diagnostics under `errors`."""
-    errors = [_json_fields(diagnostic) for diagnostic in error.diagnostics]
-    document = {"schema": "mz.error/1", "exit": int(error.exit_code), **errors[0], "errors": errors}
-    return msgspec.json.encode(document).decode()
-
-
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON cannot hold, by U+FFFD."""
     return LONE_SURROGATES.sub("\ufffd", text)
-
-
-def _json_fields(diagnostic: Diagnostic) -> dict[str, object]:
-    location = diagnostic.location
-    where = location and {
-        "file": replace_surrogates(location.file),
-        "line": location.line or None,
-        "column": location.column or None,
-    }
-    return {
-        "severity": diagnostic.severity,
-        "code": diagnostic.code,
-        "message": replace_surrogates(diagnostic.message),
-        "hint": replace_surrogates(diagnostic.hint) or None,
-        "where": where,
-    }

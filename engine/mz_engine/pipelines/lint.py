@@ -95,7 +95,7 @@ def lint_pipeline(
             findings += [finding._replace(route=("phases", position, *finding.route)) for finding in check]
     findings += _check_flow(pipeline.phases, cycles, stuck_positions)
     located = [(document.location(*finding.route), finding) for finding in findings]
-    located.sort(key=lambda pair: (pair[0].line, pair[0].column))
+    located.sort(key=lambda pair: pair[0].position)
     return tuple(
         Diagnostic(code=code, message=message, hint=hint, location=location, severity=severity)
         for location, (_, code, message, hint, severity) in located

@@ -81,10 +81,10 @@ def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock
     return missing
 
 
-def find_line(text: str, word: str) -> int:
-    """Return the first line that contains the word; 0 if none does."""
+def find_line(text: str, word: str) -> int | None:
+    """Return the first line that contains the word; None if none does."""
     match = re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text)
-    return text.count("\n", 0, match.start()) + 1 if match else 0
+    return text.count("\n", 0, match.start()) + 1 if match else None
 
 
 def read_rules(

@@ -173,7 +173,7 @@ def _values(merged: dict[str, Any], settings: Settings, known_settings: tuple[Se
 
 def _position(diagnostic: Diagnostic) -> tuple[int, int]:
     location = diagnostic.location
-    return (location.line, location.column) if location else (0, 0)
+    return location.position if location else (0, 0)
 
 
 def _nested(values: object, setting: str) -> object:

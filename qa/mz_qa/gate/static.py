@@ -168,7 +168,7 @@ def to_layer_output(diagnostics: Iterable[Diagnostic]) -> Iterator[LayerOutput]:
             detail=tuple(f"  {line}" for line in diagnostic.hint.splitlines()),
             fix=f"mz help {diagnostic.code}",
             file=location.file if location else FILE_NAME,
-            line=(location.line or None) if location else None,
+            line=location.line if location else None,
         )
 
 

@@ -106,9 +106,7 @@ def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzErro
         message = f"the current pipeline or settings are invalid: {error.diagnostics[0].message}"
         detail = tuple(f"  {line}" for line in str(error).splitlines())
         fix = "fix them, then: mz replay {cassette}"
-        return Finding(
-            kind="PIPELINE", message=message, detail=detail, fix=fix, file=location.file, line=location.line or None
-        )
+        return Finding(kind="PIPELINE", message=message, detail=detail, fix=fix, file=location.file, line=location.line)
     fix = RERECORD_ALL
     if isinstance(error, NewerFormat):
         fix = "use the mz that wrote it, or a newer mz"
