@@ -17,7 +17,7 @@ from mz_cli.cost.calibrate import CalibrateResult
 from mz_cli.cost.gate import CostGate
 from mz_cli.cost.report import CostReport
 from mz_cli.cost.sessions import SessionsReport
-from mz_cli.deliver.cancel import CancelResult
+from mz_cli.deliver.messages import CancelResult
 from mz_cli.deliver.plan import PlanShape
 from mz_cli.housekeeping.clean import CleanResult
 from mz_cli.inspect.diff import DiffReport

@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
+from mz_cli.app.context import ProjectLog
 from mz_cli.live.progress import LiveView, Progress
 from mz_cli.start.demo import AGENTS, make_repository, recorded_agent_environment
 from mz_engine.run.process import RunProcess
@@ -50,11 +51,13 @@ class Failing(LiveView):
 def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, dict[str, str]]) -> None:
     home, environment = recorded_agent
     terminal, lines = Terminal(80, 24), io.StringIO()
-    with terminal.open() as stream:
-        shown = Progress(lines, Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""))
-        with RunProcess(home, environment, shown.on_event) as session, shown:
-            session.start({}, (ONLY,))
-            state = session.drive()
+    with (
+        terminal.open() as stream,
+        RunProcess(home, environment, lambda recorded: shown.on_event(recorded)) as session,
+        Progress(lines, Failing(stream, ProjectLog(home, session.store), "")) as shown,
+    ):
+        session.start({}, (ONLY,))
+        state = session.drive()
     terminal.close()
     assert state.finished
     assert state.tracks[ONLY].is_delivered

@@ -6,16 +6,19 @@ import io
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import DisplayMode
+from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.milestones import milestone_text
 from mz_cli.live.progress import LiveView, Progress, make_progress, may_paint
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, StreamId
+from mz_events.names import StreamId
 from mz_projections.views.run import RunProjection
 from syrupy.assertion import SnapshotAssertion
 
@@ -29,16 +32,14 @@ HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 TERM = {"TERM": "xterm-256color"}
 
 
-def no_words(digest: Digest | None) -> str:
-    return ""
+class Told(ProjectLog):
+    """A log of these events and texts."""
 
+    def __init__(self, *recorded: Recorded[Event], text: str = "") -> None:
+        self.home, self.recorded, self.load_text = Path("/nowhere"), recorded, lambda digest: text
 
-def no_history(run: str) -> tuple[Recorded[Event], ...]:
-    return ()
-
-
-def nothing_said(key: str) -> tuple[str, ...]:
-    return ()
+    def events(self, run: str) -> Iterator[Recorded[Event]]:
+        return iter(self.recorded)
 
 
 def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
@@ -46,7 +47,7 @@ def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
 
 
 def lines_to(stream: io.TextIOBase) -> Progress:
-    return make_progress(no_words, no_history, nothing_said, footer="", stream=stream)  # type: ignore[arg-type]
+    return make_progress(Told(), "", stream=stream)  # type: ignore[arg-type]
 
 
 class Broken(LiveView):
@@ -120,15 +121,16 @@ def test_a_view_that_crashes_is_replaced_by_lines(stored_run: StoredRun) -> None
     assert "run idle" in lines[-1]
 
 
-def test_a_picture_that_crashes_gives_the_terminal_back(stored_run: StoredRun) -> None:
+def test_a_picture_that_crashes_gives_the_terminal_back(stored_run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real picture, with a spool that turns out to be poisonous when an agent is at work."""
 
-    def poison(key: str) -> tuple[str, ...]:
+    def poison(reader: SpoolReader, key: str) -> tuple[str, ...]:
         raise KeyError(key)
 
+    monkeypatch.setattr(SpoolReader, "recent_output", poison)
     terminal = Terminal(80, 24)
     stream = terminal.open()
-    shown = make_progress(no_words, no_history, poison, footer="", stream=stream, environment=TERM)
+    shown = make_progress(Told(), "", stream=stream, environment=TERM)
     with shown:
         for item in stored_run.recorded[:9]:
             shown.on_event(item)
@@ -220,8 +222,7 @@ def test_a_picture_only_where_it_is_wanted(
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         assert may_paint(stream, environment) == (paints or selection != "picture")
-        shown = make_progress(no_words, no_history, nothing_said, footer="", mode=selection, stream=stream,
-                         environment=environment)  # fmt: skip
+        shown = make_progress(Told(), "", selection, stream, environment)
         with shown:
             shown.show_text("said")
             for item in stored_run.recorded:
@@ -248,8 +249,7 @@ def test_no_picture_on_a_terminal_that_does_not_take_its_marks() -> None:
 def test_a_picture_on_a_terminal(stored_run: StoredRun) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(lambda _: HOSTILE, no_history, nothing_said, footer="Ctrl-C: stop", stream=stream,
-                         environment=TERM)  # fmt: skip
+        shown = make_progress(Told(text=HOSTILE), "Ctrl-C: stop", stream=stream, environment=TERM)
         with shown:
             for item in stored_run.recorded:
                 shown.on_event(item)
@@ -272,8 +272,7 @@ def test_a_run_that_goes_on_is_shown_whole(stored_run: StoredRun) -> None:
     """The picture begins with what happened before this process, without telling it again."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(no_words, lambda run: iter(stored_run.recorded), nothing_said, footer="", stream=stream,
-                         environment=TERM)  # fmt: skip
+        shown = make_progress(Told(*stored_run.recorded), "", stream=stream, environment=TERM)
         with shown:
             shown.on_event(stored_run.recorded[-1])
             lines = terminal.until(lambda lines: any("login  delivered" in line for line in lines))
@@ -282,12 +281,12 @@ def test_a_run_that_goes_on_is_shown_whole(stored_run: StoredRun) -> None:
     terminal.close()
 
 
-def test_what_the_agent_says_is_seen_while_it_works(stored_run: StoredRun) -> None:
+def test_what_the_agent_says_is_seen_while_it_works(stored_run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpoolReader, "recent_output", lambda reader, key: (f"I work on {key.split('/')[1]}",))
     recorded_events = [entry for entry in stored_run.recorded if entry.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(no_words, no_history, lambda key: (f"I work on {key.split('/')[1]}",), footer="",
-                         stream=stream, environment=TERM)  # fmt: skip
+        shown = make_progress(Told(), "", stream=stream, environment=TERM)
         with shown:
             for item in recorded_events:
                 shown.on_event(item)
@@ -299,7 +298,7 @@ def test_thousands_of_events_are_shown_in_time(stored_run: StoredRun) -> None:
     """The picture must not hold up the interpreter: it paints the less often, the longer it takes."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        live = LiveView(stream, no_words, no_history, nothing_said, "")
+        live = LiveView(stream, Told(), "")
         began = time.process_time()
         for _ in range(100):
             for item in stored_run.recorded:

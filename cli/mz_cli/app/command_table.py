@@ -11,9 +11,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "Work": {
         "run": ("deliver.run", "Deliver the backlog, feature by feature."),
         "resume": ("deliver.resume", "Continue a run."),
-        "pause": ("deliver.pause", "Pause a run; its process stays alive."),
-        "cancel": ("deliver.cancel", "Cancel features, or the rest of a run."),
-        "retry": ("deliver.retry", "Retry a failed, cancelled, waiting or held feature."),
+        "pause": ("deliver.messages", "Pause a run; its process stays alive."),
+        "cancel": ("deliver.messages", "Cancel features, or the rest of a run."),
+        "retry": ("deliver.messages", "Retry a failed, cancelled, waiting or held feature."),
         "review": ("review.command", "List and answer open questions."),
         "fork": ("deliver.fork", "Start a new run from an event of a past run, with another agent, model or prompt."),
     },
@@ -45,7 +45,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "Tidy": {"clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files.")},
     "Learn": {
         "help": ("help.help_", "Explain a topic, a command, an error code or an exit code."),
-        "completion": ("help.completion", "Print a shell completion script."),
+        "completion": ("help.help_", "Print a shell completion script."),
     },
 }
 """Section -> command -> module and summary. The module defines the command under its own name (`help_` and `import_`

@@ -1,4 +1,4 @@
-"""Command `mz help`."""
+"""Commands `mz help` and `mz completion`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
 from mz_engine.errors.exits import Exit
 
 from mz_cli.app.command_table import COMMANDS
+from mz_cli.app.completion import SHELLS, completion_script
 from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options
 from mz_cli.app.topics import TOPICS
 from mz_cli.main import mz
 from mz_cli.project.json import ExplainAllShape, ExplainShape
-from mz_cli.terminal.console import is_terminal, print_line, terminal_width
+from mz_cli.terminal.console import is_terminal, print_line, terminal_width, write_text
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table
 
@@ -145,3 +146,22 @@ def exit_shape(exit_code: Exit) -> ExplainShape:
             if error_code.exit is exit_code and not error_code.is_warning
         ),
     )
+
+
+@command(
+    "completion",
+    examples=(
+        ("mz completion bash >> ~/.bashrc", "for every new bash"),
+        ('eval "$(mz completion zsh)"', "for this zsh, or as a line of ~/.zshrc after compinit"),
+        ("mz completion fish > ~/.config/fish/completions/mz.fish", "for every new fish"),
+    ),
+    next_command="`mz show <TAB>` suggests the features of the newest run.",
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a shell completion script.
+
+    Completes commands, options, runs, features, pipelines and error codes. Completion never writes anything, and
+    suggests nothing after an error. bash needs version 4.4 or newer.
+    """
+    write_text(sys.stdout, completion_script(shell))

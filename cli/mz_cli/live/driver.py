@@ -11,17 +11,12 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER
 from mz_engine.run.process import RunProcess
-from mz_events.adapters.blobs import FileBlobs
-from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
 from mz_projections.views.model import RunView
 
-from mz_cli.app.context import ProjectLog, open_log, text_loader
+from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_exit, run_status
-from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.progress import Progress, make_progress, restore_terminal
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -62,18 +57,14 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> i
 
 def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
     """Drive the run, showing it on stderr, and return its final state."""
-
-    def history(run: str) -> Iterator[Recorded[Event]]:
-        return ProjectLog(home, session.store).events(run)
-
-    load_text = text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER))
-    view = make_progress(load_text, history, SpoolReader(home).recent_output, footer=FOOTER)
-    with RunProcess(home, environment, view.on_event) as session, view:
-        start_run(session, view.show_text)
-        with handle_signals(session, view):
-            state = session.drive()
-        assert state.started is not None
-        return ProjectLog(home, session.store).view(state.started.run)
+    with RunProcess(home, environment, lambda recorded: view.on_event(recorded)) as session:
+        log = ProjectLog(home, session.store)
+        with make_progress(log, FOOTER) as view:
+            start_run(session, view.show_text)
+            with handle_signals(session, view):
+                state = session.drive()
+            assert state.started is not None
+            return log.view(state.started.run)
 
 
 @contextmanager

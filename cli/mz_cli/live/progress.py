@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from queue import Empty, SimpleQueue
@@ -24,8 +24,9 @@ from mz_events.names import Digest
 from mz_projections.views.model import FeatureView
 from mz_projections.views.run import RunProjection
 
-from mz_cli.app.context import TextLoader
+from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import DisplayMode, display_mode
+from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.frame import LOG_LINES, FrameContext, render_frame
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import is_terminal, may_escape
@@ -50,10 +51,6 @@ BEGIN, END = "\x1b[?2026h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?2026l"
 """Synchronised update, hidden cursor, no wrapping; and their end."""
 SHOW_CURSOR, WRAP = "\x1b[?25h", "\x1b[?7h"
 LINES_UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
-
-EventReader = Callable[[str], Iterable[Recorded[Event]]]
-RecentOutput = Callable[[str], tuple[str, ...]]
-"""Key of a call -> last output lines of the agent, the newest last."""
 
 
 class Painter:
@@ -116,22 +113,21 @@ def restore_terminal(stream: TextIO) -> None:
 class LiveView:
     """Live view of a run: repeatedly painted frames."""
 
-    def __init__(
-        self, stream: TextIO, load_text: TextLoader, read_events: EventReader, recent_output: RecentOutput, footer: str
-    ) -> None:
-        self._load_text, self._load_pins = lru_cache(TEXTS_CACHED)(load_text), lru_cache(1)(self._decode_pins)
-        self._read_events, self._recent_output, self._footer = read_events, recent_output, footer
+    def __init__(self, stream: TextIO, log: ProjectLog, footer: str) -> None:
+        """`footer`: available keys."""
+        self._log, self._footer, self._spools = log, footer, SpoolReader(log.home)
+        self._load_text, self._load_pins = lru_cache(TEXTS_CACHED)(log.load_text), lru_cache(1)(self._decode_pins)
         self._projection: RunProjection | None = None
         self._folded_position = 0
         """Log position up to which events were folded by `begin`."""
-        self._log: deque[str] = deque(maxlen=LOG_LINES)
+        self._milestones: deque[str] = deque(maxlen=LOG_LINES)
         self._painter = Painter(stream)
         self._next_paint = 0.0
 
     def begin(self, run: str) -> RunProjection:
         """Show the run from its events in the log."""
         self._projection = RunProjection(run)
-        for earlier in self._read_events(run):
+        for earlier in self._log.events(run):
             self._projection.apply(earlier)
             self._folded_position = max(self._folded_position, earlier.position)
         return self._projection
@@ -141,7 +137,7 @@ class LiveView:
         if recorded.position > self._folded_position:
             projection.apply(recorded)
         if text := milestone_text(recorded):
-            self._log.append(f"{local_time(recorded.observed_at_us)} {text}")
+            self._milestones.append(f"{local_time(recorded.observed_at_us)} {text}")
 
     def show_text(self, text: str) -> None:
         """Print a permanent line above the frame."""
@@ -162,7 +158,7 @@ class LiveView:
             pins=self._load_pins(run.pins),
             title=lambda feature: self._load_text(feature.title),
             recent_output=self._last_output,
-            log=tuple(self._log),
+            log=tuple(self._milestones),
             footer=self._footer,
         )
         self._painter.paint(render_frame(run, context))
@@ -182,7 +178,7 @@ class LiveView:
     def _last_output(self, feature: FeatureView) -> tuple[str, ...]:
         """Return the last output of the open call, from its spool; else the end of the last reply."""
         for call in reversed(feature.calls[-CALLS_SEARCHED:]):
-            if call.status == "open" and (output := self._recent_output(call.key)):
+            if call.status == "open" and (output := self._spools.recent_output(call.key)):
                 return output
             if call.text is not None:
                 return tuple(filter(None, map(single_line, self._load_text(call.text).splitlines())))[-1:]
@@ -273,25 +269,18 @@ class Progress:
 
 
 def make_progress(
-    load_text: TextLoader,
-    read_events: EventReader,
-    recent_output: RecentOutput,
-    *,
+    log: ProjectLog,
     footer: str,
     mode: DisplayMode | None = None,
     stream: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Progress:
     """Return a live view if stderr is a terminal that supports it, else lines; at most what `mode` allows, by default
-    the flags of the running command.
-
-    `read_events`: all events of a run in the log; `recent_output`: last output lines of an open call, by its key;
-    `footer`: available keys."""
+    the flags of the running command. `footer`: available keys."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
     mode = mode or display_mode()
     paints = mode == "picture" and may_paint(stream, environment)
-    view = LiveView(stream, load_text, read_events, recent_output, footer) if paints else None
-    return Progress(stream, view, quiet=mode == "quiet")
+    return Progress(stream, LiveView(stream, log, footer) if paints else None, quiet=mode == "quiet")
 
 
 def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:

@@ -13,7 +13,6 @@ from mz_events.names import feature_stream, run_stream
 from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog, is_process_running
-from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.progress import make_progress
 
 FOOTER = "Ctrl-C: stop watching; the run continues"
@@ -22,8 +21,7 @@ POLL_SECONDS = 0.2
 
 def watch_run(log: ProjectLog, run: str) -> None:
     """Show the run on stderr until it stops, no process drives it any more, or Ctrl-C is pressed."""
-    recent_output = SpoolReader(log.home).recent_output
-    with suppress(KeyboardInterrupt), make_progress(log.load_text, log.events, recent_output, footer=FOOTER) as view:
+    with suppress(KeyboardInterrupt), make_progress(log, FOOTER) as view:
         events = follow_events(log, run)
         if is_process_running(log.home):
             view.begin(run)

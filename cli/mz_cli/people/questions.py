@@ -7,14 +7,23 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pins import decode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_events.catalog.base import Event
-from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import fold
-from mz_projections.feature.state import CreatingWorkspace, InPhase, Restoring, RunningSetup, State, UnitRun, Waiting
+from mz_projections.feature.state import (
+    BetweenPhases,
+    CreatingWorkspace,
+    InPhase,
+    Restoring,
+    RunningSetup,
+    State,
+    UnitRun,
+    Waiting,
+)
 from mz_projections.run.fold import fold_run, is_over
 from mz_projections.views.messages import Decision, InboxMessage, decisions
 from mz_projections.views.model import FeatureView, Question, RunView
@@ -138,6 +147,11 @@ FAILS_TEXT = "the feature fails; its branch and worktree stay"
 DEPENDENCIES = "dependencies-conflict"
 BRANCH_EXISTS = "branch-exists"
 """Codes of questions before the first phase, all of the kind CONFLICT; any other code is an error of git."""
+CREATION_EFFECTS = {
+    BRANCH_EXISTS: "mz creates the branch again; first rename or delete the existing one",
+    DEPENDENCIES: "mz merges the branches again; first resolve the conflict in them",
+}
+"""Code -> effect of approve and retry."""
 CHECKPOINT = "checkpoint"
 """Code of an approval that is always required after a phase; also the name of a level of autonomy."""
 Effects = tuple[tuple[Verdict, str], ...]
@@ -163,20 +177,20 @@ def unit_text(phase: str, unit: str) -> str:
 
 def verdict_effects(state: State, pipeline: Pipeline | None) -> Effects:
     """Return the effect of each verdict, the likeliest first; empty without a question."""
-    match state:
-        case Waiting(question=request, suspended=InPhase(phase=phase, unit_run=UnitRun() as cell)):
-            return _unit_effects(request.question_kind, request.code, phase, cell, pipeline)
-        case Waiting(question=request, suspended=CreatingWorkspace()) if request.code == BRANCH_EXISTS:
-            return _same_effect("mz creates the branch again; first rename or delete the existing one")
-        case Waiting(question=request, suspended=CreatingWorkspace()) if request.code != DEPENDENCIES:
-            return _same_effect("mz tries again; first fix the reported error")
-        case Waiting(suspended=CreatingWorkspace()):
-            return _same_effect("mz merges the branches again; first resolve the conflict in them")
-        case Waiting(suspended=RunningSetup()):
-            return _same_effect("the failed set-up command runs again")
-        case Waiting(suspended=Restoring() | InPhase()):
-            return _same_effect("mz tries again")
-    return ()
+    if not isinstance(state, Waiting):
+        return ()
+    match state.suspended:
+        case InPhase(phase=phase, unit_run=UnitRun() as unit_run):
+            return _unit_effects(state.question, phase, unit_run, pipeline)
+        case CreatingWorkspace():
+            again = CREATION_EFFECTS.get(state.question.code, "mz tries again; first fix the reported error")
+        case RunningSetup():
+            again = "the failed set-up command runs again"
+        case InPhase() | Restoring():
+            again = "mz tries again"
+        case BetweenPhases():
+            return ()
+    return _same_effect(again)
 
 
 def _same_effect(again: str) -> Effects:
@@ -184,22 +198,18 @@ def _same_effect(again: str) -> Effects:
     return (Verdict.RETRY, again), (Verdict.APPROVE, again), (Verdict.REJECT, FAILS_TEXT)
 
 
-def _unit_effects(ask: QuestionKind, code: str, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
-    fails = (Verdict.REJECT, FAILS_TEXT)
-    match ask:
+def _unit_effects(question: HumanRequested, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
+    approve, retry, reject = Verdict.APPROVE, Verdict.RETRY, (Verdict.REJECT, FAILS_TEXT)
+    match question.question_kind:
         case QuestionKind.APPROVAL:
-            continues = "the feature continues with the work as it is"
-            return (
-                (Verdict.APPROVE, continues),
-                (Verdict.RETRY, NEXT_CALL_TEXT),
-                (Verdict.REJECT, _rejection_effect(phase, pipeline)),
-            )
+            reject = (Verdict.REJECT, _rejection_effect(phase, pipeline))
+            return (approve, "the feature continues with the work as it is"), (retry, NEXT_CALL_TEXT), reject
         case QuestionKind.REPOSITORY:
-            as_it_is = "the change is accepted, and the feature continues with the agent's reply"
-            return (Verdict.APPROVE, as_it_is), (Verdict.RETRY, NEXT_CALL_TEXT), fails
+            accepted = "the change is accepted, and the feature continues with the agent's reply"
+            return (approve, accepted), (retry, NEXT_CALL_TEXT), reject
         case QuestionKind.CHECKS:
             waits = "mz waits for the checks again; first push or restart them"
-            return (Verdict.RETRY, waits), (Verdict.APPROVE, "the feature continues as if they had passed"), fails
+            return (retry, waits), (approve, "the feature continues as if they had passed"), reject
         case QuestionKind.ROLLBACKS | QuestionKind.CONFLICT:
             return _same_effect("the feature is rolled back again, with your note")
         case QuestionKind.SECRET:
@@ -207,8 +217,8 @@ def _unit_effects(ask: QuestionKind, code: str, phase: str, unit_run: UnitRun, p
     if unit_run.commit is not None:
         return _same_effect("mz tries the delivery again")
     if not any(tries.attempt for tries in unit_run.attempts.values()):
-        ignored = f"the feature continues in spite of {code}"
-        return (Verdict.RETRY, f"{phase} starts again"), (Verdict.APPROVE, ignored), fails
+        ignored = f"the feature continues in spite of {question.code}"
+        return (retry, f"{phase} starts again"), (approve, ignored), reject
     return _same_effect(NEXT_CALL_TEXT)
 
 
@@ -216,6 +226,6 @@ def _rejection_effect(phase: str, pipeline: Pipeline | None) -> str:
     """Return the effect of rejecting work: a block with the cause `person`."""
     if pipeline is None:
         return "rejecting sends the feature to the phase named in the pipeline, or asks you"
-    routes = next((pipeline_phase.on_block for pipeline_phase in pipeline.phases if pipeline_phase.phase == phase), ())
+    routes = (route for spec in pipeline.phases if spec.phase == phase for route in spec.on_block)
     to = next((route.to for route in routes if route.cause == "person"), None)
     return f"the feature is rolled back to {to}, with your note" if to else "the work is rejected; you are asked again"

@@ -6,6 +6,7 @@ ISO 8601 in UTC; null means unknown or none. A document may contain any domain S
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -86,24 +87,16 @@ def encode_json(plain: object) -> bytes:
     try:
         return msgspec.json.encode(plain)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_readable(msgspec.to_builtins(plain)))
-
-
-def _readable(value: object) -> object:
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, dict):
-        return {_readable(name): _readable(element) for name, element in value.items()}
-    return [_readable(element) for element in value] if isinstance(value, list | tuple) else value
+        return replace_surrogates(json.dumps(msgspec.to_builtins(plain), ensure_ascii=False)).encode()
 
 
 def print_document(command: str, body: msgspec.Struct) -> None:
     write_text(sys.stdout, json_document(command, body) + "\n")
 
 
-def escape_unsafe(json: str) -> str:
+def escape_unsafe(text: str) -> str:
     """Return the same JSON value with characters that could act on a terminal as escapes."""
-    return UNSAFE_CHARACTERS.sub(lambda match: f"\\u{ord(match.group()):04x}", json)
+    return UNSAFE_CHARACTERS.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,15 +5,15 @@ No value is cut or broken: cells wrap between words, and columns without room co
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import TextIO
 
 import click
 import msgspec
 
-from mz_cli.terminal.console import FORMAT_KEY, is_terminal, may_escape, terminal_width, write_lines, write_text
+from mz_cli.terminal.console import FORMAT_KEY, is_terminal, terminal_width, write_lines, write_text
 from mz_cli.terminal.text import (
     exact_usd,
     format_count,
@@ -29,11 +29,11 @@ from mz_cli.terminal.width import display_width, styled_line, wrap
 
 MARKS = ">*"
 SECOND_US = 1_000_000
-COMFORTABLE_WIDTHS = (22, 16)
-"""Preferred minimum widths of wide columns, the best first: two tables are easier to read than a narrow one."""
+COMFORTABLE_WIDTH = 16
+"""Preferred minimum width of a wide column: two tables are easier to read than a narrow one."""
 UNLIMITED_WIDTH = 1_000_000
-GAPS = (2, 1)
-"""Blanks between columns; the first that fits is used."""
+GAP = 2
+"""Blanks between columns."""
 TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n"})
 
 
@@ -140,66 +140,51 @@ def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO
     parts = arrange(least_widths, full_widths, room, [index for index, head in enumerate(heads) if head.key] or [0])
     if not parts:
         write_text(stream, _cards(heads, rows))
-    bold = "bold" if may_escape(stream, os.environ) else ""
     for part in parts:
         least, wanted = [least_widths[index] for index in part], [full_widths[index] for index in part]
-        gap = next(gap for gap in GAPS if fits(least, room, gap))
-        widths = spread(least, wanted, room - gap * (len(part) - 1))
+        widths = spread(least, wanted, room - GAP * (len(part) - 1))
         part_heads = [heads[index] for index in part]
         if part is not parts[0]:
             write_text(stream, "\n")
-        lines = [styled_line(text, bold) for text in _row_lines([h.name for h in part_heads], part_heads, widths, gap)]
+        lines = [styled_line(text, "bold") for text in _row_lines([h.name for h in part_heads], part_heads, widths)]
         for row in rows:
-            lines += map(styled_line, _row_lines([row[index] for index in part], part_heads, widths, gap))
+            lines += map(styled_line, _row_lines([row[index] for index in part], part_heads, widths))
         write_lines(stream, lines)
 
 
-def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
+def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
     wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    for row_line in range(max(map(len, wrapped))):
-        parts = [lines[row_line] if row_line < len(lines) else "" for lines in wrapped]
-        blanks = [" " * (width - display_width(part)) for part, width in zip(parts, widths, strict=True)]
-        aligned = (
-            blank + part if head.right else part + blank for part, blank, head in zip(parts, blanks, heads, strict=True)
-        )
-        yield (" " * gap).join(aligned).rstrip()
-
-
-def fits(widths: Sequence[int], room: int, gap: int) -> bool:
-    return sum(widths) + gap * (len(widths) - 1) <= room
+    for texts in zip_longest(*wrapped, fillvalue=""):
+        padded = []
+        for text, head, width in zip(texts, heads, widths, strict=True):
+            blank = " " * (width - display_width(text))
+            padded.append(blank + text if head.right else text + blank)
+        yield (" " * GAP).join(padded).rstrip()
 
 
 def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
-    """Distribute columns over tables, as `pack` does.
-
-    One table, or two balanced ones, with columns of a preferred width; else as many as needed with minimum widths. Key
-    columns are left out, the last first, if there is no room for all of them."""
-    for comfort in COMFORTABLE_WIDTHS:
-        widths = [max(low, min(want, comfort)) for low, want in zip(least, wanted, strict=True)]
-        parts = pack(widths, room, keys)
-        if len(parts) == 1:
-            return parts
-        others = [index for index in range(len(widths)) if index not in keys]
-        halves = [[sorted([*keys, *others[:at]]), sorted([*keys, *others[at:]])] for at in range(1, len(others))]
-        fitting = [half for half in halves if all(fits([widths[i] for i in part], room, GAPS[-1]) for part in half)]
-        if fitting:
-            return min(fitting, key=lambda half: max(sum(wanted[i] for i in part) for part in half))
-    packings = (pack(least, room, keys[:number]) for number in range(len(keys), 0, -1))
-    return next((parts for parts in packings if parts), [])
+    """Return the columns of each of as many tables as needed: columns have a comfortable width, else the least width,
+    else the first key is repeated alone; empty if not even one column fits beside it."""
+    comfortable = [max(low, min(want, COMFORTABLE_WIDTH)) for low, want in zip(least, wanted, strict=True)]
+    packings = (pack(comfortable, room, keys), pack(least, room, keys), pack(least, room, keys[:1]))
+    return next(filter(None, packings), [])
 
 
-def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
+def pack(widths: Sequence[int], room: int, keys: Sequence[int]) -> list[list[int]]:
     """Return the column indices of each table, all with the key columns; empty if not even one column fits beside
     them."""
-    parts = [list(keys)]
-    for index in range(len(least)):
+    parts: list[list[int]] = [[*keys]]
+    for index in range(len(widths)):
         if index in keys:
             continue
-        if not fits([least[i] for i in (*parts[-1], index)], room, GAPS[-1]):
-            parts.append(list(keys))
+        if not _fits(widths, [*parts[-1], index], room):
+            parts.append([*keys])
         parts[-1].append(index)
-    all_fit = all(fits([least[i] for i in part], room, GAPS[-1]) for part in parts)
-    return [sorted(part) for part in parts] if all_fit else []
+    return [sorted(part) for part in parts] if all(_fits(widths, part, room) for part in parts) else []
+
+
+def _fits(widths: Sequence[int], part: Sequence[int], room: int) -> bool:
+    return sum(widths[index] for index in part) + GAP * (len(part) - 1) <= room
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
