@@ -9,13 +9,14 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import CancelPosted, PausePosted, RetryPosted
 from mz_events.names import FeatureId, run_stream
 from mz_projections.feature.state import progress_of
-from mz_projections.run.fold import ENDED_OUTCOMES, RETRIABLE_OUTCOMES, fold_run
+from mz_projections.run.fold import RETRIABLE_OUTCOMES, fold_run
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import select, select_one_run
+from mz_cli.common.advice import ENDED_STATUSES
 from mz_cli.people.inbox import (
     PostedMessage,
     active_run,
@@ -29,8 +30,6 @@ from mz_cli.people.questions import ReviewQueue, action_text, pipeline_of, revie
 from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import Shape, print_document, shape_of
 
-ENDED_STATUSES = frozenset({"skipped", *(outcome.value for outcome in ENDED_OUTCOMES)})
-"""Statuses of ended features; skipped ones were never part of the run."""
 RETRIABLE_STATUSES = frozenset(status.value for status in RETRIABLE_OUTCOMES)
 """Statuses of features that can be retried."""
 NOT_RETRIABLE = {
@@ -74,12 +73,9 @@ def pause(run: str | None, as_json: bool) -> None:
             if fold_run(log.store.read(run_stream(run_id))).finished:
                 hint = "it is finished; start another with `mz run`"
             raise MzError("MZ5005", problem, hint=hint)
-        if fold_run(log.store.read(run_stream(running_id))).paused:
-            posted, summary = (
-                PostedMessage(run=running_id, event_refs=(), process_running=True, is_read=True),
-                f"run {running_id} is already paused",
-            )
-        else:
+        posted = PostedMessage(run=running_id, event_refs=(), process_running=True, is_read=True)
+        summary = f"run {running_id} is already paused"
+        if not fold_run(log.store.read(run_stream(running_id))).paused:
             posted = post_message(log, running_id, lambda: (PausePosted(actor=store_user_name(log)),))
             summary = f"run {running_id} is pausing after its current calls; continue with `mz resume`"
         print_delivery("pause", posted, "pause", summary, as_json)
@@ -110,10 +106,12 @@ def cancel(context: click.Context, selectors: tuple[str, ...], why: str | None, 
     reason = read_text_option(why, "the reason")
     with open_log() as log:
         run_id, features = find_features(log, selectors)
+        targets: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
 
         def write() -> tuple[Event, ...]:
             check_open(log.view(run_id), features, context)
-            return cancel_messages(log, features, reason)
+            note, person = store_text(log, reason), store_user_name(log)
+            return tuple(CancelPosted(feature=feature, note=note, actor=person) for feature in targets)
 
         posted = post_message(log, run_id, write)
     if as_json:
@@ -136,13 +134,6 @@ def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tup
     if features_to_cancel and len(features_to_cancel) < len(chosen):
         raise MzError("MZ1002", f"{run_id} is a run", hint="name either a run, or only features: RUN/FEATURE")
     return run_id, tuple(dict.fromkeys(features_to_cancel))
-
-
-def cancel_messages(log: ProjectLog, features: tuple[str, ...], reason: str | None) -> tuple[CancelPosted, ...]:
-    targets: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
-    return tuple(
-        CancelPosted(feature=feature, note=store_text(log, reason), actor=store_user_name(log)) for feature in targets
-    )
 
 
 def check_open(view: RunView, features: tuple[str, ...], context: click.Context) -> None:
@@ -184,11 +175,8 @@ def retry(feature: str, note: str | None, as_json: bool) -> None:
 
         def write() -> tuple[Event, ...]:
             check_retriable(log, review_queue(log, run_id), feature, phase)
-            return (
-                RetryPosted(
-                    feature=FeatureId(feature), phase=phase, note=store_text(log, note_text), actor=store_user_name(log)
-                ),
-            )
+            text, person = store_text(log, note_text), store_user_name(log)
+            return (RetryPosted(feature=FeatureId(feature), phase=phase, note=text, actor=person),)
 
         posted = post_message(log, run_id, write)
         summary = f"retry of {feature} requested" + (f", from {phase}" if phase else "")
@@ -208,18 +196,12 @@ def check_retriable(log: ProjectLog, queue: ReviewQueue, feature: str, phase: st
     if message is not None:
         hint = f"continue the run with: mz resume {queue.run.run}"
         raise MzError("MZ5006", f"{feature} has a pending message: {action_text(log, message)}", hint=hint)
-    if phase is not None:
-        check_phase(log, queue, feature, phase)
-
-
-def check_phase(log: ProjectLog, queue: ReviewQueue, feature: str, phase: str) -> None:
     progress, pipeline = progress_of(state_of(log, queue.run.run, feature)), pipeline_of(log, queue.run)
     started_phases = list(progress.start_trees) if progress is not None else []
-    phases = [phase_spec.phase for phase_spec in pipeline.phases] if pipeline is not None else started_phases
-    if phase in started_phases:
+    if phase is None or phase in started_phases:
         return
-    hint = f"phases started by {feature}: {', '.join(started_phases) or 'none'}"
+    phases = [phase_spec.phase for phase_spec in pipeline.phases] if pipeline is not None else started_phases
+    problem = f"{feature} has not started {phase}"
     if phase not in phases:
         problem = f"the pipeline of run {queue.run.run} has no phase {phase!r}{did_you_mean(phase, phases)}"
-        raise MzError("MZ5006", problem, hint=hint)
-    raise MzError("MZ5006", f"{feature} has not started {phase}", hint=hint)
+    raise MzError("MZ5006", problem, hint=f"phases started by {feature}: {', '.join(started_phases) or 'none'}")

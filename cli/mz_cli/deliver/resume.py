@@ -13,7 +13,7 @@ from mz_events.names import run_stream
 from mz_projections.run.fold import fold_run
 from mz_projections.views.model import RunView
 
-from mz_cli.app.context import ProjectLog, find_home, open_log
+from mz_cli.app.context import find_home, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, message_option, view_options
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import select_part
@@ -63,38 +63,28 @@ def resume(
                     hint = f"`mz resume {selected.run}` continues the run; --answer or -m answers the feature"
                     raise MzError("MZ1002", f"{selected.feature} is a feature; runs are resumed as a whole", hint=hint)
                 features = (selected.feature, *features)
-            run_id = selected.run if selected else find_run_to_resume(log)
+            # Without a selector the running run, else the newest unfinished one, else the newest.
+            run_id = (
+                selected.run if selected else active_run(log) or next(iter(unfinished_runs(log)), log.find_run(None))
+            )
             messages = []
             if answers:
-                waiting_features = features_to_answer(log.view(run_id), features, context)
-                posted = post_answers(
-                    log, run_id, waiting_features, Verdict(answer or "approve"), read_text_option(ack, "the reason")
-                )
-                messages += (
-                    [f"answered: {', '.join(waiting_features)}; {delivery_text(posted)}"]
-                    if posted.process_running
-                    else []
-                )
+                answered = features_to_answer(log.view(run_id), features, context)
+                note = read_text_option(ack, "the reason")
+                posted = post_answers(log, run_id, answered, Verdict(answer or "approve"), note)
+                if posted.process_running:
+                    messages.append(f"answered: {', '.join(answered)}; {delivery_text(posted)}")
             if active_run(log) == run_id and fold_run(log.store.read(run_stream(run_id))).paused:
                 posted = post_message(log, run_id, lambda: (ResumePosted(actor=store_user_name(log)),))
-                messages += [f"run {run_id} continues; {delivery_text(posted)}"] if posted.process_running else []
+                if posted.process_running:
+                    messages.append(f"run {run_id} continues; {delivery_text(posted)}")
+            for message in messages:
+                print_note(message)
             if messages:
-                return print_result(log, run_id, messages, as_json)
+                if as_json:
+                    print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
+                return 0
     return drive_run(home, lambda session, _: session.resume(run_id), "resume", as_json)
-
-
-def find_run_to_resume(log: ProjectLog) -> str:
-    """Return the running run, else the newest unfinished one, else the newest. Raises MzError (MZ5001)."""
-    return active_run(log) or next(iter(unfinished_runs(log)), None) or log.find_run(None)
-
-
-def print_result(log: ProjectLog, run: str, messages: list[str], as_json: bool) -> int:
-    """Print the result for a run that another process is running."""
-    for message in messages:
-        print_note(message)
-    if as_json:
-        print_document("resume", run_status(log.view(run), run_context(log, run)))
-    return 0
 
 
 def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
@@ -103,13 +93,12 @@ def features_to_answer(view: RunView, features: tuple[str, ...], context: click.
     if not features:
         if len(waiting_features) != 1:
             names = f": {', '.join(waiting_features)}; name one" if waiting_features else ""
-            raise click.UsageError(
-                f"{len(waiting_features)} features of run {view.run} wait for an answer{names}", context
-            )
-        return (waiting_features[0],)
+            problem = f"{len(waiting_features)} features of run {view.run} wait for an answer{names}"
+            raise click.UsageError(problem, context)
+        return tuple(waiting_features)
     for feature in features:
         if view.find_feature(feature) is None:
-            feature_names = [feature_view.feature for feature_view in view.features]
-            problem = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, feature_names)}"
+            names = did_you_mean(feature, [known.feature for known in view.features])
+            problem = f"run {view.run} has no feature {feature!r}{names}"
             raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(waiting_features) or 'none'}")
     return tuple(dict.fromkeys(features))

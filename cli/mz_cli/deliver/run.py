@@ -88,6 +88,5 @@ def run(
 def nothing_to_do_text(delivered: int) -> str:
     if not delivered:
         return "nothing to do: the backlog has no feature with the status FEAT"
-    return (
-        f"nothing to do: {count_noun(delivered, 'feature')} of the backlog already delivered; `mz runs` lists the runs"
-    )
+    features = count_noun(delivered, "feature")
+    return f"nothing to do: {features} of the backlog already delivered; `mz runs` lists the runs"

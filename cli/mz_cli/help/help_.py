@@ -80,32 +80,24 @@ def explain(code: str | None, as_json: bool) -> None:
         print_document("explain", shape)
         return
     print_line(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
-    print_line(f"\n{wrap(shape.explanation)}")
+    texts = [shape.explanation]
     if shape.kind == "error":
-        print_line("\n" + wrap(exit_text(shape)))
+        texts += ["No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"]
     elif shape.codes:
-        print_line("\n" + wrap(f"Errors that lead to it: {', '.join(shape.codes)}"))
-
-
-def exit_text(shape: ExplainShape) -> str:
-    """Return the exit code of commands that fail with the error."""
-    return "No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"
-
-
-def wrap(text: str) -> str:
-    """Wrap the text for a terminal."""
-    return textwrap.fill(text, min(terminal_width(sys.stdout), HELP_WIDTH)) if is_terminal(sys.stdout) else text
+        texts += [f"Errors that lead to it: {', '.join(shape.codes)}"]
+    width = min(terminal_width(sys.stdout), HELP_WIDTH) if is_terminal(sys.stdout) else sys.maxsize
+    for text in texts:
+        print_line("\n" + textwrap.fill(text, width))
 
 
 def print_all(as_json: bool) -> None:
-    errors = tuple(map(error_shape, CODES.values()))
-    exits = tuple(map(exit_shape, Exit))
+    errors, exits = tuple(map(error_shape, CODES.values())), tuple(map(exit_shape, Exit))
     if as_json:
         print_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
         return
     rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
     rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
-    print_table(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows), empty=""))
+    print_table(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows)))
 
 
 def find_explanation(word: str) -> ExplainShape:
@@ -140,11 +132,7 @@ def exit_shape(exit_code: Exit) -> ExplainShape:
         title=MEANINGS[exit_code],
         explanation=NEXT_STEPS.get(exit_code, MEANINGS[exit_code]),
         exit=exit_code.value,
-        codes=tuple(
-            error_code.code
-            for error_code in CODES.values()
-            if error_code.exit is exit_code and not error_code.is_warning
-        ),
+        codes=tuple(code.code for code in CODES.values() if code.exit is exit_code and not code.is_warning),
     )
 
 

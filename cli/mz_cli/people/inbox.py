@@ -9,6 +9,7 @@ import getpass
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -88,15 +89,13 @@ def post_message(
     `make_events` returns the events for the current state of the run, or raises; it is called again if another process
     appended meanwhile. Raises MzError (MZ5004) if the process rejects a message, and StoreUnusable."""
     stream = inbox_stream(run)
+    recorded: Sequence[Recorded[Event]] | None = None
     with SqliteStore(log.home / MZ_FOLDER / LOG_FILE) as store:
-        while True:
+        while recorded is None:
             version = dict(log.store.streams(stream)).get(stream, 0)
             append = Append(stream=stream, expected=version, events=tuple(make_events()))
-            try:
+            with suppress(VersionConflict):
                 recorded = store.append([append], time.time_ns() // 1000)
-            except VersionConflict:
-                continue
-            break
     process_running = active_run(log) == run
     is_read = process_running and wait_until_read(log, run, recorded, patience_seconds)
     return PostedMessage(
@@ -117,10 +116,9 @@ def wait_until_read(log: ProjectLog, run: str, messages: Sequence[Recorded[Event
             for recorded in inbox_reads
             if recorded.stream == run_stream(run) and isinstance(recorded.event, InboxRead)
         }
-        for version in versions & outcomes.keys():
-            if not outcomes[version].accepted:
-                kind = KINDS[type(next(message.event for message in messages if message.version == version))]
-                reason = f"run {run} rejected it: {REJECTION_TEXT[kind]}"
+        for message in messages:
+            if message.version in outcomes and not outcomes[message.version].accepted:
+                reason = f"run {run} rejected it: {REJECTION_TEXT[KINDS[type(message.event)]]}"
                 raise MzError("MZ5004", reason, hint="see `mz review show FEATURE` and `mz status`")
         if versions <= outcomes.keys() or time.monotonic() > deadline or not is_process_running(log.home):
             return versions <= outcomes.keys()

@@ -115,6 +115,5 @@ def recordings_check(root: Path, now: float) -> CheckOutcome:
     oldest = max(ages, key=ages.__getitem__)
     name = oldest.relative_to(root) if oldest.is_relative_to(root) else oldest
     summary = f"{len(ages)}, the oldest {ages[oldest]} days: {name}"
-    if ages[oldest] > RECORDING_DAYS_MAX:
-        return warn(summary, "agents and models may have changed; record it again")
-    return ok(summary)
+    too_old = ages[oldest] > RECORDING_DAYS_MAX
+    return warn(summary, "agents and models may have changed; record it again") if too_old else ok(summary)

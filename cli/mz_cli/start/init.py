@@ -72,7 +72,7 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     choices = default_choices(detected, agents)
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
-    actions = (*file_actions(root, detected, choices), *([_workflow_action(root, detected)] if ci else []))
+    actions = tuple(file_actions(root, detected, choices, ci))
     for file in actions:
         if not dry_run and file.does != "keep":
             write_file(root, file)
@@ -134,18 +134,15 @@ def print_action(file: InitFile, dry_run: bool) -> None:
         print_line(textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True))
 
 
-def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[InitFile]:
+def file_actions(root: Path, detected: DetectedProject, choices: InitChoices, ci: bool) -> Iterator[InitFile]:
     """Yield an action per file. Raises MzError (MZ1003)."""
     yield _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices))
     yield _create_action(root, BACKLOG, starter_backlog(), "one example feature")
     yield _gitignore_action(root)
     yield _schema_action(root)
-
-
-def _workflow_action(root: Path, detected: DetectedProject) -> InitFile:
-    return _create_action(
-        root, WORKFLOW_PATH, workflow_text(detected, VERSION), "replays all recordings, on every push and pull request"
-    )
+    if ci:
+        about = "replays all recordings, on every push and pull request"
+        yield _create_action(root, WORKFLOW_PATH, workflow_text(detected, VERSION), about)
 
 
 def _create_action(root: Path, name: str, text: str, description: str) -> InitFile:
