@@ -16,8 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.reports.formats import FINGERPRINT, content_security_policy, html, junit, passed_and_all, sarif
-from mz_cli.reports.model import (
+from mz_cli.reports.findings import (
     CHARACTERS_MAX,
     Report,
     Suite,
@@ -28,6 +27,7 @@ from mz_cli.reports.model import (
     sanitise,
     strip_local_paths,
 )
+from mz_cli.reports.formats import FINGERPRINT, content_security_policy, html, junit, passed_and_all, sarif
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 from syrupy.assertion import SnapshotAssertion
 

@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from mz_cli.reports.findings import Report, Suite, replace_invisible, sanitise
 from mz_cli.reports.github import ANNOTATIONS_MAX, BYTES_MAX, annotation_lines, summary, workflow_command
 from mz_cli.reports.github import FAILED as FAILED_MARK
 from mz_cli.reports.github import PASSED as PASSED_MARK
-from mz_cli.reports.model import Report, Suite, replace_invisible, sanitise
 from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 

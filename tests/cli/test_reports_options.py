@@ -10,8 +10,9 @@ from xml.etree import ElementTree as Xml
 
 import click
 import pytest
-from mz_cli.reports.model import Suite, replay_suites
-from mz_cli.reports.options import ReportOptions, check_reports, project_relative, text_stream, write_reports
+from msgspec.structs import replace
+from mz_cli.reports.findings import Suite, replay_suites
+from mz_cli.reports.options import ReportOptions
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_recordings.findings.model import Finding, ReplayResult
@@ -19,7 +20,7 @@ from mz_recordings.findings.model import Finding, ReplayResult
 from tests.cli.drive import run
 from tests.support.reports import FAILED
 
-ALL = ReportOptions(junit="junit.xml", sarif="mz.sarif", html="mz.html", github=True)
+ALL = ReportOptions(files={"junit": "junit.xml", "sarif": "mz.sarif", "html": "mz.html"}, github=True)
 
 
 @pytest.fixture
@@ -62,12 +63,12 @@ def test_two_answers_in_one_place_are_refused(args: tuple[str, ...], capsys: pyt
 
 @pytest.mark.usefixtures("home")
 def test_seeing_whether_a_file_can_be_written_leaves_none() -> None:
-    check_reports(ALL)
-    check_reports(ReportOptions(html="-"))
-    check_reports(ReportOptions(html="/dev/null"))
+    ALL.check()
+    ReportOptions(files={"html": "-"}).check()
+    ReportOptions(files={"html": "/dev/null"}).check()
     assert [path.name for path in Path().iterdir()] == [".git"]
     with pytest.raises(click.UsageError):
-        check_reports(ReportOptions(html="-", as_json=True))
+        ReportOptions(files={"html": "-"}, as_json=True).check()
 
 
 @pytest.mark.usefixtures("home")
@@ -83,7 +84,7 @@ def test_a_summary_that_cannot_be_written_is_seen_too(
 def test_reports_are_written_whole(summary: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("kept.xml").write_text("old")
     Path("junit.xml").symlink_to("kept.xml")
-    write_reports(ALL, FAILED.title, FAILED.suites, Exit.DRIFT)
+    ALL.write(FAILED.title, FAILED.suites, Exit.DRIFT)
     assert Xml.fromstring(Path("kept.xml").read_text()).get("failures") == "3"
     assert Path("junit.xml").is_symlink()
     assert len(json.loads(Path("mz.sarif").read_text())["runs"][0]["results"]) == 4
@@ -100,16 +101,16 @@ def test_reports_are_written_whole(summary: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("home")
 def test_a_full_disk_is_said_and_nothing_is_left_behind() -> None:
     with pytest.raises(MzError) as refused:
-        write_reports(ReportOptions(html="/dev/full"), "mz replay", FAILED.suites, Exit.DRIFT)
+        ReportOptions(files={"html": "/dev/full"}).write("mz replay", FAILED.suites, Exit.DRIFT)
     assert (refused.value.code, refused.value.exit_code) == ("MZ1007", Exit.PREREQUISITE)
     assert "no space left" in str(refused.value)
 
 
 @pytest.mark.usefixtures("home")
 def test_nothing_is_written_that_nobody_wants(capsys: pytest.CaptureFixture[str]) -> None:
-    write_reports(ReportOptions(), "mz replay", FAILED.suites, Exit.DRIFT)
+    ReportOptions().write("mz replay", FAILED.suites, Exit.DRIFT)
     assert [path.name for path in Path().iterdir()] == [".git"]
-    write_reports(ReportOptions(junit="-"), "mz replay", FAILED.suites, Exit.DRIFT)
+    ReportOptions(files={"junit": "-"}).write("mz replay", FAILED.suites, Exit.DRIFT)
     assert Xml.fromstring(capsys.readouterr().out).tag == "testsuites"
 
 
@@ -133,7 +134,7 @@ def test_no_report_holds_a_secret_or_a_place_of_this_machine(
     suite = Suite(
         name="a", path="recordings/a", findings=(finding,), properties=(("where", str(home)),), cases=(str(home),)
     )
-    write_reports(ALL, "mz replay", (suite,), Exit.DRIFT)
+    ALL.write("mz replay", (suite,), Exit.DRIFT)
     texts = [capsys.readouterr().out, summary.read_text()]
     texts += [Path(name).read_text() for name in ("junit.xml", "mz.sarif", "mz.html")]
     for text in texts:
@@ -145,14 +146,13 @@ def test_no_report_holds_a_secret_or_a_place_of_this_machine(
 
 
 def test_cassettes_elsewhere_are_known_by_their_name(home: Path) -> None:
-    relative = project_relative(home)
-    assert relative("recordings/a") == "recordings/a"
-    assert relative(f"{home}/recordings/a") == "recordings/a"
-    assert relative("/elsewhere/b") == "b"
     played = ReplayResult(
         path="recordings/a", name="a", calls=("f/code",), trace_digests={"f": "0" * 64}, changes=("x",)
     )
-    (suite,) = replay_suites((played,), relative)
+    (suite,) = replay_suites((played,), home)
+    paths = ("recordings/a", f"{home}/recordings/a", "/elsewhere/b")
+    suites = replay_suites((replace(played, path=path) for path in paths), home)
+    assert [suite.path for suite in suites] == ["recordings/a", "recordings/a", "b"]
     assert suite.cases == ("f/code", "f")
     assert dict(suite.properties)["updated"] == "x"
 
@@ -160,7 +160,7 @@ def test_cassettes_elsewhere_are_known_by_their_name(home: Path) -> None:
 # the page for people --------------------------------------------------------------------------------------------------
 def test_nothing_on_the_page_is_a_command_of_the_runner(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        with text_stream(ReportOptions(github=True)) as stream:
+        with ReportOptions(github=True).text_stream() as stream:
             stream.write("::error::not mine\n")
     lines = capsys.readouterr().out.splitlines()
     token = lines[0].removeprefix("::stop-commands::")
@@ -172,15 +172,15 @@ def test_nothing_on_the_page_is_a_command_of_the_runner(capsys: pytest.CaptureFi
 def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with text_stream(ReportOptions(github=True, as_json=True)):
+    with ReportOptions(github=True, as_json=True).text_stream():
         print("{}")
     reported = capsys.readouterr()
     assert reported.out == "{}\n"
     begun, ended = reported.err.splitlines()
     assert ended == f"::{begun.removeprefix('::stop-commands::')}::"
 
-    options = ReportOptions(junit="-", github=True)
-    write_reports(options, "mz replay", FAILED.suites, Exit.DRIFT)
+    options = ReportOptions(files={"junit": "-"}, github=True)
+    options.write("mz replay", FAILED.suites, Exit.DRIFT)
     reported = capsys.readouterr()
     assert Xml.fromstring(reported.out).tag == "testsuites"
     begun, ended, *annotations = reported.err.splitlines()
@@ -189,9 +189,9 @@ def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner
 
 
 def test_the_page_makes_room_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
-    with text_stream(ReportOptions(sarif="-")) as stream:
+    with ReportOptions(files={"sarif": "-"}).text_stream() as stream:
         stream.write("page\n")
-    with text_stream(ReportOptions(sarif="file")) as stream:
+    with ReportOptions(files={"sarif": "file"}).text_stream() as stream:
         stream.write("other page\n")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("other page\n", "page\n")

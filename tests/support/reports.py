@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mz_cli.reports.model import Report, Suite
+from mz_cli.reports.findings import Report, Suite
 from mz_recordings.findings.model import Finding
 
 ACCEPT = "mz replay {cassette} --accept %s -m TEXT"

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import field
 from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked
 from mz_events.envelope import Recorded
-from mz_projections.audit.model import ArtifactMade, FeatureAudit, GateDecision, RunAudit, broken_rules
+from mz_projections.audit.model import ArtifactMade, FeatureAudit, Gap, GateDecision, RunAudit, broken_rules
 from mz_projections.cost.totals import Totals
 from mz_projections.views.messages import Decision
+from mz_projections.views.model import ArtifactView, CommitView
 from mz_projections.views.timeline import Line
 
 from mz_cli.app.context import TextLoader
@@ -52,15 +53,7 @@ class RequestedItemShape(Shape, frozen=True, kw_only=True):
     event_ref: str
 
 
-class CommitEvidence(Shape, frozen=True, kw_only=True):
-    commit: str
-    phase: str
-    unit: str | None
-    purpose: str
-    """work, or restore: the tree was reset to an earlier state."""
-    files: int
-    insertions: int
-    deletions: int
+class CommitEvidence(CommitView, frozen=True, kw_only=True):
     event_ref: str
 
 
@@ -113,15 +106,9 @@ class ReplyEvidence(Shape, frozen=True, kw_only=True):
     event_ref: str
 
 
-class ArtifactEvidence(Shape, frozen=True, kw_only=True):
+class ArtifactEvidence(ArtifactView, frozen=True, kw_only=True):
     """A current artifact: the agent, prompt and cost that produced it."""
 
-    artifact: str
-    phase: str
-    unit: str | None
-    path: str | None
-    """Null: the artifact is the reply itself."""
-    digest: str
     agent: str | None
     model: str | None
     attempt: int | None
@@ -155,19 +142,11 @@ class DecisionEvidence(Shape, frozen=True, kw_only=True):
     event_ref: str
 
 
-class GapShape(Shape, frozen=True, kw_only=True):
-    """Missing evidence, or an event that should not have happened."""
+class GapShape(Gap, frozen=True, kw_only=True):
+    """Missing evidence, or an event that should not have happened; see docs/audit.md."""
 
-    kind: str
-    """See docs/audit.md."""
-    feature: str | None
-    """Null: the gap concerns the run."""
-    message: str = field(name="what")
     is_fault: bool = field(name="fault")
     """The gap makes the verdict no."""
-    allowed_by: str | None = field(name="allowed")
-    """Event of the person's decision that permits it."""
-    event_refs: tuple[str, ...]
 
 
 class AuditFeature(Shape, frozen=True, kw_only=True):

@@ -9,14 +9,13 @@ import msgspec
 from msgspec.structs import replace
 from mz_projections.audit.model import DONE_STATUSES
 from mz_projections.cost.totals import Totals
-from mz_projections.views.model import RunView
+from mz_projections.views.model import ArtifactView, CommitView, RunView
 from mz_projections.views.timeline import Line
 
 from mz_cli.audit.query import (
     ArtifactEvidence,
     AuditFeature,
     AuditReport,
-    CommitEvidence,
     DecisionEvidence,
     GateEvidence,
     ReplyEvidence,
@@ -157,7 +156,7 @@ def _cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:
     return text
 
 
-def _unit_name(part: CommitEvidence | ArtifactEvidence | ReplyEvidence | GateEvidence) -> str:
+def _unit_name(part: CommitView | ArtifactView | ReplyEvidence | GateEvidence) -> str:
     return f"{part.phase}/{part.unit}" if part.unit else part.phase
 
 

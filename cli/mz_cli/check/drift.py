@@ -34,16 +34,8 @@ from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
 from mz_cli.replay.json import ReplayFinding, finding_shape
-from mz_cli.reports.findings import group_lines, results_exit, with_failing
-from mz_cli.reports.model import replay_suites
-from mz_cli.reports.options import (
-    ReportOptions,
-    check_reports,
-    project_relative,
-    report_options,
-    text_stream,
-    write_reports,
-)
+from mz_cli.reports.findings import group_lines, replay_suites, results_exit, with_failing
+from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_line, print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.text import count_noun, single_line
@@ -193,7 +185,7 @@ def drift(
         raise click.UsageError("--propose-noise and --update-baseline cannot be combined", context)
     if writes != bool(reason and reason.strip()):
         raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them", context)
-    check_reports(reports)
+    reports.check()
     home = find_home(Path.cwd())
     drift_library = load_drift_library(home, wire)
     if update_baseline:
@@ -208,7 +200,7 @@ def drift(
     if compares_two and (static or jobs):
         raise click.UsageError("--static and -j cannot be used when two cassettes are compared", context)
     against = display_path(paths[1]) if compares_two else "today"
-    with text_stream(reports) as stream:
+    with reports.text_stream() as stream:
         if compares_two:
             old, new = (Path(display_path(path)) for path in paths)
             result = compare_two(old, new, drift_library, noise_reason)
@@ -221,7 +213,7 @@ def drift(
         else:
             write_lines(stream, render_text(result))
             write_lines(stream, (styled_line(summary(result, static, against)),))
-    write_reports(reports, "mz drift", replay_suites(result.results, project_relative(home)), exit_code)
+    reports.write("mz drift", replay_suites(result.results, home), exit_code)
     return int(exit_code)
 
 

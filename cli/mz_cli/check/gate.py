@@ -20,9 +20,8 @@ from mz_cli.app.context import find_home
 from mz_cli.app.help import command, jobs_option
 from mz_cli.replay.command import require_cassettes
 from mz_cli.replay.json import ReplayFinding, finding_shape
-from mz_cli.reports.findings import group_lines
-from mz_cli.reports.model import Suite
-from mz_cli.reports.options import ReportOptions, check_reports, report_options, text_stream, write_reports
+from mz_cli.reports.findings import Suite, group_lines
+from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.text import count_noun
@@ -116,17 +115,17 @@ def gate(
     Exits with 1, or with the code of the finding: 10 for an invalid pipeline, 3 for drift, 4 for missing recordings or
     none at all.
     """
-    check_reports(reports)
+    reports.check()
     home = find_home(Path.cwd())
     cassettes = require_cassettes(home, paths) if paths else ()
     project = load_project(
         home, os.environ, cassettes, jobs or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
     )
     layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
-    with text_stream(reports) as stream:
+    with reports.text_stream() as stream:
         result = run_gate(project, layer_numbers, may_be_empty, lambda layer: write_lines(stream, (layer_line(layer),)))
         print_result(result, "gate", stream, as_json)
-    write_reports(reports, "mz gate", gate_suites(result), result.exit)
+    reports.write("mz gate", gate_suites(result), result.exit)
     return int(result.exit)
 
 

@@ -92,16 +92,9 @@ def narrowed(view: RunView, feature: str) -> RunView:
 
 def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
     """Return both views; if one run is a fork of the other, only with the forked feature."""
-    forked = next(
-        (view.fork for view, other_view in ((left, right), (right, left)) if is_fork_of(view, other_view)), None
-    )
-    if forked is None:
-        return left, right
-    return narrowed(left, forked.feature), narrowed(right, forked.feature)
-
-
-def is_fork_of(view: RunView, source: RunView) -> bool:
-    return view.fork is not None and view.fork.source == source.run
+    pairs = (left.fork, right.run), (right.fork, left.run)
+    forked = next((fork for fork, other_run in pairs if fork is not None and fork.source == other_run), None)
+    return (left, right) if forked is None else (narrowed(left, forked.feature), narrowed(right, forked.feature))
 
 
 def load_pins(log: ProjectLog, digest: Digest | None) -> Any:

@@ -124,8 +124,6 @@ def log(
         chosen = selected(source, selectors)
         run_id = select_one_run(chosen)
         events = follow_events(source, run_id, all_events=True) if follow else source.events(run_id)
-        if as_json:
-            write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
         every_event = all_events or bool(types) or as_json or any(selector.version for selector in chosen)
         named = (recorded for recorded in events if any(selector.includes(recorded) for selector in chosen))
         entries: Iterable[Recorded[Event]] = filter(entry_filter, named)
@@ -168,8 +166,6 @@ def print_imported_events(session: str, as_json: bool) -> None:
     """Print the events of the user log. Raises MzError (MZ5010, MZ5011)."""
     with open_imported_log() as source:
         events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
-        if as_json:
-            write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
         print_events(events, as_json)
 
 
@@ -189,6 +185,8 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
 
 def print_events(events: Iterable[Recorded[Event]], as_json: bool, milestones: bool = False) -> None:
     full = prints_tsv()
+    if as_json:
+        write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
     for recorded in events:
         line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
         text = json_line(log_entry(recorded)) if as_json else line

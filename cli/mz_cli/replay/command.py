@@ -25,16 +25,8 @@ from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import bisect_exit, clamp_exit
 from mz_cli.replay.faults import bundled_cassettes, bundled_project, replay_fault, replay_variants
 from mz_cli.replay.json import ReplayedCassette, ReplayReport, finding_shape
-from mz_cli.reports.findings import group_lines, results_exit, with_failing
-from mz_cli.reports.model import replay_suites
-from mz_cli.reports.options import (
-    ReportOptions,
-    check_reports,
-    project_relative,
-    report_options,
-    text_stream,
-    write_reports,
-)
+from mz_cli.reports.findings import group_lines, replay_suites, results_exit, with_failing
+from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.text import count_noun
@@ -122,7 +114,7 @@ def _replay(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> in
             raise click.UsageError(f"{flag} replays runs of the log: it accepts no PATH and no option for cassettes")
         from mz_cli.replay.past_runs import recheck_past_runs, replay_past_run
 
-        check_reports(reports)
+        reports.check()
         if options.recheck_rules:
             return recheck_past_runs(options.run, as_json, reports)
         return replay_past_run(options.run, options.bisect, as_json, reports)
@@ -150,7 +142,7 @@ def _replay(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> in
 def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> int:
     if bool(options.accept) != bool(options.reason and options.reason.strip()):
         raise click.UsageError("--accept and -m go together: say why the old replies are still valid")
-    check_reports(reports)
+    reports.check()
     home = Path.cwd() if options.bundled else find_home(Path.cwd())
     cassettes = bundled_cassettes() if options.bundled else require_cassettes(home, options.paths)
     workers, seed = options.jobs or os.cpu_count() or 1, options.shuffle
@@ -159,7 +151,7 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
     if options.bundled:
         replays = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in replays)
     position = {display_path(path): at for at, path in enumerate(cassettes)}
-    with text_stream(reports) as stream:
+    with reports.text_stream() as stream:
         results = replay_all(replays, workers, lambda result: print_progress(result, len(replays)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
         results = failing_by_commit(results) if options.bisect else results
@@ -170,7 +162,7 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
             print_document("replay", replay_document(results, exit_code))
         else:
             write_lines(stream, render_text(results))
-    write_reports(reports, "mz replay", replay_suites(results, project_relative(home)), exit_code)
+    reports.write("mz replay", replay_suites(results, home), exit_code)
     return int(exit_code)
 
 

@@ -44,9 +44,8 @@ from mz_cli.replay.json import (
     RuleViolationShape,
     UncheckedPart,
 )
-from mz_cli.reports.findings import finding_lines
-from mz_cli.reports.model import Suite
-from mz_cli.reports.options import ReportOptions, text_stream, write_reports
+from mz_cli.reports.findings import Suite, finding_lines
+from mz_cli.reports.options import ReportOptions
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.text import count_noun
@@ -67,9 +66,9 @@ def replay_past_run(selector: str | None, bisect: bool, as_json: bool, reports: 
     if as_json:
         print_document("replay-run", past_run(history, exit_code))
     else:
-        with text_stream(reports) as stream:
+        with reports.text_stream() as stream:
             write_lines(stream, render_text(history))
-    write_reports(reports, "mz replay --run", (suite,), exit_code)
+    reports.write("mz replay --run", (suite,), exit_code)
     return int(exit_code)
 
 
@@ -213,10 +212,10 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
     if as_json:
         print_document("judge", recheck_result(rechecked, exit_code))
     else:
-        with text_stream(reports) as stream:
+        with reports.text_stream() as stream:
             write_lines(stream, recheck_text(rechecked))
     suites = tuple(Suite(name=f"run {run.run}", findings=recheck_findings(run)) for run in rechecked)
-    write_reports(reports, "mz replay --recheck-rules", suites, exit_code)
+    reports.write("mz replay --recheck-rules", suites, exit_code)
     return int(exit_code)
 
 

@@ -1,14 +1,24 @@
-"""Findings for people: their exit code, places and fix, as terminal lines and as the texts that all reports share."""
+"""Findings for people: their exit code, places and fix, as terminal lines and as the texts that all reports share; and
+the input of every report: suites with their findings, and the exit code.
+
+A report is sanitised: no secrets, no local paths, no control characters. Invisible characters are replaced by a visible
+form and never dropped, so that two names that differ only in a control character still differ.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from shlex import quote
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.exits import Exit, most_severe
-from mz_recordings.findings.grouping import FindingGroup
-from mz_recordings.findings.model import KIND_PROPERTIES, Finding, ReplayResult, Risk
+from mz_recordings.findings.grouping import FindingGroup, group_findings
+from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, ReplayResult, Risk
 
 from mz_cli.terminal.width import Line, Span
 
@@ -17,6 +27,17 @@ PLACES_MAX = 12
 DETAIL_MAX = 40
 DIFF_STYLES = {"-": "red", "+": "green", "!": "yellow"}
 RISK_STYLES: dict[Risk, str] = {"low": "dim", "medium": "bold yellow", "high": "bold red"}
+CHARACTERS_MAX = 2_000
+"""Maximum line length; a prompt may be one line of megabytes."""
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\u3164\ufeff"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Control characters, direction marks, invisible letters, and characters that XML cannot contain."""
+CONSTANT_FIELDS = ("kind", "risk", "version")
+"""Fields with names that `mz` has given."""
+_SEPARATOR = "\0"
+"""Separator of texts that are sanitised together; `replace_invisible` has already replaced it in the texts."""
 
 
 def with_failing(results: Iterable[ReplayResult], fails: Callable[[Finding], bool]) -> tuple[ReplayResult, ...]:
@@ -84,3 +105,160 @@ def finding_lines(finding: Finding) -> Iterator[Line]:
     """Yield the lines of a finding of no cassette."""
     group = FindingGroup(kind=finding.kind, message=finding.message, causes=(), occurrences=(("", finding),))
     return group_lines(group)
+
+
+# reports --------------------------------------------------------------------------------------------------------------
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """One checked unit: a cassette, or a layer of the gate."""
+
+    name: str
+    path: str = ""
+    """Path relative to the project; empty: not a file."""
+    seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    """Further properties: name and value."""
+    cases: tuple[str, ...] = ()
+    """Checked cases, such as `alpha/write.a2` and `alpha`. A finding belongs to the case of its call, otherwise to
+    that of its feature."""
+
+    @property
+    def label(self) -> str:
+        """Return the path, or the name of a suite without one."""
+        return self.path or self.name
+
+    @property
+    def fails(self) -> bool:
+        """Return True if a finding makes the command fail."""
+        return any(finding.fails for finding in self.findings)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All suites of one command."""
+
+    title: str
+    """Command, such as `mz replay`."""
+    suites: tuple[Suite, ...]
+    exit: int
+    version: str
+    """Version of `mz`."""
+
+    @property
+    def findings_count(self) -> int:
+        return sum(len(suite.findings) for suite in self.suites)
+
+
+def findings_by_case(suite: Suite) -> dict[str, list[Finding]]:
+    """Return the suite's cases in order, then those that findings add; at least one. A finding that concerns the whole
+    suite has a case named by its kind."""
+    cases: dict[str, list[Finding]] = {case: [] for case in suite.cases}
+    for finding in suite.findings:
+        cases.setdefault(call_name(finding) or finding.kind, []).append(finding)
+    return cases or {suite.name: []}
+
+
+def finding_groups(report: Report) -> tuple[FindingGroup, ...]:
+    """Return the findings grouped by kind and cause."""
+    return group_findings((suite.label, finding) for suite in report.suites for finding in suite.findings)
+
+
+def kind_totals(groups: Iterable[FindingGroup]) -> tuple[tuple[FindingKind, Risk, int], ...]:
+    """Return each kind with its highest risk and its number of findings, in the order of reports."""
+    totals: dict[FindingKind, tuple[Risk, int]] = {}
+    for group in groups:
+        risk, count = totals.get(group.kind, (group.risk, 0))
+        totals[group.kind] = max(risk, group.risk, key=RISKS.index), count + len(group.occurrences)
+    return tuple((kind, risk, count) for kind, (risk, count) in totals.items())
+
+
+def replay_suites(results: Iterable[ReplayResult], home: Path) -> tuple[Suite, ...]:
+    """Return a suite per cassette, with a case per recording and per feature trace. Its path is relative to the
+    project, or the name of a cassette elsewhere."""
+    root = home.resolve()
+    paths = ((result, Path(os.path.realpath(result.path))) for result in results)
+    return tuple(
+        Suite(
+            name=result.name,
+            path=path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name,
+            seconds=result.duration_ms / 1000,
+            findings=result.findings,
+            properties=tuple(_properties(result)),
+            cases=(*result.calls, *result.trace_digests),
+        )
+        for result, path in paths
+    )
+
+
+def _properties(result: ReplayResult) -> Iterator[tuple[str, str]]:
+    if result.provenance:
+        yield "provenance", result.provenance
+    yield "recordings", str(result.recordings)
+    yield "played", str(result.calls_replayed)
+    if result.accepted_replies:
+        yield "replies accepted for changed prompts", str(result.accepted_replies)
+    yield "network", "cut off" if result.offline else "not cut off"
+    for feature, digest in result.trace_digests.items():
+        yield f"log digest of {feature}", digest
+    if result.overridden_settings:
+        yield "settings from the cassette instead of mz.yaml", ", ".join(result.overridden_settings)
+    for update in result.changes:
+        yield "updated", update
+
+
+# sanitising -----------------------------------------------------------------------------------------------------------
+def replace_invisible(text: str) -> str:
+    """Return the text with invisible characters as `⟨U+0000⟩`; tabs and newlines stay."""
+    return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text.replace("\r\n", "\n"))
+
+
+def limit_lines(text: str) -> str:
+    """Return the text with long lines cut; each cut line tells how many characters are missing."""
+    return "\n".join(
+        line if len(line) <= CHARACTERS_MAX
+        else f"{line[:CHARACTERS_MAX]}\u2026 ({len(line) - CHARACTERS_MAX:,} characters more)"
+        for line in text.split("\n")
+    )  # fmt: skip
+
+
+def strip_local_paths(text: str, root: str, home: str, temporary: str) -> str:
+    """Return the text with machine-independent paths: relative to the project's root, or to `~`, with the names of
+    scratch directories replaced."""
+    text = re.sub(rf"{re.escape(temporary)}/mz-[\w-]+", "<SCRATCH>", text) if len(temporary) > 1 else text
+    replacements = {root: ".", home: "~"}
+    for path in sorted((path for path in replacements if len(path) > 1), key=len, reverse=True):
+        prefix = rf"(?:(?<![\w.\-/~])|(?<=://)){re.escape(path)}"
+        if path == root:
+            text = re.sub(rf"{prefix}/(?=\w)", "", text)
+        text = re.sub(rf"{prefix}(?![\w-])", replacements[path], text)
+    return text
+
+
+def sanitise(report: Report, redact: Callable[[str], str], relative: Callable[[str], str]) -> Report:
+    """Return the report with all texts sanitised. `redact` and `relative` get all texts at once, because scanning for
+    secrets is expensive per call."""
+    texts: list[str] = []
+
+    def collect(text: str) -> str:
+        texts.append(limit_lines(replace_invisible(text)))
+        return text
+
+    _map_texts(report, collect)
+    sanitised_texts = relative(redact(_SEPARATOR.join(texts))).split(_SEPARATOR)
+    if len(sanitised_texts) != len(texts):
+        sanitised_texts = [relative(redact(text)) for text in texts]
+    sanitised = iter(sanitised_texts)
+    result: Report = _map_texts(report, lambda _: next(sanitised))
+    return result
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return the value with every text changed, except `CONSTANT_FIELDS`."""
+    match value:
+        case str():
+            return change(value)
+        case tuple():
+            return tuple(_map_texts(element, change) for element in value)
+        case msgspec.Struct():
+            names = [name for name in value.__struct_fields__ if name not in CONSTANT_FIELDS]
+            return replace(value, **{name: _map_texts(getattr(value, name), change) for name in names})
+    return value

@@ -31,8 +31,18 @@ from mz_engine.errors.exits import Exit
 from mz_recordings.findings.grouping import FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, Risk, risk_of
 
-from mz_cli.reports.findings import call_name, file_position, fix_command, group_fix, places
-from mz_cli.reports.model import Report, Suite, finding_groups, findings_by_case, kind_totals
+from mz_cli.reports.findings import (
+    Report,
+    Suite,
+    call_name,
+    file_position,
+    finding_groups,
+    findings_by_case,
+    fix_command,
+    group_fix,
+    kind_totals,
+    places,
+)
 from mz_cli.terminal.text import count_noun, format_elapsed, single_line
 
 ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
@@ -135,11 +145,7 @@ def _rule(kind: FindingKind) -> dict[str, Any]:
         "name": kind.capitalize(),
         "shortDescription": {"text": meaning},
         "fullDescription": {"text": f"{meaning} {exit_text}"},
-        "help": {
-            "text": f"{meaning} {exit_text} Each finding ends with the command that fixes it.",
-            "markdown": f"{meaning} {exit_text}\n\nEach finding ends with the command that fixes it; "
-            "`mz help exit-codes` explains the exit codes.",
-        },
+        "help": {"text": f"{meaning} {exit_text} Each finding ends with the command that fixes it."},
         "defaultConfiguration": {"level": LEVELS[kind_info.risk]},
         "properties": {"tags": ["recordings"], "risk": kind_info.risk},
     }

@@ -18,8 +18,7 @@ from mz_engine.errors.exits import Exit
 from mz_recordings.findings.grouping import FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS
 
-from mz_cli.reports.findings import file_position, group_fix, places
-from mz_cli.reports.model import Report, finding_groups, kind_totals
+from mz_cli.reports.findings import Report, file_position, finding_groups, group_fix, kind_totals, places
 from mz_cli.terminal.text import count_noun, shorten, single_line
 
 Level = Literal["error", "warning"]
@@ -60,22 +59,13 @@ def _annotation(level: Level, group: FindingGroup) -> str:
 
 def workflow_command(name: str, message: str, **properties: str) -> str:
     """Return `::name key=value,...::message`, escaped for the runner; properties without a value are omitted."""
-    properties_text = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items() if value)
-    return f"::{name}{' ' if properties_text else ''}{properties_text}::{_escape_data(message)}"
+    escaped = {key: _escape(value).replace(":", "%3A").replace(",", "%2C") for key, value in properties.items()}
+    properties_text = ",".join(f"{key}={value}" for key, value in escaped.items() if value)
+    return f"::{name}{' ' if properties_text else ''}{properties_text}::{_escape(message)}"
 
 
-def _escape_data(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def stop_commands(token: str) -> str:
-    """Return the command that makes the runner ignore commands until `::TOKEN::`: prompts and agent output may contain
-    such commands, and their authors cannot know the token."""
-    return workflow_command("stop-commands", token)
 
 
 BYTES_MAX = 1_000_000

@@ -3,10 +3,10 @@
     @command("drift", ...)
     @report_options
     def drift(..., as_json: bool, reports: ReportOptions) -> int:
-        check_reports(reports)                  # before any work
-        with text_stream(reports) as stream:    # the work, and the text for people
+        reports.check()                           # before any work
+        with reports.text_stream() as stream:     # the work, and the text for people
             write_lines(stream, render_text(results))
-        write_reports(reports, "mz drift", suites, exit)
+        reports.write("mz drift", suites, exit)
 
 The modules that render reports are imported only when a report is requested.
 """
@@ -33,29 +33,23 @@ from mz_engine.version import VERSION
 from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_home
-from mz_cli.reports.model import Report, Suite, sanitise, strip_local_paths
+from mz_cli.reports.findings import Report, Suite, sanitise, strip_local_paths
 from mz_cli.terminal.console import write_text
 
+FORMS = {"html": "self-contained HTML", "sarif": "SARIF 2.1.0", "junit": "JUnit XML"}
 STDOUT = "-"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 """Environment variable with the path of a step's summary file."""
 
 
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Destinations of the reports: path as on the command line, `-` for stdout, None for no report."""
+    """Destinations of the reports: paths as on the command line, `-` for stdout."""
 
-    junit: str | None = None
-    sarif: str | None = None
-    html: str | None = None
+    files: dict[str, str] = {}
+    """Path by format."""
     github: bool = False
     as_json: bool = False
     """The command prints JSON to stdout."""
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Return the path of each requested format."""
-        paths = {"junit": self.junit, "sarif": self.sarif, "html": self.html}
-        return {form: path for form, path in paths.items() if path is not None}
 
     @property
     def takes_stdout(self) -> bool:
@@ -67,55 +61,88 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return the stream for people: stdout, or stderr if a report or JSON takes stdout."""
         return sys.stderr if self.takes_stdout or self.as_json else sys.stdout
 
+    def check(self) -> None:
+        """Check, before any work, that every report can be written.
+
+        Raises UsageError if two reports have the same destination, and MzError (MZ1007) if a file cannot be written.
+        """
+        destinations = [*self.files.values(), *([STDOUT] if self.as_json else [])]
+        targets = [path if path == STDOUT else os.path.realpath(path) for path in destinations]
+        if len(set(targets)) < len(targets):
+            raise click.UsageError("two reports have the same destination; give each its own file")
+        paths = [path for path in self.files.values() if path != STDOUT]
+        if self.github and (summary_path := os.environ.get(SUMMARY_VARIABLE)):
+            paths.append(summary_path)
+        for path in paths:
+            with _write_errors(path) as target:
+                if target.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not _is_device(target):
+                    tempfile.TemporaryFile(dir=target.parent).close()
+
+    @contextmanager
+    def text_stream(self) -> Iterator[TextIO]:
+        """Yield the stream for people. With `--github`, the runner obeys no commands in any output written meanwhile:
+        prompts and agent output may contain such commands, and their authors cannot know the token."""
+        if not self.github:
+            yield self.stream
+            return
+        from mz_cli.reports.github import workflow_command
+
+        token = secrets.token_hex(16)
+        write_text(self.stream, f"{workflow_command('stop-commands', token)}\n")
+        try:
+            yield self.stream
+        finally:
+            write_text(self.stream, f"{workflow_command(token, '')}\n")
+
+    def write(self, title: str, suites: Sequence[Suite], exit_code: Exit) -> None:
+        """Write all requested reports; files are written atomically.
+
+        `title` is the command; paths in `suites` are relative to the project. Annotations go to the stream for people.
+        Raises MzError (MZ1007).
+        """
+        if not (self.files or self.github):
+            return
+        home = str(find_home(Path.cwd()).resolve())
+        report = sanitise(
+            Report(title=title, suites=tuple(suites), exit=int(exit_code), version=VERSION),
+            Secrets(project_secrets(Path(home), os.environ)).redact,
+            lambda text: strip_local_paths(text, home, str(Path.home()), tempfile.gettempdir()),
+        )
+        with self.text_stream() if self.takes_stdout else nullcontext():
+            for form, path in self.files.items():
+                from mz_cli.reports.formats import FORMATS
+
+                _write(path, FORMATS[form](report))
+        if self.github:
+            self._write_annotations(report)
+
+    def _write_annotations(self, report: Report) -> None:
+        from mz_cli.reports.github import BYTES_MAX, annotation_lines, summary
+
+        write_text(self.stream, "".join(f"{line}\n" for line in annotation_lines(report)))
+        if name := os.environ.get(SUMMARY_VARIABLE):
+            with _write_errors(name) as target, open(target, "a", encoding="utf-8") as file:
+                file.write(summary(report, BYTES_MAX - os.fstat(file.fileno()).st_size))
+
 
 def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the four options to a command with `--json`; the function gets them as `reports: ReportOptions`."""
 
     @functools.wraps(function)
-    def decorated(
-        *, junit: str | None, sarif: str | None, html: str | None, github: bool, as_json: bool, **options: Any
-    ) -> Any:
-        reports = ReportOptions(junit=junit, sarif=sarif, html=html, github=github, as_json=as_json)
-        return function(as_json=as_json, reports=reports, **options)
+    def decorated(*, github: bool, as_json: bool, **options: Any) -> Any:
+        paths = {form: options.pop(form) for form in FORMS}
+        files = {form: path for form, path in paths.items() if path is not None}
+        return function(as_json=as_json, reports=ReportOptions(files=files, github=github, as_json=as_json), **options)
 
     path = click.Path(dir_okay=False, allow_dash=True)
     github_help = "Print annotations for GitHub Actions, and write a step summary."
     decorated = click.option("--github", is_flag=True, help=github_help)(decorated)
-    for name, description in (("html", "self-contained HTML"), ("sarif", "SARIF 2.1.0"), ("junit", "JUnit XML")):
+    for form, description in FORMS.items():
         text = f"Write a report: {description}; - is stdout."
-        decorated = click.option(f"--{name}", metavar="FILE", type=path, help=text)(decorated)
+        decorated = click.option(f"--{form}", metavar="FILE", type=path, help=text)(decorated)
     return decorated
-
-
-def project_relative(home: Path) -> Callable[[str], str]:
-    """Return a function that maps a path to one relative to the project, or to its name if it is elsewhere."""
-    root = home.resolve()
-
-    def relative(path: str) -> str:
-        real = Path(os.path.realpath(path))
-        return real.relative_to(root).as_posix() if real.is_relative_to(root) else real.name
-
-    return relative
-
-
-def check_reports(options: ReportOptions) -> None:
-    """Check, before any work, that every report can be written.
-
-    Raises UsageError if two reports have the same destination, and MzError (MZ1007) if a file cannot be written.
-    """
-    destinations = [*options.files.values(), *([STDOUT] if options.as_json else [])]
-    targets = [path if path == STDOUT else os.path.realpath(path) for path in destinations]
-    if len(set(targets)) < len(targets):
-        raise click.UsageError("two reports have the same destination; give each its own file")
-    paths = [path for path in options.files.values() if path != STDOUT]
-    if options.github and (summary_path := os.environ.get(SUMMARY_VARIABLE)):
-        paths.append(summary_path)
-    for path in paths:
-        with _write_errors(path) as target:
-            if target.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not _is_device(target):
-                tempfile.TemporaryFile(dir=target.parent).close()
 
 
 @contextmanager
@@ -134,45 +161,6 @@ def _is_device(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-@contextmanager
-def text_stream(options: ReportOptions) -> Iterator[TextIO]:
-    """Yield the stream for people. With `--github`, the runner obeys no commands in any output written meanwhile."""
-    if not options.github:
-        yield options.stream
-        return
-    from mz_cli.reports.github import stop_commands, workflow_command
-
-    token = secrets.token_hex(16)
-    write_text(options.stream, f"{stop_commands(token)}\n")
-    try:
-        yield options.stream
-    finally:
-        write_text(options.stream, f"{workflow_command(token, '')}\n")
-
-
-def write_reports(options: ReportOptions, title: str, suites: Sequence[Suite], exit_code: Exit) -> None:
-    """Write all requested reports; files are written atomically.
-
-    `title` is the command; paths in `suites` are relative to the project. Annotations go to the stream for people.
-    Raises MzError (MZ1007).
-    """
-    if not (options.files or options.github):
-        return
-    home = str(find_home(Path.cwd()).resolve())
-    report = sanitise(
-        Report(title=title, suites=tuple(suites), exit=int(exit_code), version=VERSION),
-        Secrets(project_secrets(Path(home), os.environ)).redact,
-        lambda text: strip_local_paths(text, home, str(Path.home()), tempfile.gettempdir()),
-    )
-    with text_stream(options) if options.takes_stdout else nullcontext():
-        for form, path in options.files.items():
-            from mz_cli.reports.formats import FORMATS
-
-            _write(path, FORMATS[form](report))
-    if options.github:
-        _write_github(report, options.stream)
-
-
 def _write(path: str, text: str) -> None:
     if path == STDOUT:
         write_text(sys.stdout, text)
@@ -187,12 +175,3 @@ def _write(path: str, text: str) -> None:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _write_github(report: Report, stream: TextIO) -> None:
-    from mz_cli.reports.github import BYTES_MAX, annotation_lines, summary
-
-    write_text(stream, "".join(f"{line}\n" for line in annotation_lines(report)))
-    if name := os.environ.get(SUMMARY_VARIABLE):
-        with _write_errors(name) as target, open(target, "a", encoding="utf-8") as file:
-            file.write(summary(report, BYTES_MAX - os.fstat(file.fileno()).st_size))

@@ -14,7 +14,7 @@ from mz_projections.views.model import FeatureView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.app.input import edit_text, read_text_option
-from mz_cli.common.advice import pending_actions
+from mz_cli.common.advice import REVIEW_COMMANDS, pending_actions
 from mz_cli.common.worktree_diff import patch
 from mz_cli.people.inbox import print_delivery
 from mz_cli.people.questions import (
@@ -31,12 +31,12 @@ from mz_cli.people.questions import (
 )
 from mz_cli.review.evidence import EvidenceShape, collect_evidence
 from mz_cli.review.text import (
+    EffectShape,
     QuestionShape,
     ReviewDetail,
     ReviewList,
     answer_hints,
     decision_shape,
-    effect_shapes,
     message_shape,
     question_shape,
     questions_table,
@@ -137,6 +137,7 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
     # Without a question, the reason why the feature does not continue, and the fix, as in `mz status`.
     actions = pending_actions(replace(queue.run, features=(view,)), queue.context) if view.hold and not shape else ()
     halt, helps = next(iter(actions), (None, None))
+    effects = verdict_effects(state, pipeline_of(log, queue.run)) if question else ()
     evidence: tuple[EvidenceShape, ...] = ()
     if question is not None:
         events = tuple(log.store.read(feature_stream(run, feature)))
@@ -149,7 +150,10 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
         question=shape,
         halt=halt,
         helps=helps,
-        effects=effect_shapes(verdict_effects(state, pipeline_of(log, queue.run)), feature) if question else (),
+        effects=tuple(
+            EffectShape(answer=verdict.value, does=effect, command=REVIEW_COMMANDS[verdict].format(feature))
+            for verdict, effect in effects
+        ),
         evidence=evidence,
         decisions=tuple(decision_shape(made, load_text) for made in queue.decisions if made.feature == feature),
         messages=tuple(

@@ -10,9 +10,9 @@ from mz_projections.views.messages import Decision, HumanMessage, InboxMessage
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import TextLoader
-from mz_cli.common.advice import REVIEW_COMMANDS, is_dependency_lost, review_commands
+from mz_cli.common.advice import is_dependency_lost, review_commands
 from mz_cli.common.feature_text import patch_style
-from mz_cli.people.questions import Effects, ReviewQueue, question_text, unit_text
+from mz_cli.people.questions import ReviewQueue, question_text, unit_text
 from mz_cli.review.evidence import EvidenceShape
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, time_cell
@@ -150,13 +150,6 @@ def decision_shape(decision: Decision, load_text: TextLoader) -> AcceptedMessage
 
 def _message_texts(message: HumanMessage, load_text: TextLoader) -> dict[str, str | None]:
     return {"actor": single_line(load_text(message.actor)), "note": load_text(message.note) or None}
-
-
-def effect_shapes(effects: Effects, feature: str) -> tuple[EffectShape, ...]:
-    return tuple(
-        EffectShape(answer=verdict.value, does=effect, command=REVIEW_COMMANDS[verdict].format(feature))
-        for verdict, effect in effects
-    )
 
 
 # for people -----------------------------------------------------------------------------------------------------------

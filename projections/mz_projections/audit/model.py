@@ -31,12 +31,12 @@ class Gap(AuditStatement, frozen=True, kw_only=True):
     """Something missing, or something that should not have happened."""
 
     kind: GapKind
-    feature: str
+    feature: str = ""
     """Empty: it concerns the run."""
-    message: str
+    message: str = msgspec.field(name="what")
     """Names and numbers only."""
     event_refs: tuple[str, ...]
-    allowed_by: str = ""
+    allowed_by: str = msgspec.field(name="allowed", default="")
     """Event ref of the person's decision that allows it; empty: none."""
 
     @property

@@ -128,6 +128,7 @@ class CommitView(View, frozen=True, kw_only=True):
     phase: str
     unit: str = ""
     purpose: Literal["work", "restore"]
+    """restore: the tree was reset to an earlier state."""
     commit: Commit
     files: int
     insertions: int
