@@ -32,7 +32,7 @@ HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 TERM = {"TERM": "xterm-256color"}
 
 
-class Told(ProjectLog):
+class StoredLog(ProjectLog):
     """A log of these events and texts."""
 
     def __init__(self, *recorded: Recorded[Event], text: str = "") -> None:
@@ -47,7 +47,7 @@ def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
 
 
 def lines_to(stream: io.TextIOBase) -> Progress:
-    return make_progress(Told(), "", stream=stream)  # type: ignore[arg-type]
+    return make_progress(StoredLog(), "", stream=stream)  # type: ignore[arg-type]
 
 
 class Broken(LiveView):
@@ -130,7 +130,7 @@ def test_a_picture_that_crashes_gives_the_terminal_back(stored_run: StoredRun, m
     monkeypatch.setattr(SpoolReader, "recent_output", poison)
     terminal = Terminal(80, 24)
     stream = terminal.open()
-    shown = make_progress(Told(), "", stream=stream, environment=TERM)
+    shown = make_progress(StoredLog(), "", stream=stream, environment=TERM)
     with shown:
         for item in stored_run.recorded[:9]:
             shown.on_event(item)
@@ -222,7 +222,7 @@ def test_a_picture_only_where_it_is_wanted(
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         assert may_paint(stream, environment) == (paints or selection != "picture")
-        shown = make_progress(Told(), "", selection, stream, environment)
+        shown = make_progress(StoredLog(), "", selection, stream, environment)
         with shown:
             shown.show_text("said")
             for item in stored_run.recorded:
@@ -249,7 +249,7 @@ def test_no_picture_on_a_terminal_that_does_not_take_its_marks() -> None:
 def test_a_picture_on_a_terminal(stored_run: StoredRun) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(Told(text=HOSTILE), "Ctrl-C: stop", stream=stream, environment=TERM)
+        shown = make_progress(StoredLog(text=HOSTILE), "Ctrl-C: stop", stream=stream, environment=TERM)
         with shown:
             for item in stored_run.recorded:
                 shown.on_event(item)
@@ -272,7 +272,7 @@ def test_a_run_that_goes_on_is_shown_whole(stored_run: StoredRun) -> None:
     """The picture begins with what happened before this process, without telling it again."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(Told(*stored_run.recorded), "", stream=stream, environment=TERM)
+        shown = make_progress(StoredLog(*stored_run.recorded), "", stream=stream, environment=TERM)
         with shown:
             shown.on_event(stored_run.recorded[-1])
             lines = terminal.until(lambda lines: any("login  delivered" in line for line in lines))
@@ -286,7 +286,7 @@ def test_what_the_agent_says_is_seen_while_it_works(stored_run: StoredRun, monke
     recorded_events = [entry for entry in stored_run.recorded if entry.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(Told(), "", stream=stream, environment=TERM)
+        shown = make_progress(StoredLog(), "", stream=stream, environment=TERM)
         with shown:
             for item in recorded_events:
                 shown.on_event(item)
@@ -298,7 +298,7 @@ def test_thousands_of_events_are_shown_in_time(stored_run: StoredRun) -> None:
     """The picture must not hold up the interpreter: it paints the less often, the longer it takes."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        live = LiveView(stream, Told(), "")
+        live = LiveView(stream, StoredLog(), "")
         began = time.process_time()
         for _ in range(100):
             for item in stored_run.recorded:

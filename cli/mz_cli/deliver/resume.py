@@ -98,7 +98,7 @@ def features_to_answer(view: RunView, features: tuple[str, ...], context: click.
         return tuple(waiting_features)
     for feature in features:
         if view.find_feature(feature) is None:
-            names = did_you_mean(feature, [known.feature for known in view.features])
+            names = did_you_mean(feature, [other.feature for other in view.features])
             problem = f"run {view.run} has no feature {feature!r}{names}"
             raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(waiting_features) or 'none'}")
     return tuple(dict.fromkeys(features))
