@@ -10,7 +10,13 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.pricing.mismatch import NEVER_BEGAN, TOLERANCE_NANOUSD, explain_mismatch, is_within_tolerance
+from mz_engine.pricing.mismatch import (
+    NEVER_BEGAN,
+    TOLERANCE_NANOUSD,
+    CountingRules,
+    explain_mismatch,
+    is_within_tolerance,
+)
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import Usage
 from mz_projections.cost.totals import CAUSE_CODES, CauseCode
@@ -151,3 +157,13 @@ def test_it_is_total_and_never_calls_a_difference_agreement(usage: tuple[Usage, 
 def test_the_tolerance_is_a_millionth_of_a_dollar() -> None:
     assert is_within_tolerance(10**9, 10**9 + TOLERANCE_NANOUSD)
     assert not is_within_tolerance(10**9, 10**9 - TOLERANCE_NANOUSD - 1)
+
+
+def test_a_call_of_many_sub_agents_tries_few_pairs() -> None:
+    usage = tuple(
+        Usage(
+            model="claude-opus-4-6", input=10_000, output=at, cache_write_1h=1_000, requests=1, subagent=f"agent-{at}"
+        )
+        for at in range(200)
+    )
+    assert 0 < len(list(CountingRules(usage, "claude-opus-4-6", AT_US, PRICES).pair_costs())) < 20

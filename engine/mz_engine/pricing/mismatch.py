@@ -1,7 +1,8 @@
 """Explain why the cost that an agent reported differs from the cost computed from its tokens.
 
 Nothing is stored: the tokens are priced again by every known counting rule of agents, and the first rule that gives the
-reported cost within the tolerance is the cause. So old logs profit from rules added later.
+reported cost within the tolerance is the cause; then an agent that leaves out calls, and prices the others by another
+rule. So old logs profit from rules added later.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain, islice
 from typing import TypeAlias
 
 import msgspec
@@ -22,11 +24,15 @@ from mz_engine.pricing.rate_card import RateCard, total_input_tokens, usage_cost
 from mz_engine.pricing.table import GenaiPrices
 
 SERVICE_TIERS = ("batch", "flex", "priority", "fast")
+PAIRED_PARTS_MAX = 2
+"""Parts for which pairs are tried, so that a call of many sub-agents takes no longer."""
 LONG_REQUEST_TOKENS = 10**12
 """Tokens of a request above every step."""
 TOLERANCE_NANOUSD = 1_000
 """A millionth of a dollar: agents add binary fractions and print six decimals or more, while the lowest price of a
 token is a tenth of that; a larger difference means different counting."""
+CHANCE_ODDS = 1_000
+"""A pair of rules may fit by chance: this bounds the probability to one in so many."""
 UNFINISHED_OUTCOMES = frozenset({"failed", "lost"})
 """Outcomes of calls that mz ended, or whose end nobody saw."""
 ENDED_EARLY = "the call ended before the agent reported its cost"
@@ -55,7 +61,8 @@ def explain_mismatch(call: Call, usage: UsageEntries, prices: GenaiPrices) -> tu
     if reported is None or computed is None or not reported:
         return "unknown", _missing_cost_reason(call)
     at_us = call.requested_at_us if call.ended_at_us is None else call.ended_at_us
-    for cause, description, nanousd in CountingRules(usage, call.model, at_us, prices).costs():
+    rules = CountingRules(usage, call.model, at_us, prices)
+    for cause, description, nanousd in chain(rules.costs(), rules.pair_costs()):
         if nanousd is not None and is_within_tolerance(reported, nanousd):
             return cause, description
     return ("killed", ENDED_EARLY) if is_unfinished else ("unexplained", "")
@@ -97,8 +104,32 @@ class CountingRules(msgspec.Struct, frozen=True):
 
     def costs(self) -> Iterator[RuleCost]:
         """Yield the costs in the order of evaluation."""
+        yield "promotion", "today's price table gives the reported cost", self._total(self.usage)
+        yield from self._likely_costs()
+        for tier in SERVICE_TIERS:
+            yield from self._service_tier_costs(tier)
+        for name in dict.fromkeys(entry.model for entry in self.usage):
+            description = f"it used another price of {name}: a listed one, or that of another day"
+            for card in self.prices.history(name):
+                yield "promotion", description, self._total(self.usage, cards={name: card})
+        for description, counted in self._parts():
+            yield "sub-agent", description, self._total(counted)
+
+    def pair_costs(self) -> Iterator[RuleCost]:
+        """Yield the costs of a part of the entries by another rule; none if they are so many, for so small a cost, that
+        one would often fit by chance."""
+        pairs = [
+            (cause, f"{description}, and {left_out}", nanousd)
+            for left_out, counted in islice(self._parts(), PAIRED_PARTS_MAX)
+            for cause, description, nanousd in replace(self, usage=counted)._likely_costs()
+        ]
+        amounts, computed = len({nanousd for *_, nanousd in pairs}), self._total(self.usage) or 0
+        if amounts * (2 * TOLERANCE_NANOUSD + 1) * CHANCE_ODDS <= computed:
+            yield from pairs
+
+    def _likely_costs(self) -> Iterator[RuleCost]:
+        """Yield the costs by rules for which the entries show evidence."""
         usage = self.usage
-        yield "promotion", "today's price table gives the reported cost", self._total(usage)
         long_writes, short_writes = sum(e.cache_write_1h for e in usage), sum(e.cache_write_5m for e in usage)
         if long_writes:
             description = f"it priced {long_writes:,} one-hour cache writes as five-minute ones"
@@ -108,13 +139,6 @@ class CountingRules(msgspec.Struct, frozen=True):
             yield "cache-lifetime", description, self._total(map(writes_as_1h, usage))
         yield from self._service_tier_costs("")
         yield from self._size_costs()
-        for tier in SERVICE_TIERS:
-            yield from self._service_tier_costs(tier)
-        for name in dict.fromkeys(entry.model for entry in usage):
-            description = f"it used another price of {name}: a listed one, or that of another day"
-            for card in self.prices.history(name):
-                yield "promotion", description, self._total(usage, cards={name: card})
-        yield from self._exclusion_costs()
 
     def _total(
         self,
@@ -147,21 +171,22 @@ class CountingRules(msgspec.Struct, frozen=True):
         yield "tier", "it priced all requests to a model as one", self._total(usage, lambda entry: sums[entry.model])
         yield "tier", "it priced a sum of requests as one", self._total(usage, total_input_tokens)
 
-    def _exclusion_costs(self) -> Iterator[RuleCost]:
-        def without(description: str, is_excluded: Callable[[Usage], bool]) -> RuleCost:
-            return "sub-agent", description, self._total(entry for entry in self.usage if not is_excluded(entry))
+    def _parts(self) -> Iterator[tuple[str, UsageEntries]]:
+        """Yield parts of the entries that an agent may have counted, with what it left out."""
 
+        def without(description: str, is_excluded: Callable[[Usage], bool]) -> tuple[str, UsageEntries]:
+            return description, tuple(entry for entry in self.usage if not is_excluded(entry))
+
+        models, own = tuple(dict.fromkeys(entry.model for entry in self.usage)), base_name(self.model)
         parts = [part for part in dict.fromkeys(entry.subagent for entry in self.usage) if part]
         if parts:
             yield without("it left out its sub-agents", lambda entry: bool(entry.subagent))
+        if len(models) > 1:
+            yield without(f"it counted only {self.model}", lambda entry: base_name(entry.model) != own)
         for part in parts if len(parts) > 1 else ():
             yield without(f"it left out its sub-agent {part}", partial(_has_value, "subagent", part))
-        models = tuple(dict.fromkeys(entry.model for entry in self.usage))
-        if len(models) > 1:
-            own = base_name(self.model)
-            yield without(f"it counted only {self.model}", lambda entry: base_name(entry.model) != own)
-            for other in models:
-                yield without(f"it left out {other}", partial(_has_value, "model", other))
+        for other in models if len(models) > 1 else ():
+            yield without(f"it left out {other}", partial(_has_value, "model", other))
 
 
 def _has_value(field: str, value: str, entry: Usage) -> bool:
