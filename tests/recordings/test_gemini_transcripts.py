@@ -32,7 +32,7 @@ def stored(name: str) -> bytes:
 
 def transcript(data: bytes) -> TranscriptSummary:
     detected_transcript = detect_transcript(buffered(io.BytesIO(data)))
-    summary = SummaryBuilder(detected_transcript.format)
+    summary = SummaryBuilder(format=detected_transcript.format)
     for sighting in detected_transcript.records():
         summary.add(sighting)
     return summary.build()

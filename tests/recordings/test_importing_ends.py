@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_engine.agents.claude_code.stream import OPEN_MESSAGES_MAX
+from mz_engine.transcripts.summary import UNTIL_US
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_projections.imported.store import ImportedStore
 from mz_recordings.importing import importer
 from mz_recordings.importing.importer import ImportProgress
-from mz_recordings.importing.requests import TOKENS_MAX, UNTIL_US
+from mz_recordings.importing.requests import TOKENS_MAX
 
 from tests.support.sessionfiles import MODEL, NOW, PRICES, SESSION, request, sums, take, totals, write
 from tests.support.tree import ROOT

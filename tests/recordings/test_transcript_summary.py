@@ -22,7 +22,7 @@ NOW_US = 1_780_000_000_000_000
 
 
 def folded(*records: TranscriptRecord) -> TranscriptSummary:
-    summary = SummaryBuilder(STREAM)
+    summary = SummaryBuilder(format=STREAM)
     for record in records:
         summary.add(record)
     return summary.build()

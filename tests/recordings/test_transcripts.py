@@ -18,6 +18,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mz_cli.terminal.json import json_document
 from mz_cli.usage.transcript import computed_price, transcript_report
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
 from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
@@ -52,7 +53,7 @@ ALL = {name: (file, expected) for name, file, expected in cases()}
 
 def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE_BYTES_MAX) -> TranscriptSummary:
     detected_transcript = detect_transcript(buffered(io.BytesIO(data)), agent, line_bytes_max=line_bytes_max)
-    summary = SummaryBuilder(detected_transcript.format)
+    summary = SummaryBuilder(format=detected_transcript.format)
     for sighting in detected_transcript.records():
         summary.add(sighting)
     return summary.build()
@@ -61,7 +62,7 @@ def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE
 def shown(transcript: TranscriptSummary) -> dict[str, object]:
     """mz.transcript/1, notes as codes."""
     plain = json.loads(
-        msgspec.json.encode(transcript_report(transcript, computed_price(transcript, PRICES, JUNE_2026_US)))
+        json_document("transcript", transcript_report(transcript, computed_price(transcript, PRICES, JUNE_2026_US)))
     )
     assert isinstance(plain, dict)
     return {**plain, "notes": sorted(note.partition(":")[0] for note in plain["notes"])}

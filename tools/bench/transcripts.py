@@ -85,7 +85,7 @@ def transcripts_figure(lines: int, rounds: int) -> Figure:
 
     def read() -> None:
         detected_transcript = detect_transcript(buffered(io.BytesIO(data)))
-        summary = SummaryBuilder(detected_transcript.format)
+        summary = SummaryBuilder(format=detected_transcript.format)
         for sighting in detected_transcript.records():
             summary.add(sighting)
         summary.build()

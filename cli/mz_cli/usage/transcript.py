@@ -118,7 +118,7 @@ def read_transcript(raw: io.BufferedReader, file: str, agent: str | None) -> Tra
     """Read a transcript. Raises MzError (MZ2001, MZ6030)."""
     try:
         detected = detect_transcript(raw, agent)
-        summary = SummaryBuilder(detected.format)
+        summary = SummaryBuilder(format=detected.format)
         for sighting in detected.records():
             summary.add(sighting)
     except Undetected as error:

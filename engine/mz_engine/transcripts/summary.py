@@ -6,7 +6,7 @@ the sum of its requests, the difference is added, model by model; where they are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -51,14 +51,185 @@ def includes_previous_end(end: StreamEnd, previous: StreamEnd, input_tokens: int
     )
 
 
-Status: TypeAlias = Literal["success", "error", "no-terminal"]
-SINCE_US, UNTIL_US = 1_577_836_800_000_000, 4_102_444_800_000_000
-"""2020 and 2100."""
+SINCE_US, UNTIL_US = 946_684_800_000_000, 7_258_118_400_000_000
+"""2000 and 2200: other times are invalid."""
 LIFETIME = "cache-lifetime"
-UNKNOWN_MAX = 20
-"""Number of unknown line types that are listed by name."""
+TOOLS_MAX, UNKNOWN_MAX, SESSIONS_MAX = 200, 20, 10_000
+"""Limits of distinct tools, unknown line types and sessions that are listed by name, against hostile files."""
+OTHERS = "others"
 TEXT_MAX = 10 * 1024 * 1024
 """Limit in characters of the text of one turn."""
+
+
+class TranscriptStats(msgspec.Struct, kw_only=True):
+    """Records of a transcript or of a part of one, collected: each request once, everything else as counts."""
+
+    session: str = ""
+    """The one that was named last."""
+    sessions: dict[str, None] = {}
+    """All that are named, in order."""
+    version: str = ""
+    cwd: str = ""
+    parent: str = ""
+    model: str = ""
+    """The requested one."""
+    subagent: str | None = None
+    """Subagent whose file this is, empty for a main conversation; None: unknown yet. The first record counts, since in
+    old versions lines of subagents are among the others."""
+    at_us: int | None = None
+    """The last time."""
+    requests: dict[str, ModelRequest] = {}
+    """By id, in order of first occurrence; each with the most tokens that any line reports for it."""
+    undated: set[str] = set()
+    """Ids of the requests without a time of their own: they have the last one before them."""
+    prompts: int = 0
+    tools: dict[str, int] = {}
+    failed: int = 0
+    texts: list[str] = []
+    unknown: dict[str, int] = {}
+    undecodable_lines: int = 0
+    notes: dict[str, None] = {}
+    end: StreamEnd | None = None
+    """The last one."""
+    end_count: int = 0
+    has_cache_lifetimes: bool = True
+    process_end: StreamEnd | None = None
+    """The last end with totals or money."""
+    earlier_totals: dict[str, Usage] = {}
+    """Totals by model that the processes before the last one reported at their ends."""
+    process_nanousd: list[int | None] = []
+    """Money that each process reported at its end."""
+    ended_session: str = ""
+    process_input: int = 0
+    input_since_end: int = 0
+    """Input tokens since the start of the process whose results are cumulative, and since the last result."""
+    ids_since_end: set[str] = set()
+    running_totals: dict[str, Usage] = {}
+    """Totals of the session so far by model, in a session log."""
+    running_nanousd: int | None = None
+
+    def add(self, record: TranscriptRecord) -> None:
+        match record:
+            case ModelRequest():
+                self._add_request(record)
+            case SessionInfo():
+                self._add_session_info(record)
+            case AssistantText():
+                if not record.continues:
+                    self.texts = []
+                if sum(map(len, self.texts)) < TEXT_MAX:
+                    self.texts.append(record.text)
+            case ToolUse():
+                _count(self.tools, record.tool, TOOLS_MAX)
+                self.failed += record.failed
+            case UserPrompt():
+                self._set_time(record.at_us)
+                self.prompts += 1
+            case StreamEnd():
+                self._add_end(record)
+            case CostReported():
+                self.running_totals = {**self.running_totals, **{usage.model: usage for usage in record.usage}}
+                if record.reported_nanousd is not None:
+                    self.running_nanousd = record.reported_nanousd
+            case Note():
+                self.notes[record.code] = None
+            case UnknownLine():
+                _count(self.unknown, record.type, UNKNOWN_MAX)
+            case UndecodableLine():
+                self.undecodable_lines += 1
+
+    def _set_time(self, at_us: int | None) -> bool:
+        """Set the last time; return False if there is none or it is invalid."""
+        if at_us is None or not SINCE_US <= at_us < UNTIL_US:
+            return False
+        self.at_us = at_us
+        return True
+
+    def _add_session_info(self, info: SessionInfo) -> None:
+        self._set_time(info.at_us)
+        if info.session:
+            self.session = info.session
+            if len(self.sessions) < SESSIONS_MAX:
+                self.sessions.setdefault(info.session)
+        self.version = info.version or self.version
+        self.cwd = info.cwd or self.cwd
+        self.parent = info.parent or self.parent
+        self.model = info.model or self.model
+        if self.subagent is None:
+            self.subagent = info.subagent
+
+    def _add_request(self, request: ModelRequest) -> None:
+        is_dated, earlier = self._set_time(request.at_us), self.requests.get(request.id)
+        if earlier is None:
+            self.process_input += request.usage.input
+            self.input_since_end += request.usage.input
+            if not is_dated:
+                self.undated.add(request.id)
+                request = replace(request, at_us=self.at_us)
+        elif _weight(request.usage) <= _weight(earlier.usage):
+            return
+        else:
+            is_newly_dated = is_dated and request.id in self.undated
+            if is_newly_dated:
+                self.undated.remove(request.id)
+            request = replace(
+                request,
+                at_us=request.at_us if is_newly_dated else earlier.at_us,
+                usage=replace(request.usage, subagent=request.usage.subagent and earlier.usage.subagent),
+                reported_nanousd=(
+                    earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd
+                ),
+            )
+        self.ids_since_end.add(request.id)
+        self.requests[request.id] = request
+
+    def _add_end(self, end: StreamEnd) -> None:
+        """Add an end. Totals that include those of the end before replace them; others are added. An end with nothing
+        but zeros is that of a killed call: unknown."""
+        self.end, self.end_count = end, self.end_count + 1
+        if not end.usage and not end.reported_nanousd:
+            return
+        if (
+            self.process_end is None
+            or self.session != self.ended_session
+            or not includes_previous_end(end, self.process_end, self.process_input)
+        ):
+            self.earlier_totals = self.ended_totals()
+            self.process_nanousd.append(None)
+            self.process_input = self.input_since_end
+        self.process_nanousd[-1] = end.reported_nanousd
+        self.has_cache_lifetimes &= end.has_cache_lifetimes
+        self.process_end, self.ended_session, self.input_since_end = end, self.session, 0
+        self.ids_since_end.clear()
+
+    def ended_totals(self) -> dict[str, Usage]:
+        """Return the totals by model of all ends."""
+        if self.process_end is None:
+            return {}
+        usages = (*self.earlier_totals.values(), *self.process_end.usage)
+        return {
+            model: replace(total, requests=sum_all(usage.requests for usage in usages if usage.model == model))
+            for model, total in sum_by_model(usages).items()
+        }
+
+
+def _count(counts: dict[str, int], kind: str, kinds_max: int) -> None:
+    if kind not in counts and len(counts) >= kinds_max:
+        kind = OTHERS
+    counts[kind] = counts.get(kind, 0) + 1
+
+
+def token_total(usage: Usage) -> int:
+    """Return the token count by which the fuller of two occurrences of a request is chosen."""
+    return usage.input + usage.output
+
+
+def _weight(usage: Usage) -> tuple[int, bool]:
+    """Return what decides which occurrence of a request counts: the fuller one, else that of the main conversation."""
+    return token_total(usage), not usage.subagent
+
+
+Status: TypeAlias = Literal["success", "error", "no-terminal"]
 
 
 class UsageAtTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +246,6 @@ class TranscriptSummary(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     version: str | None
     session: str | None
-    cwd: str | None
     status: Status
     detail: str
     """The agent's error message."""
@@ -86,222 +256,113 @@ class TranscriptSummary(msgspec.Struct, frozen=True, kw_only=True):
     unreported_fields: tuple[str, ...]
     """Fields of Usage that the format does not contain."""
     requests: int
-    prompts: int
     tools: dict[str, int]
     reported_nanousd: int | None
     final_text: str | None
-    lines: int
     bad_lines: int
     unknown_lines: dict[str, int]
     notes: tuple[str, ...]
     """Codes of `records.NOTES`, in the order of that table."""
 
 
-class SummaryBuilder:
-    """Fold of a transcript's records: call `add` for each, and `transcript` at any time."""
+class SummaryBuilder(TranscriptStats, kw_only=True):
+    """Collects a transcript's records: call `add` for each, and `build` at any time."""
 
-    def __init__(self, form: Format) -> None:
-        self._format = form
-        self._session_info = SessionInfo()
-        self._sessions: set[str] = set()
-        self._requests: dict[str, ModelRequest] = {}
-        self._process_input = self._input_since_end = 0
-        """Input tokens since the start of the process whose results are cumulative, and since the last result."""
-        self._ids_since_end: set[str] = set()
-        self._ends: list[StreamEnd] = []
-        """The last end of each process."""
-        self._end_count = 0
-        self._end_session = ""
-        self._cost_reported: CostReported | None = None
-        self._texts: list[str] = []
-        self._prompts = 0
-        self._tools: dict[str, int] = {}
-        self._undecodable_lines = 0
-        self._unknown_lines: dict[str, int] = {}
-        self._note_codes: set[str] = set()
-        self._latest_us: int | None = None
+    format: Format
 
-    def add(self, record: TranscriptRecord) -> None:
-        match record:
-            case ModelRequest():
-                self._add_request(record)
-            case AssistantText():
-                self._add_text(record)
-            case ToolUse():
-                self._tools[record.tool] = self._tools.get(record.tool, 0) + 1
-            case UserPrompt():
-                self._prompts += 1
-                self._add_time(record.at_us)
-            case SessionInfo():
-                self._add_session_info(record)
-            case StreamEnd():
-                self._add_end(record)
-            case CostReported():
-                self._cost_reported = record
-            case Note():
-                self._note_codes.add(record.code)
-            case UnknownLine():
-                is_listed = record.type in self._unknown_lines or len(self._unknown_lines) < UNKNOWN_MAX
-                name = record.type if is_listed else "others"
-                self._unknown_lines[name] = self._unknown_lines.get(name, 0) + 1
-            case UndecodableLine():
-                self._undecodable_lines += 1
-
-    def _add_time(self, at_us: int | None) -> None:
-        if (plausible_us := _plausible_time(at_us)) is not None:
-            self._latest_us = max(plausible_us, self._latest_us or plausible_us)
-
-    def _add_session_info(self, info: SessionInfo) -> None:
-        if info.session:
-            self._sessions.add(info.session)
-        previous = self._session_info
-        self._session_info = SessionInfo(
-            session=info.session or previous.session,
-            version=info.version or previous.version,
-            cwd=info.cwd or previous.cwd,
-            model=info.model or previous.model,
-        )
-        self._add_time(info.at_us)
-
-    def _add_request(self, request: ModelRequest) -> None:
-        self._add_time(request.at_us)
-        earlier = self._requests.get(request.id)
-        if earlier is None:
-            self._process_input += request.usage.input
-            self._input_since_end += request.usage.input
-        elif _token_total(request.usage) < _token_total(earlier.usage):
-            return
-        else:
-            known_nanousd = (request.reported_nanousd, earlier.reported_nanousd)
-            request = replace(
-                request,
-                at_us=earlier.at_us if request.at_us is None else request.at_us,
-                reported_nanousd=next((amount for amount in known_nanousd if amount is not None), None),
-                usage=replace(request.usage, subagent=request.usage.subagent and earlier.usage.subagent),
-            )
-        self._ids_since_end.add(request.id)
-        self._requests[request.id] = request
-
-    def _add_text(self, record: AssistantText) -> None:
-        if not record.continues:
-            self._texts = []
-        if sum(map(len, self._texts)) < TEXT_MAX:
-            self._texts.append(record.text)
-
-    # ends -------------------------------------------------------------------------------------------------------------
-    def _add_end(self, end: StreamEnd) -> None:
-        self._end_count += 1
-        is_same_session = self._session_info.session == self._end_session
-        if self._ends and is_same_session and includes_previous_end(end, self._ends[-1], self._process_input):
-            self._ends[-1] = end
-        else:
-            self._ends.append(end)
-            self._process_input = self._input_since_end
-        self._input_since_end = 0
-        self._ids_since_end.clear()
-        self._end_session = self._session_info.session
-
-    def _reported_sums(self) -> dict[str, Usage]:
-        """Return the totals that the agent reports, plus the requests after the last report."""
-        if self._ends:
-            later = [request.usage for id_, request in self._requests.items() if id_ in self._ids_since_end]
-            return sum_by_model([*(usage for end in self._ends for usage in end.usage), *later])
-        return sum_by_model(self._cost_reported.usage if self._cost_reported is not None else ())
-
-    # result -----------------------------------------------------------------------------------------------------------
     def build(self) -> TranscriptSummary:
         """Return the summary of the records so far."""
-        requests = tuple(self._requests.values())
-        usages, notes = self._usages(requests)
-        last = self._ends[-1] if self._ends else None
-        text = last.text if last is not None and last.text is not None else "".join(self._texts) or None
+        usages, notes = self._usages()
+        end = self.end
         models = dict.fromkeys(entry.usage.model for entry in usages if entry.usage.model)
-        requested_models = (self._session_info.model,) if self._session_info.model else ()
         return TranscriptSummary(
-            agent=self._format.agent,
-            format=self._format.name,
-            version=self._session_info.version or None,
-            session=self._session_info.session or None,
-            cwd=self._session_info.cwd or None,
-            status=last.status if last is not None else "no-terminal",
-            detail=_error_detail(last) if last is not None else "",
-            models=tuple(models) or requested_models,
+            agent=self.format.agent,
+            format=self.format.name,
+            version=self.version or None,
+            session=self.session or None,
+            status=end.status if end is not None else "no-terminal",
+            detail=_error_detail(end) if end is not None else "",
+            models=tuple(models) or ((self.model,) if self.model else ()),
             usages=usages,
             unreported_fields=self._unreported_fields(usages, notes),
-            requests=len(requests),
-            prompts=self._prompts,
-            tools=dict(self._tools),
-            reported_nanousd=self._reported_nanousd(requests),
-            final_text=text,
-            lines=0,
-            bad_lines=self._undecodable_lines,
-            unknown_lines=dict(self._unknown_lines),
+            requests=len(self.requests),
+            tools=dict(self.tools),
+            reported_nanousd=self._reported_nanousd(),
+            final_text=end.text if end is not None and end.text is not None else "".join(self.texts) or None,
+            bad_lines=self.undecodable_lines,
+            unknown_lines=dict(self.unknown),
             notes=tuple(code for code in NOTES if code in {*notes, *self._notes(usages)}),
         )
 
-    def _usages(self, requests: Iterable[ModelRequest]) -> tuple[tuple[UsageAtTime, ...], set[str]]:
+    def _usages(self) -> tuple[tuple[UsageAtTime, ...], set[str]]:
         """Return all tokens, each once, and the codes of notes about how they were computed."""
         entries = [
-            UsageAtTime(usage=request.usage, at_us=_plausible_time(request.at_us) or self._latest_us)
-            for request in requests
+            UsageAtTime(usage=request.usage, at_us=self.at_us if request.at_us is None else request.at_us)
+            for request in self.requests.values()
         ]
         notes: set[str] = set()
-        lifetimes = all(end.has_cache_lifetimes for end in self._ends)
-        by_request = sum_by_model(request.usage for request in self._requests.values())
+        by_request = sum_by_model(request.usage for request in self.requests.values())
         for model, sums in self._reported_sums().items():
             reported = replace(sums, requests=None, subagent="", tier="")
             counted = by_request.get(model, Usage(model=model, input=0, output=0))
             difference = _difference(reported, counted)
-            if difference is None and _token_total(reported) <= _token_total(counted):
+            if difference is None and token_total(reported) <= token_total(counted):
                 notes.add("result-short")
             elif difference is None:
                 entries = [entry for entry in entries if entry.usage.model != model]
-                entries.append(UsageAtTime(usage=reported, at_us=self._latest_us))
-                notes |= {"hidden-requests", "per-call"} | (set() if lifetimes else {LIFETIME})
-            elif _token_total(difference):
-                request_count = None if _token_total(counted) else self._reported_request_count(model)
-                entries.append(UsageAtTime(usage=replace(difference, requests=request_count), at_us=self._latest_us))
-                notes |= {"stub-output"} if _token_total(counted) and not difference.input else {"per-call"}
-                notes |= {"hidden-requests"} if self._requests and difference.input else set()
+                entries.append(UsageAtTime(usage=reported, at_us=self.at_us))
+                notes |= {"hidden-requests", "per-call"} | (set() if self.has_cache_lifetimes else {LIFETIME})
+            elif token_total(difference):
+                request_count = None if token_total(counted) else sums.requests
+                entries.append(UsageAtTime(usage=replace(difference, requests=request_count), at_us=self.at_us))
+                notes |= {"stub-output"} if token_total(counted) and not difference.input else {"per-call"}
+                notes |= {"hidden-requests"} if self.requests and difference.input else set()
                 cache_writes = difference.cache_write_5m + difference.cache_write_1h
-                notes |= {LIFETIME} if cache_writes and not lifetimes else set()
-        return tuple(entry for entry in entries if _token_total(entry.usage)), notes
+                notes |= {LIFETIME} if cache_writes and not self.has_cache_lifetimes else set()
+        return tuple(entry for entry in entries if token_total(entry.usage)), notes
 
-    def _reported_request_count(self, model: str) -> int | None:
-        """Return the number of requests in the ends' totals of a model; None if unknown."""
-        return sum_all(usage.requests for end in self._ends for usage in end.usage if usage.model == model)
+    def _reported_sums(self) -> dict[str, Usage]:
+        """Return the totals that the agent reports, plus the requests after the last report."""
+        if self.process_end is None:
+            return self.running_totals
+        later = (self.requests[id_].usage for id_ in self.ids_since_end)
+        return sum_by_model((*self.ended_totals().values(), *later))
 
-    def _reported_nanousd(self, requests: Iterable[ModelRequest]) -> int | None:
+    def _reported_nanousd(self) -> int | None:
         """Return the reported money: of the processes' ends, else of the session, else of all requests; None if any
         part is unknown."""
-        if self._ends:
-            amounts = [end.reported_nanousd for end in self._ends]
-        elif self._cost_reported is not None:
-            amounts = [self._cost_reported.reported_nanousd]
+        if self.process_nanousd:
+            is_last_unknown = self.end is not self.process_end and bool(self.ids_since_end)
+            total = None if is_last_unknown else sum_all(self.process_nanousd)
+        elif self.end is not None:
+            total = self.end.reported_nanousd
+        elif self.running_nanousd is not None:
+            total = self.running_nanousd
         else:
-            amounts = [request.reported_nanousd for request in requests if _token_total(request.usage)]
-        total = sum_all(amounts)
+            total = sum_all(
+                request.reported_nanousd for request in self.requests.values() if token_total(request.usage)
+            )
         # A killed call may end in a result full of zeros, which does not mean that its tokens were free.
-        return total or (None if any(_token_total(request.usage) for request in self._requests.values()) else total)
+        return total or (None if any(token_total(request.usage) for request in self.requests.values()) else total)
 
     def _unreported_fields(self, usages: tuple[UsageAtTime, ...], notes: set[str]) -> tuple[str, ...]:
         """Return the fields of Usage that no line reports: unknown, not zero."""
-        names = [name for name in self._format.unreported_fields if f"{REPORTS_FIELD}{name}" not in self._note_codes]
-        if LIFETIME in self._note_codes | notes:
+        names = [name for name in self.format.unreported_fields if f"{REPORTS_FIELD}{name}" not in self.notes]
+        if LIFETIME in notes or LIFETIME in self.notes:
             names.append("cache_write_1h")
         return tuple(name for name in names if not any(getattr(entry.usage, name) for entry in usages))
 
     def _notes(self, usages: tuple[UsageAtTime, ...]) -> Iterator[str]:
-        yield from (code for code in self._note_codes if not code.startswith(REPORTS_FIELD))
-        if self._unknown_lines:
+        yield from (code for code in self.notes if not code.startswith(REPORTS_FIELD))
+        if self.unknown:
             yield "unknown-lines"
-        if not self._ends:
-            yield "session-log" if self._format.is_session_log else "no-terminal"
-        elif self._ends[-1].status == "error":
+        if self.end is None:
+            yield "session-log" if self.format.is_session_log else "no-terminal"
+        elif self.end.status == "error":
             yield "error"
-        if self._end_count > 1:
+        if self.end_count > 1:
             yield "several-ends"
-        if len(self._sessions) > 1:
+        if len(self.sessions) > 1:
             yield "several-sessions"
         if any(entry.usage.subagent for entry in usages):
             yield "sub-agents"
@@ -311,7 +372,7 @@ class SummaryBuilder:
             yield "no-model"
         if usages and any(entry.at_us is None for entry in usages):
             yield "no-times"
-        if self._cost_reported is not None and not self._ends and self._cost_reported.reported_nanousd is not None:
+        if self.end is None and self.running_nanousd is not None:
             yield "reported-elsewhere"
 
 
@@ -326,15 +387,6 @@ def usage_totals(transcript: TranscriptSummary) -> dict[str, int | None]:
 
 def _error_detail(end: StreamEnd) -> str:
     return end.detail or (next(iter(end.stop_reasons), "") if end.status == "error" else "")
-
-
-def _plausible_time(at_us: int | None) -> int | None:
-    """Return the time if it is plausible, else None."""
-    return at_us if at_us is not None and SINCE_US <= at_us < UNTIL_US else None
-
-
-def _token_total(usage: Usage) -> int:
-    return usage.input + usage.output
 
 
 def _difference(reported: Usage, counted: Usage) -> Usage | None:

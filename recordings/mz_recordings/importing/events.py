@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 from msgspec import field
 from msgspec.structs import replace
+from mz_engine.transcripts.summary import token_total
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import (
@@ -28,7 +29,7 @@ from mz_projections.imported.model import (
 )
 
 from mz_recordings.importing.names import is_run_worktree
-from mz_recordings.importing.requests import NANOUSD_MAX, FileSegment, token_total
+from mz_recordings.importing.requests import NANOUSD_MAX, FileSegment
 from mz_recordings.importing.scan import UnreadableFile
 
 FUTURE_US = 600_000_000
@@ -107,7 +108,7 @@ class EventBuilder:
             segment.read,
             paths=paths,
             requests=requests,
-            already_counted=len(segment.stats.requests) - len(requests),
+            already_counted=len(segment.requests) - len(requests),
             future_dated=sum(request.at_us > self._now_us + FUTURE_US for request in requests),
         )
         self._count(read)
@@ -116,14 +117,13 @@ class EventBuilder:
 
     def _session_found(self, segment: FileSegment, session: ImportedSession | None) -> ImportedSessionFound | None:
         """Return None if nothing is new."""
-        stats = segment.stats
         event = ImportedSessionFound(
-            agent=stats.agent,
+            agent=segment.agent,
             session=segment.session,
-            version=stats.version,
-            project=self._project(stats.cwd) if stats.cwd else None,
-            parent="" if stats.subagent or stats.parent == segment.session else stats.parent,
-            by_mz=is_run_worktree(stats.cwd),
+            version=segment.version,
+            project=self._project(segment.cwd) if segment.cwd else None,
+            parent="" if segment.read.subagent or segment.parent == segment.session else segment.parent,
+            by_mz=is_run_worktree(segment.cwd),
         )
         return None if update_session(segment.stream, event, session) == session else event
 
@@ -174,7 +174,7 @@ class EventBuilder:
 
 def _new_requests(segment: FileSegment, counted: dict[str, CountedRequest]) -> Iterator[ImportedRequest]:
     """Yield the requests that were not counted before, and corrections of those that were."""
-    for key, request in segment.stats.requests.items():
+    for key, request in segment.requests.items():
         earlier = counted.get(key)
         if earlier is not None:
             has_more_tokens = token_total(request.usage) > token_total(earlier.usage)

@@ -12,14 +12,23 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.reading.byte_lines import Piece, pieces
-from mz_engine.agents.reading.records import Format, Reader, ReaderState, SessionInfo
+from mz_engine.agents.reading.records import INCOMPLETE_NOTES, Format, Reader, ReaderState, SessionInfo
 from mz_engine.transcripts.read import detect_transcript, read_piece
+from mz_engine.transcripts.summary import UNTIL_US
 from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
+from mz_projections.usage import sum_known
 
-from mz_recordings.importing.names import name
-from mz_recordings.importing.requests import UNTIL_US, FileSegment, SegmentStats
+from mz_recordings.importing.names import label, name
+from mz_recordings.importing.requests import (
+    NANOUSD_MAX,
+    FileSegment,
+    SegmentStats,
+    imported_requests,
+    sanitize_counts,
+    sanitize_usage,
+)
 from mz_recordings.importing.scan import FileMetadata
 
 REQUESTS_MAX = 1000
@@ -36,8 +45,10 @@ NO_PATHS = Digest("")
 UNFINISHED_NS = 0
 """In place of a file's modification time: more is to be read."""
 BLANK = b"\0 \t\r\n"
-READER_STATE_BYTES_MAX = 16_384
-READER_STATE_TEXT = re.compile(r"[A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127}\Z")
+READER_STATE_CHARS_MAX = 16_384
+TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+"""A text in JSON, escaped."""
+READER_STATE_TEXT = re.compile(r"([A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127})?")
 
 _state_decoder = msgspec.json.Decoder(ReaderState)
 _value_decoder = msgspec.json.Decoder(msgspec.Raw)
@@ -156,13 +167,13 @@ def _reader_state(reader: Reader, stats: SegmentStats) -> str:
     them."""
     state = reader.state()
     if state.open:
-        stats.incomplete_reasons.setdefault(OUTPUT_OPEN)
+        stats.notes[OUTPUT_OPEN] = None
     return encode_reader_state(state)
 
 
 def _changes_session(source: OpenFile, stats: SegmentStats, info: SessionInfo) -> bool:
     """Return True if a stream continues with another session: people append the output of several calls to one file."""
-    is_other_session = bool(info.session and stats.session) and name(info.session) != stats.session
+    is_other_session = bool(info.session and stats.session) and name(info.session) != name(stats.session)
     return is_other_session and len(source.sections) < SECTIONS_MAX
 
 
@@ -170,9 +181,9 @@ def _section_stats(source: OpenFile, stats: SegmentStats, info: SessionInfo, fir
     """Return the statistics of the other session; the file itself stands for the first one."""
     source.sections[stats.section] = stats.next_segment()
     session = name(info.session)
-    section = "" if session in source.sections[""].sessions else session
+    section = "" if session in map(name, source.sections[""].sessions) else session
     section_stats = source.sections.get(section) or SegmentStats(
-        agent=stats.agent, section=section, first_line_sha256=first_line_sha256, is_new=True
+        section=section, first_line_sha256=first_line_sha256, is_new=True
     )
     section_stats.at_us = stats.at_us
     return section_stats
@@ -219,13 +230,13 @@ def _as_one_piece(pieces: Iterator[Piece]) -> Iterator[Piece]:
 def _initial_stats(source: OpenFile) -> SegmentStats:
     """Return the statistics at the start of reading, from the row if there is one."""
     row = source.row
-    stats = SegmentStats(agent=name(source.format.agent), at_us=modified_us(source.metadata.modified_ns))
+    stats = SegmentStats(at_us=modified_us(source.metadata.modified_ns))
     if row is not None:
         stats.subagent = row.read.subagent
-        stats.session = stats.last_end_session = row.session.rpartition("/")[2]
+        stats.session = stats.ended_session = row.session.rpartition("/")[2]
         stats.sessions = {stats.session: None}
-        stats.reported_totals = {usage.model: usage for usage in row.read.reported_totals}
-        stats.reported_nanousd = row.read.reported_nanousd
+        stats.running_totals = {usage.model: usage for usage in row.read.reported_totals}
+        stats.running_nanousd = row.read.reported_nanousd
     return stats
 
 
@@ -241,11 +252,14 @@ def _segment(
     again. After a segment that is not the last, the modification time is invalid."""
     metadata, end = source.metadata, source.metadata.size_bytes if source.reads_completely else offset_end
     path = f"{metadata.path}#{stats.section}" if stats.section else str(metadata.path)
+    ended = stats.process_end is not None
+    totals = stats.ended_totals() if ended else stats.running_totals
+    nanousd = sum_known(stats.process_nanousd) if ended else stats.running_nanousd
     read = ImportedFileRead(
         file=hashlib.sha256(os.fsencode(path)).hexdigest(),
         paths=NO_PATHS,
         format=source.format.name,
-        subagent=stats.subagent or "",
+        subagent=label(stats.subagent or ""),
         size=end if stats.section else metadata.size_bytes,
         modified_ns=metadata.modified_ns if is_last else UNFINISHED_NS,
         inode=metadata.inode,
@@ -254,53 +268,45 @@ def _segment(
         fingerprint_sha256=fingerprint(source.file, end),
         first_line_sha256=stats.first_line_sha256 or source.first_line_sha256,
         reader_state="" if source.reads_completely else reader_state,
-        undated=stats.undated,
+        undated=len(stats.undated),
         prompts=stats.prompts,
-        tools=stats.tools,
+        tools=sanitize_counts(stats.tools),
         failed=stats.failed,
         lines=stats.lines,
         undecodable_lines=stats.undecodable_lines,
-        unknown=stats.unknown,
-        reported_totals=tuple(stats.reported_totals.values()),
-        reported_nanousd=stats.reported_nanousd,
-        incomplete_reasons=tuple(stats.incomplete_reasons),
+        unknown=sanitize_counts(stats.unknown),
+        reported_totals=tuple(sanitize_usage(usage, stats.subagent or "") for usage in totals.values()),
+        reported_nanousd=None if nanousd is None else min(nanousd, NANOUSD_MAX),
+        incomplete_reasons=tuple(code for code in stats.notes if code in INCOMPLETE_NOTES),
     )
+    agent = source.format.agent
     return FileSegment(
-        path=path, session=session_of(stats, metadata), bytes_read=offset_end - offset_start, read=read, stats=stats
+        path=path,
+        agent=agent,
+        session=session_of(stats, metadata),
+        version=name(stats.version),
+        cwd=stats.cwd,
+        parent=name(stats.parent),
+        bytes_read=offset_end - offset_start,
+        read=read,
+        requests=imported_requests(agent, stats),
     )
 
 
 def session_of(stats: SegmentStats, file: FileMetadata) -> str:
     """Return the session of the file: the one in its name if it has several (a branch begins with lines of its origin),
     else the first; without any, the digest of its path."""
-    for session in stats.sessions:
+    for session in map(name, stats.sessions):
         if session in file.path.name:
             return session
-    return next(iter(stats.sessions), f"file-{file_key(file)[:32]}")
+    return next(map(name, stats.sessions), f"file-{file_key(file)[:32]}")
 
 
 def encode_reader_state(state: ReaderState) -> str:
     """Return the encoded reader state for the log, without the directory, which is a blob; empty if it contains text
     that the log does not keep."""
-    without_directory = replace(state, cwd="")
-    encoded = msgspec.json.encode(without_directory)
-    if len(encoded) > READER_STATE_BYTES_MAX or not all(
-        map(_is_storable, _texts(msgspec.to_builtins(without_directory)))
-    ):
-        return ""
-    return encoded.decode()
-
-
-def _is_storable(text: str) -> bool:
-    return not text or READER_STATE_TEXT.match(text) is not None
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
+    encoded = msgspec.json.encode(replace(state, cwd="")).decode()
+    is_storable = len(encoded) <= READER_STATE_CHARS_MAX and all(
+        map(READER_STATE_TEXT.fullmatch, TEXT.findall(encoded))
+    )
+    return encoded if is_storable else ""

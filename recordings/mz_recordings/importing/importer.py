@@ -124,8 +124,8 @@ class _Import:
             self._segments.append(segment)
             self._outcome.files_read += not at
             self._outcome.bytes_read += segment.bytes_read
-            self._outcome.lines += segment.stats.lines
-            self._outcome.undecodable_lines += segment.stats.undecodable_lines
+            self._outcome.lines += segment.read.lines
+            self._outcome.undecodable_lines += segment.read.undecodable_lines
             if _is_full(self._segments):
                 self._append()
 
@@ -135,7 +135,7 @@ class _Import:
         if not batch:
             return
         paths = self._blobs.put(b"".join(sorted({os.fsencode(segment.path) + b"\0" for segment in batch})))
-        counted = self._views.counted_requests({key for segment in batch for key in segment.stats.requests})
+        counted = self._views.counted_requests({key for segment in batch for key in segment.requests})
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
@@ -177,7 +177,7 @@ def _encode_directory(directory: str) -> bytes:
 def _is_full(batch: Sequence[FileSegment]) -> bool:
     return (
         len(batch) >= SEGMENTS_PER_BATCH
-        or sum(len(segment.stats.requests) for segment in batch) >= REQUESTS_PER_BATCH
+        or sum(len(segment.requests) for segment in batch) >= REQUESTS_PER_BATCH
         or sum(segment.bytes_read for segment in batch) >= BYTES_PER_BATCH
     )
 

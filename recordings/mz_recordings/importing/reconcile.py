@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from mz_engine.transcripts.read import FORMATS
+from mz_engine.transcripts.summary import token_total
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
 from mz_projections.imported.model import OUTPUT_OPEN, US_PER_S, CountedRequest, QuarterSum
@@ -20,7 +21,6 @@ from mz_projections.usage import TOKEN_FIELDS, add_usage
 from mz_recordings.importing.file_reader import modified_us
 from mz_recordings.importing.names import request_key
 from mz_recordings.importing.other_tools import StatsReader
-from mz_recordings.importing.requests import token_total
 
 SESSION_LOG_FORMATS = frozenset(form.name for form in FORMATS if form.is_session_log)
 """Formats whose totals are of the whole session, including calls that have streams of their own."""
