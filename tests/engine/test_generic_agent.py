@@ -10,8 +10,7 @@ import yaml
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.registry import all_adapters, built_in_adapters, bundled_descriptions, load_patterns
-from mz_engine.config.agent_checks import description_errors
-from mz_engine.config.schema import config_schema
+from mz_engine.config.schema import config_schema, description_errors
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import AgentDescription

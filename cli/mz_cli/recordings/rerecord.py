@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 from msgspec.structs import replace
-from mz_engine.decoding.quantity import parse_usd
+from mz_engine.decoding.quantity import Usd
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.pricing.estimate import Estimate
@@ -152,7 +152,7 @@ class RecordedRuns(RunNames):
     "--budget",
     "budget_nanousd",
     metavar="USD",
-    callback=parsed_by(parse_usd),
+    callback=parsed_by(lambda text: int(Usd.parse(text))),
     help="Maximum cost; calls that exceed it or have no price are not started.",
 )
 @click.option(

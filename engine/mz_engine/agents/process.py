@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.agents.contract import Invocation
-from mz_engine.agents.version_query import query_key
+from mz_engine.agents.contract import Invocation, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.environment import (

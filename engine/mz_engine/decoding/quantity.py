@@ -56,10 +56,18 @@ class Duration(Quantity):
 
     @classmethod
     def parse(cls, written: int | str) -> Self:
-        return cls(parse_duration(written))
+        """Return 1 second to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
+        seconds = written if isinstance(written, int) else _parse_units(written)
+        if not 1 <= seconds <= SECONDS_MAX:
+            raise ValueError(f"{written!r} is not between a second and a week")
+        return cls(seconds)
 
     def format(self) -> str:
-        return format_duration(self)
+        text, seconds = "", int(self)
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+            count, seconds = divmod(seconds, size)
+            text += f"{count}{unit}" if count else ""
+        return text or "0s"
 
 
 class Usd(Quantity):
@@ -77,7 +85,14 @@ class Usd(Quantity):
 
     @classmethod
     def parse(cls, written: float | str) -> Self:
-        return cls(parse_usd(written))
+        """Return an exact amount from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
+        text = f"{Decimal(str(written)):f}" if isinstance(written, float) else str(written).strip()
+        if not _USD.match(text):
+            raise ValueError(f"{text[:40]!r} is not an amount of dollars")
+        amount = Decimal(text)
+        if amount > USD_MAX:
+            raise ValueError(f"{text!r} is more than {USD_MAX:,} dollars")
+        return cls(amount * NANOUSD_PER_USD)
 
     def format(self) -> str:
         dollars, fraction = divmod(self, NANOUSD_PER_USD)
@@ -118,14 +133,6 @@ def quantity_schema(kind: type) -> dict[str, Any]:
     return dict(kind.JSON_SCHEMA) if issubclass(kind, Quantity) else {}
 
 
-def parse_duration(written: int | str) -> int:
-    """Return seconds, 1 to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
-    seconds = written if isinstance(written, int) else _parse_units(written)
-    if not 1 <= seconds <= SECONDS_MAX:
-        raise ValueError(f"{written!r} is not between a second and a week")
-    return seconds
-
-
 def _parse_units(text: str) -> int:
     plain = text.strip().replace(" ", "")
     match = _DURATION.match(plain)
@@ -133,23 +140,3 @@ def _parse_units(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a duration")
     days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def format_duration(seconds: int) -> str:
-    """Return seconds as text that `parse_duration` reads, such as `1h30m`."""
-    text = ""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, seconds = divmod(seconds, size)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
-
-
-def parse_usd(written: object) -> int:
-    """Return exact nano-dollars from `5`, `"5.00"`, `0.25`: at least 0, at most nine decimals. Raises ValueError."""
-    text = f"{Decimal(str(written)):f}" if isinstance(written, float) else str(written).strip()
-    if not _USD.match(text):
-        raise ValueError(f"{text[:40]!r} is not an amount of dollars")
-    amount = Decimal(text)
-    if amount > USD_MAX:
-        raise ValueError(f"{text!r} is more than {USD_MAX:,} dollars")
-    return int(amount * NANOUSD_PER_USD)

@@ -80,7 +80,7 @@ def _decode(value: object, kind: inspect.Type, key_path: KeyPath, errors: list[D
                 )
                 for key, item in value.items()
             }
-        case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
+        case inspect.VarTupleType() if isinstance(value, list):
             return [_decode(item, kind.item_type, (*key_path, index), errors) for index, item in enumerate(value)]
         case inspect.TupleType() if isinstance(value, list) and len(value) == len(kind.item_types):
             items = enumerate(zip(value, kind.item_types, strict=True))
@@ -189,7 +189,7 @@ def _is_same_family(value: object, kind: inspect.Type) -> bool:
         case dict():
             return isinstance(kind, inspect.StructType | inspect.DictType)
         case list():
-            return isinstance(kind, inspect.VarTupleType | inspect.ListType)
+            return isinstance(kind, inspect.VarTupleType)
         case str():
             return isinstance(kind, inspect.LiteralType | inspect.StrType)
     return False
@@ -197,8 +197,6 @@ def _is_same_family(value: object, kind: inspect.Type) -> bool:
 
 def _is_valid(value: object, kind: inspect.Type) -> bool:
     match kind:
-        case inspect.AnyType():
-            return True
         case inspect.CustomType() if issubclass(kind.cls, Quantity):
             return isinstance(value, kind.cls.WRITTEN_TYPES) and type(value) is not bool
         case inspect.StrType():
@@ -235,7 +233,7 @@ def _type_name(kind: inspect.Type) -> str:
             return kind.cls.EXPECTED
         case inspect.StructType() | inspect.DictType():
             return "text or a mapping" if hasattr(getattr(kind, "cls", None), "SHORT_FORM") else "a mapping"
-        case inspect.VarTupleType() | inspect.ListType():
+        case inspect.VarTupleType():
             return "a list"
         case inspect.TupleType():
             return f"a list of {len(kind.item_types)}"

@@ -3,10 +3,13 @@ and for the descriptions bundled with `mz`."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from mz_events.names import InvalidName
 
 
 def doc(description: str, ge: int | None = None, le: int | None = None) -> Meta:
@@ -14,9 +17,33 @@ def doc(description: str, ge: int | None = None, le: int | None = None) -> Meta:
     return Meta(description=description, ge=ge, le=le)
 
 
+VALUES_HINT = "see `mz help MZ2013` for valid values"
+
+
+def parsed_by(parse: Callable[[str], str], hint: str = VALUES_HINT) -> Meta:
+    """Return the parser of a text that people write: decoding reports what it rejects, and stores what it returns."""
+    return Meta(extra={"parse": parse, "hint": hint})
+
+
+def matching(pattern: str, meaning: str, hint: str = VALUES_HINT) -> Meta:
+    """Return the parser of texts that match the pattern as a whole."""
+
+    def parse(written: str) -> str:
+        if not re.fullmatch(pattern, written):
+            raise InvalidName(f"{written[:80]!r} is not {meaning}")
+        return written
+
+    return parsed_by(parse, hint)
+
+
+Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+PATH, PATH_MEANING = r"[^.\s]+(\.[^.\s]+)*", "a path; write keys joined by dots, such as result.usage.input"
+FieldPath = Annotated[str, matching(PATH, PATH_MEANING)]
+OptionalPath = Annotated[str, matching(f"({PATH})?", PATH_MEANING)]
+ProblemCode = Annotated[str, matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a code such as rate-limit")]
 Arguments = tuple[str, ...]
 MatchValue = str | int | bool
-ObjectMatch = dict[str, MatchValue]
+ObjectMatch = dict[FieldPath, MatchValue]
 """Paths and the values required there, all of them; `"*"` matches any value but null."""
 
 ANYTHING = "*"
@@ -60,7 +87,7 @@ class Selector(DescriptionPart, frozen=True, kw_only=True):
     """A value in the output: of the objects that fit `where`, what stands at `path`; the last one counts."""
 
     where: Annotated[ObjectMatch, doc('Paths and values that an object must have; "*" stands for any value.')] = {}
-    path: Annotated[str, doc("Keys joined by dots, such as result.usage.input or items.0.")]
+    path: Annotated[FieldPath, doc("Keys joined by dots, such as result.usage.input or items.0.")]
 
 
 class TextSelector(Selector, frozen=True, kw_only=True):
@@ -78,13 +105,13 @@ class MoneySelector(Selector, frozen=True, kw_only=True):
 
 class UsageSelector(DescriptionPart, frozen=True, kw_only=True):
     where: Annotated[ObjectMatch, doc("Paths and values that an object with token counts has.")] = {}
-    input: Annotated[str, doc("Path of the input tokens.")]
-    output: Annotated[str, doc("Path of the output tokens.")]
-    model: Annotated[str, doc("Path of the model's name; absent: the one asked for.")] = ""
-    cache_read: Annotated[str, doc("Path of the tokens read from a cache.")] = ""
-    cache_write: Annotated[str, doc("Path of the tokens written to a cache.")] = ""
-    cache_write_1h: Annotated[str, doc("Path of those of them that live for an hour.")] = ""
-    reasoning: Annotated[str, doc("Path of the reasoning tokens.")] = ""
+    input: Annotated[FieldPath, doc("Path of the input tokens.")]
+    output: Annotated[FieldPath, doc("Path of the output tokens.")]
+    model: Annotated[OptionalPath, doc("Path of the model's name; absent: the one asked for.")] = ""
+    cache_read: Annotated[OptionalPath, doc("Path of the tokens read from a cache.")] = ""
+    cache_write: Annotated[OptionalPath, doc("Path of the tokens written to a cache.")] = ""
+    cache_write_1h: Annotated[OptionalPath, doc("Path of those of them that live for an hour.")] = ""
+    reasoning: Annotated[OptionalPath, doc("Path of the reasoning tokens.")] = ""
     cached: Annotated[
         Literal["included", "apart"], doc("Whether the input tokens include what was read from and written to a cache.")
     ] = "included"
@@ -139,7 +166,7 @@ class EndConditions(DescriptionPart, frozen=True, kw_only=True):
 class DescribedProblem(DescriptionPart, frozen=True, kw_only=True):
     """A kind of failure, and how the program tells of it; these are tried before those that mz knows."""
 
-    code: Annotated[str, doc("Its name, such as rate-limit, auth-failure, model-missing.")]
+    code: Annotated[ProblemCode, doc("Its name, such as rate-limit, auth-failure, model-missing.")]
     kind: Annotated[
         Literal["transient", "phase", "fatal", "needs-person"],
         doc("What follows: wait and try again, try again, stop, ask a person."),
@@ -176,9 +203,11 @@ class AgentDescription(DescriptionPart, frozen=True, kw_only=True):
         ToolArguments()
     )
     environment: Annotated[
-        dict[str, str], doc("Variables that are set; no place for secrets, which `passes` names.")
+        dict[Variable, str], doc("Variables that are set; no place for secrets, which `passes` names.")
     ] = {}
-    passes: Annotated[tuple[str, ...], doc("Names of your variables that the program may see, such as its key.")] = ()
+    passes: Annotated[
+        tuple[Variable, ...], doc("Names of your variables that the program may see, such as its key.")
+    ] = ()
     login: Login = Login()
     output: OutputFormat = OutputFormat()
     ends: EndConditions

@@ -1,13 +1,12 @@
 """The settings of one repository: `mz.yaml` as it is written and, with a correction of estimates, as a run pins it.
 
-Descriptions are shown by editors and docs. `Text` types carry the parser of a text that people write: decoding reports
-what it rejects, and stores what it returns.
+Descriptions are shown by editors and docs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from calendar import monthrange
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec import Meta
 from mz_events.names import InvalidName, parse_name, parse_path
 
 from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
-from mz_engine.model.agent_description import AgentDescription, doc
+from mz_engine.model.agent_description import AgentDescription, Variable, doc, matching, parsed_by
 from mz_engine.model.pipeline import Autonomy
 from mz_engine.path_patterns import is_pattern
 
@@ -23,7 +22,6 @@ FILE_NAME = "mz.yaml"
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 """The JSON Schema that `mz init` writes and the first lines of a starter file name."""
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
 """Names that git rejects as refs, and names with a leading `-` or `@`."""
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
@@ -41,21 +39,9 @@ def _parse_branch(text: str) -> str:
     return text
 
 
-def _parse_variable(text: str) -> str:
-    if not _VARIABLE.match(text):
-        raise InvalidName(f"{text[:80]!r} is not the name of an environment variable")
-    return text
-
-
 def _parse_pattern(text: str) -> str:
     if not is_pattern(_parse_non_empty(text)):
         raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore")
-    return text
-
-
-def _parse_model_glob(text: str) -> str:
-    if not text.strip() or any(character.isspace() for character in text):
-        raise InvalidName(f"{text[:40]!r} is not the name of a model")
     return text
 
 
@@ -63,24 +49,18 @@ def _parse_day(text: str) -> str:
     match = _DAY.match(text)
     if match:
         year, month, day = map(int, match.groups())
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        if 1 <= month <= 12 and 1 <= day <= (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]:
+        if 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]:
             return text
     raise InvalidName(f"{text[:40]!r} is not a date")
 
 
-def _text(parse: Callable[[str], str], hint: str = "see `mz help MZ2013` for valid values") -> Meta:
-    return Meta(extra={"parse": parse, "hint": hint})
-
-
-NonEmpty = Annotated[str, _text(_parse_non_empty)]
-Name = Annotated[str, _text(parse_name)]
-RepositoryPath = Annotated[str, _text(parse_path)]
-Branch = Annotated[str, _text(_parse_branch)]
-Variable = Annotated[str, _text(_parse_variable)]
-Pattern = Annotated[str, _text(_parse_pattern)]
-ModelGlob = Annotated[str, _text(_parse_model_glob, "write it as `mz cost --by model` shows it")]
-Day = Annotated[str, _text(_parse_day, "write it as YYYY-MM-DD")]
+NonEmpty = Annotated[str, parsed_by(_parse_non_empty)]
+Name = Annotated[str, parsed_by(parse_name)]
+RepositoryPath = Annotated[str, parsed_by(parse_path)]
+Branch = Annotated[str, parsed_by(_parse_branch)]
+Pattern = Annotated[str, parsed_by(_parse_pattern)]
+ModelGlob = Annotated[str, matching(r"\S+", "the name of a model", "write it as `mz cost --by model` shows it")]
+Day = Annotated[str, parsed_by(_parse_day, "write it as YYYY-MM-DD")]
 
 
 class SettingsBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

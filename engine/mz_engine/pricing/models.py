@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import NamedTuple
 
 AGENT_ALIASES = frozenset(
@@ -21,28 +20,23 @@ AGENT_ALIASES = frozenset(
 AGENT_ALIAS_PREFIXES = ("<", "auto-")
 """Prefixes of such names: `<synthetic>`, `auto-gemini-3`."""
 
-PROVIDER_PREFIXES = {
-    "amazon-bedrock": "aws",
+PREFIXES_BY_PROVIDER = {
     "anthropic": "anthropic",
-    "azure": "azure",
-    "azure_ai": "azure",
-    "bedrock": "aws",
-    "converse": "aws",
+    "aws": "amazon-bedrock bedrock converse",
+    "azure": "azure azure_ai",
     "deepseek": "deepseek",
-    "fireworks_ai": "fireworks",
-    "gemini": "google",
-    "google": "google",
+    "fireworks": "fireworks_ai",
+    "google": "gemini google models vertex vertex_ai",
     "groq": "groq",
     "mistral": "mistral",
-    "models": "google",
-    "moonshot": "moonshotai",
+    "moonshotai": "moonshot",
     "openai": "openai",
     "openrouter": "openrouter",
-    "together_ai": "together",
-    "vertex": "google",
-    "vertex_ai": "google",
-    "x-ai": "x-ai",
-    "xai": "x-ai",
+    "together": "together_ai",
+    "x-ai": "x-ai xai",
+}
+PROVIDER_PREFIXES = {
+    prefix: provider for provider, prefixes in PREFIXES_BY_PROVIDER.items() for prefix in prefixes.split()
 }
 """Prefix before a slash -> the provider's name in the table. Any other prefix is a private gateway with unknown
 prices."""
@@ -109,16 +103,14 @@ def _undated_names(provider: str | None, name: str) -> tuple[PriceTableName, ...
     return (PriceTableName(provider, _DATE.sub("", name)),)
 
 
-AGENT_PRICES: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
-    "claude-sonnet-5": (
-        # The introductory price became permanent; Claude Code 2.1.198 to 2.1.206 reports costs by this one.
-        {
-            "input": Decimal("3"),
-            "output": Decimal("15"),
-            "cache_read": Decimal("0.30"),
-            "cache_write_5m": Decimal("3.75"),
-            "cache_write_1h": Decimal("6"),
-        },
-    )
+AGENT_PRICES: Mapping[str, Mapping[str, str]] = {
+    # The introductory price became permanent; Claude Code 2.1.198 to 2.1.206 reports costs by this one.
+    "claude-sonnet-5": {
+        "input": "3",
+        "output": "15",
+        "cache_read": "0.30",
+        "cache_write_5m": "3.75",
+        "cache_write_1h": "6",
+    }
 }
-"""By the table's name of the model: US dollars per million tokens."""
+"""By the table's name of the model: another price that agents use, in US dollars per million tokens."""

@@ -118,8 +118,8 @@ class GenaiPrices:
         if match := _find_model(model):
             provider, info = match
             cards += [_table_card(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
-            for rates in AGENT_PRICES.get(info.id, ()):
-                cards.append(RateCard(**{name: _flat_rate(price) for name, price in rates.items()}))
+            if rates := AGENT_PRICES.get(info.id):
+                cards.append(RateCard(**{name: _flat_rate(Decimal(price)) for name, price in rates.items()}))
         cards += [row_card(row) for layer in self._custom_rows for row in layer if find_row((row,), model, date.max)]
         return tuple(dict.fromkeys(filter(None, cards)))
 
