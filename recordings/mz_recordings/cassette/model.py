@@ -5,7 +5,6 @@ A recording is looked up by its identity. Digests are verified after the lookup 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -16,12 +15,13 @@ from mz_engine.ports import CallResult
 from mz_events.catalog.call import CallRef, ForbiddenChange, Problem, ProblemClass, Usage
 from mz_events.catalog.run import Verdict
 
+from mz_recordings.cassette.placeholders import BUILDER as BUILDER
+from mz_recordings.cassette.placeholders import call_name
+
 FORMAT = 3
 MANIFEST = "cassette.yaml"
 BUNDLE = "repository.bundle"
 EVENTS = "events.jsonl"
-BUILDER = "builder"
-"""Role of the phase's own agent. File names leave it out."""
 
 Provenance = Literal["live", "scripted-model", "documented", "copied"]
 """How the replies came about: recorded from the agent and its model; recorded from the real CLI with a scripted
@@ -47,16 +47,7 @@ class Identity(CassetteStruct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return the base name of the call's files, such as `code.U1.i2.a3.reviewer`. Defaults are left out."""
-        # A unit whose name looks like an iteration or an attempt must stay distinguishable from one.
-        unit = f"unit={self.unit}" if re.fullmatch(r"[ia]\d+", self.unit) else self.unit
-        parts = (
-            self.phase,
-            unit,
-            f"i{self.iteration}" if self.iteration > 1 else "",
-            f"a{self.attempt}" if self.attempt > 1 else "",
-            self.role if self.role != BUILDER else "",
-        )
-        return ".".join(part for part in parts if part)
+        return call_name(self.phase, self.unit, self.iteration, self.attempt, self.role)
 
     @property
     def path(self) -> str:

@@ -3,7 +3,8 @@
 Tokens such as `<WORKTREE>` and `<HOME>` consist of `[A-Za-z_<>]`, so a line of JSON still parses to the same structure.
 Paths are replaced at path boundaries only, the longest first; the user's name only inside home paths. A token that was
 in the original bytes gets an underscore and loses it again: scrub and expand on one machine return the same bytes.
-Standard library only: the stand-in starts with it.
+
+Also the names of a call's files. Standard library only: the stand-in starts with it.
 """
 
 from __future__ import annotations
@@ -146,3 +147,20 @@ def _spellings(path: str) -> tuple[bytes, ...]:
 
 def _json_escape(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
+
+
+BUILDER = "builder"
+"""Role of the phase's own agent. File names leave it out."""
+
+
+def call_name(phase: str, unit: str, iteration: int, attempt: int, role: str) -> str:
+    """Return the base name of a call's files, such as `code.U1.i2.a3.reviewer`. Defaults are left out."""
+    parts = (
+        phase,
+        # A unit whose name looks like an iteration or an attempt must stay distinguishable from one.
+        f"unit={unit}" if re.fullmatch(r"[ia]\d+", unit) else unit,
+        f"i{iteration}" if iteration > 1 else "",
+        f"a{attempt}" if attempt > 1 else "",
+        role if role != BUILDER else "",
+    )
+    return ".".join(part for part in parts if part)

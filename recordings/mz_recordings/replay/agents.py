@@ -20,7 +20,7 @@ from mz_recordings.cassette.placeholders import MachineValues, expand
 from mz_recordings.cassette.trace import counted_tokens, trace_events
 from mz_recordings.findings.model import CallMismatch
 from mz_recordings.record.recorder import invocation_of
-from mz_recordings.replay.stand_in import DRIFT, KEY, MISSING, SESSION
+from mz_recordings.replay.stand_in import DRIFT, MISSING, SESSION, parse_key
 
 STAND_IN_PREFIX = b"stand-in: "
 HANG_SECONDS = 2
@@ -143,18 +143,9 @@ class ReplayAgents(AgentRegistry):
 
 def identity_of_key(pipeline: str, key: str) -> Identity:
     """Return the identity of the call with this key."""
-    parts = KEY.fullmatch(key)
-    assert parts is not None, key
-    _, feature, phase, unit, iteration, attempt, role = parts.groups()
-    return Identity(
-        pipeline=pipeline,
-        feature=feature,
-        phase=phase,
-        unit="" if unit == "-" else unit,
-        iteration=int(iteration),
-        attempt=int(attempt),
-        role=role,
-    )
+    call = parse_key(key)
+    assert call is not None, key
+    return Identity(pipeline=pipeline, **call)
 
 
 def calls_with_dropped_session(cassette: Cassette) -> frozenset[str]:

@@ -20,15 +20,17 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from mz_recordings.cassette.placeholders import MachineValues, expand
-from mz_recordings.replay.tree_id import tree_id
+from mz_recordings.cassette.placeholders import MachineValues, call_name, expand
 
 DRIFT = 3
 MISSING = 4
-KEY = re.compile(r"([^/]+)/([^/]+)/([^/]+)/([^/]+)/(\d+)/(\d+)/agent\.(.+)")
+KEY = re.compile(
+    r"[^/]+/(?P<feature>[^/]+)/(?P<phase>[^/]+)/(?P<unit>[^/]+)/(?P<iteration>\d+)/(?P<attempt>\d+)/agent\.(?P<role>.+)"
+)
 SESSION = "<SESSION>"
 TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
 """The call's own key, and variables that shells and systems add."""
@@ -40,7 +42,6 @@ SHA1_DIGITS = 40
 SUBMODULE = b"160000 "
 
 FORMATS = (3,)
-
 GIT = ("git", "-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.attributesFile=/dev/null")
 
 
@@ -81,9 +82,9 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
         if "--version" in sys.argv[1:]:
             sys.stdout.write(f"{_version(library, Path(sys.argv[0]).name)} (recorded)\n")
             sys.exit(0)
-        recording, folder = _find(library, os.environ.get("MZ_KEY", ""))
-        values = _compare(recording, folder, inherited, DifferenceNotes(journal, recording))
-        code = _serve(recording, folder, values)
+        recording, path = _find(library, os.environ.get("MZ_KEY", ""))
+        values = _compare(recording, path, inherited, journal)
+        code = _serve(recording, path.parent, values)
     except StandInError as mismatch:
         sys.stderr.write(f"stand-in: {mismatch}\n")
         sys.exit(mismatch.code)
@@ -98,68 +99,29 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
 
 
 # lookup ---------------------------------------------------------------------------------------------------------------
-def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
+def parse_key(key: str) -> dict[str, Any] | None:
+    """Return feature, phase, unit, iteration, attempt and role of the call with this key; None: it names no call."""
     parts = KEY.fullmatch(key)
     if parts is None:
+        return None
+    numbers = {name: int(parts[name]) for name in ("iteration", "attempt")}
+    return {**parts.groupdict(), **numbers, "unit": "" if parts["unit"] == "-" else parts["unit"]}
+
+
+def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
+    """Return the recording of the call with this key, and its file."""
+    call = parse_key(key)
+    if call is None:
         raise StandInError(MISSING, f"MZ_KEY is {key!r}, which is not the key of an agent call")
-    _, feature, phase, unit, iteration, attempt, role = parts.groups()
-    wanted = {
-        "feature": feature,
-        "phase": phase,
-        "unit": "" if unit == "-" else unit,
-        "iteration": int(iteration),
-        "attempt": int(attempt),
-        "role": role,
-    }
-    path = library / feature / f"{_name(wanted)}.json"
+    path = library / call.pop("feature") / f"{call_name(**call)}.json"
     if not path.is_file():
-        raise StandInError(MISSING, _missing_message(library, wanted))
-    return _load(path), path.parent
-
-
-def _name(identity: dict[str, Any]) -> str:
-    """As `mz_recordings.cassette.model.Identity.name`, without its imports."""
-    unit = identity["unit"]
-    parts = (
-        identity["phase"],
-        f"unit={unit}" if re.fullmatch(r"[ia]\d+", unit) else unit,
-        f"i{identity['iteration']}" if identity["iteration"] > 1 else "",
-        f"a{identity['attempt']}" if identity["attempt"] > 1 else "",
-        identity["role"] if identity["role"] != "builder" else "",
-    )
-    return ".".join(part for part in parts if part)
-
-
-def _missing_message(library: Path, wanted: dict[str, Any]) -> str:
-    """Return a message that names the recording with the most similar identity."""
-    identities = [_identity(_load(path)) for path in _recordings(library)]
-    name = f"{wanted['feature']}/{_name(wanted)}"
-    if not identities:
-        return f"there is no recording {name}: the cassette {library} is empty"
-    weights = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "attempt": 1}
-    nearest = max(
-        identities, key=lambda identity: sum(n for field, n in weights.items() if identity[field] == wanted[field])
-    )
-    differing = [f"{field} {nearest[field] or '-'}" for field in weights if nearest[field] != wanted[field]]
-    return (
-        f"there is no recording {name} in {library}\n"
-        f"nearest: {nearest['feature']}/{_name(nearest)} ({', '.join(differing)})"
-    )
-
-
-def _identity(recording: dict[str, Any]) -> dict[str, Any]:
-    defaults = {"unit": "", "iteration": 1, "attempt": 1, "role": "builder"}
-    return {**defaults, **recording["identity"]}
-
-
-def _recordings(library: Path) -> list[Path]:
-    return [path for path in sorted(library.glob("*/*.json")) if not path.name.endswith(".out.json")]
+        raise StandInError(MISSING, f"there is no recording {path.parent.name}/{path.stem} in {library}")
+    return _load(path), path
 
 
 def _version(library: Path, program: str) -> str:
     """Return the version of this program: a cassette may hold recordings of several agents."""
-    for path in _recordings(library):
-        recording = _load(path)
+    for recording in (_load(path) for path in sorted(library.glob("*/*.json")) if not path.match("*.out.json")):
         if recording["version"] and recording["argv"][:1] == [program]:
             return str(recording["version"])
     raise StandInError(MISSING, f"the cassette {library} has no recording that names the version of {program}")
@@ -186,39 +148,31 @@ def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
 
 
 # comparison -----------------------------------------------------------------------------------------------------------
-class DifferenceNotes:
-    """Differences from the recording: rejected, or with a journal written to it."""
+class Difference(NamedTuple):
+    """A difference between a call and its recording."""
 
-    def __init__(self, journal: str, recording: dict[str, Any]) -> None:
-        identity = _identity(recording)
-        self._file = Path(journal) / identity["feature"] / f"{_name(identity)}.json" if journal else None
-        self._differences: dict[str, object] = {}
-
-    @property
-    def has_journal(self) -> bool:
-        return self._file is not None
-
-    def add(self, field: str, value: object, message: str) -> None:
-        """Note a difference. Raises StandInError without a journal and for another tree."""
-        self._differences[field] = value
-        if self._file is None or field == "tree":
-            self.close()
-            raise StandInError(DRIFT, message)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(self._differences))
+    field: str
+    """As in `mz_recordings.findings.model.CallMismatch`."""
+    value: object
+    message: str
+    recorded: str = ""
+    given: str = ""
 
 
-def _compare(recording: dict[str, Any], folder: Path, inherited: str, notes: DifferenceNotes) -> MachineValues:
-    """Compare all inputs. Raises StandInError at the first difference that may not be noted."""
-    values = _machine_values(recording)
-    _compare_arguments(recording, values, notes)
-    _compare_environment(recording, inherited, notes)
-    _compare_prompt(_read(recording, folder, "prompt"), values, notes)
-    _compare_tree(recording, notes)
-    notes.close()
+def _compare(recording: dict[str, Any], path: Path, inherited: str, journal: str) -> MachineValues:
+    """Compare all inputs. Raises StandInError for another tree, and without a journal for any difference."""
+    values, noted = _machine_values(recording), dict[str, object]()
+    prompt = _read(recording, path.parent, "prompt")
+    try:
+        for difference in _differences(recording, prompt, inherited, values):
+            noted[difference.field] = difference.value
+            if not journal or difference.field == "tree":
+                raise StandInError(DRIFT, difference.message + _diff(difference.recorded, difference.given))
+    finally:
+        if journal:
+            file = Path(journal, path.parent.name, path.name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(noted))
     return values
 
 
@@ -234,38 +188,34 @@ def _machine_values(recording: dict[str, Any]) -> MachineValues:
     return MachineValues(worktree, repository, home, os.environ.get("USER") or Path(home).name, session)
 
 
-def _compare_arguments(recording: dict[str, Any], values: MachineValues, notes: DifferenceNotes) -> None:
-    expected = [word.replace(SESSION, values.session) if values.session else word for word in recording["argv"][1:]]
+def _differences(
+    recording: dict[str, Any], recorded_prompt: bytes, inherited: str, values: MachineValues
+) -> Iterator[Difference]:
+    program, *recorded = recording["argv"]
+    expected = [word.replace(SESSION, values.session) if values.session else word for word in recorded]
     if expected != sys.argv[1:]:
         tokenised = [word.replace(values.session, SESSION) if values.session else word for word in sys.argv[1:]]
-        message = "called with other arguments\n" + _diff("\n".join(expected), "\n".join(sys.argv[1:]))
-        notes.add("argv", [recording["argv"][0], *tokenised], message)
+        lines = "\n".join(expected), "\n".join(sys.argv[1:])
+        yield Difference("argv", [program, *tokenised], "called with other arguments", *lines)
     if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", values.session):
         raise StandInError(DRIFT, f"called with an invalid session {values.session!r}")
-
-
-def _compare_environment(recording: dict[str, Any], inherited: str, notes: DifferenceNotes) -> None:
-    """Compare names only; values of the environment are never read or shown."""
+    # Names only: values of the environment are never read or shown.
     allowed = TOLERATED.union(recording["environment"])
     surplus = sorted(name for name in os.environ if name not in allowed and not re.fullmatch(inherited, name, re.X))
     if surplus:
-        notes.add("environment", surplus, f"called with variables that no agent call may see: {', '.join(surplus)}")
-
-
-def _compare_prompt(recorded: bytes, values: MachineValues, notes: DifferenceNotes) -> None:
-    prompt, expected = sys.stdin.buffer.read(), expand(recorded, values)
-    if prompt != expected:
-        prompt_text = prompt.decode("utf-8", "replace")
-        diff = "" if notes.has_journal else _diff(expected.decode("utf-8", "replace"), prompt_text)
-        notes.add("prompt", prompt_text, "the prompt differs from the recording\n" + diff)
-
-
-def _compare_tree(recording: dict[str, Any], notes: DifferenceNotes) -> None:
+        message = f"called with variables that no agent call may see: {', '.join(surplus)}"
+        yield Difference("environment", surplus, message)
+    prompt, expected_prompt = sys.stdin.buffer.read(), expand(recorded_prompt, values)
+    if prompt != expected_prompt:
+        text = prompt.decode("utf-8", "replace")
+        message = "the prompt differs from the recording"
+        yield Difference("prompt", text, message, expected_prompt.decode("utf-8", "replace"), text)
     paths, modules = _committed_paths()
-    tree = tree_id(paths, "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256", modules)
-    if tree != recording["tree_before"]:
-        recorded_tree = recording["tree_before"]
-        notes.add("tree", tree, f"the worktree is the tree {tree}; the recorded call started from {recorded_tree}")
+    recorded_tree = recording["tree_before"]
+    tree = tree_id(paths, "sha1" if len(recorded_tree) == SHA1_DIGITS else "sha256", modules)
+    if tree != recorded_tree:
+        message = f"the worktree is the tree {tree}; the recorded call started from {recorded_tree}"
+        yield Difference("tree", tree, message)
 
 
 def _committed_paths() -> tuple[list[bytes], dict[bytes, str]]:
@@ -309,14 +259,13 @@ def _path_without_stand_ins() -> str:
     return os.pathsep.join(folder for folder in folders if Path(folder).resolve() != stand_in_folder)
 
 
-def _diff(expected: str, actual: str) -> str:
+def _diff(recorded: str, given: str) -> str:
     import difflib  # Only on a difference: it takes as long to load as everything else.
 
-    lines = list(
-        difflib.unified_diff(expected.splitlines(), actual.splitlines(), "recorded", "given", lineterm="", n=1)
-    )
+    lines = list(difflib.unified_diff(recorded.splitlines(), given.splitlines(), "recorded", "given", lineterm="", n=1))
     omitted = len(lines) - DIFF_LINES_MAX
-    return "\n".join(lines[:DIFF_LINES_MAX] + ([f"... and {omitted} more lines"] if omitted > 0 else []))
+    shown = lines[:DIFF_LINES_MAX] + ([f"... and {omitted} more lines"] if omitted > 0 else [])
+    return "".join(f"\n{line}" for line in shown)
 
 
 # reply ----------------------------------------------------------------------------------------------------------------
@@ -347,3 +296,75 @@ def _write(stream: int, data: bytes, pace: dict[str, int] | None = None) -> None
             view = view[os.write(stream, view) :]
         if pause_ms:
             time.sleep(pause_ms / 1000)
+
+
+# the tree -------------------------------------------------------------------------------------------------------------
+def tree_id(paths: Iterable[bytes], algorithm: str, modules: Mapping[bytes, str]) -> str:
+    """Return git's id of the tree with these files and links, relative to the working directory, without leaving a
+    trace: no filter, index or new object. Missing paths, directories and paths behind a link are left out.
+
+    `algorithm`: the repository's object format, sha1 or sha256. `modules`: commits of submodules by path, included if
+    their directory exists.
+    """
+    root: dict[bytes, Any] = {}
+    links: dict[bytes, bool] = {}
+    for path in set(paths):
+        mode = _mode_of(path)
+        if mode is None or _is_behind_link(path, links):
+            continue
+        if stat.S_ISDIR(mode):
+            if path in modules:
+                _add_path(root, path, modules[path])
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            _add_path(root, path, path)
+    return _tree_id(root, algorithm).hex()
+
+
+def _mode_of(path: bytes) -> int | None:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return None
+
+
+def _is_behind_link(path: bytes, links: dict[bytes, bool]) -> bool:
+    """Return True if a directory of the path is a link, which git does not follow."""
+    folder = path.rpartition(b"/")[0]
+    if not folder:
+        return False
+    if folder not in links:
+        links[folder] = stat.S_ISLNK(_mode_of(folder) or 0) or _is_behind_link(folder, links)
+    return links[folder]
+
+
+def _add_path(root: dict[bytes, Any], path: bytes, content: bytes | str) -> None:
+    *folders, name = path.split(b"/")
+    for folder in folders:
+        root = root.setdefault(folder, {})
+    root[name] = content
+
+
+def _tree_id(folder: dict[bytes, Any], algorithm: str) -> bytes:
+    entries = []
+    for name, content in folder.items():
+        if isinstance(content, dict):
+            # git sorts a directory as if its name ended in a slash, but not a submodule.
+            entries.append((name + b"/", b"40000 " + name, _tree_id(content, algorithm)))
+        elif isinstance(content, str):
+            entries.append((name, b"160000 " + name, bytes.fromhex(content)))
+        else:
+            mode, data = _file(Path(os.fsdecode(content)))
+            entries.append((name, mode + name, _object_id(b"blob", data, algorithm)))
+    listing = b"".join(entry + b"\0" + oid for _, entry, oid in sorted(entries))
+    return _object_id(b"tree", listing, algorithm)
+
+
+def _file(path: Path) -> tuple[bytes, bytes]:
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return b"120000 ", os.fsencode(path.readlink())
+    return (b"100755 " if mode & stat.S_IXUSR else b"100644 "), path.read_bytes()
+
+
+def _object_id(kind: bytes, data: bytes, algorithm: str) -> bytes:
+    return hashlib.new(algorithm, b"%s %d\0" % (kind, len(data)) + data).digest()
