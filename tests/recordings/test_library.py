@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from mz_recordings.cassette.files import (
@@ -34,6 +35,14 @@ def test_the_manifest_can_be_reviewed(tmp_path: Path) -> None:
     text = (tmp_path / "small" / "cassette.yaml").read_text()
     assert "provenance: scripted-model\n" in text
     assert "    prd.md.j2: |\n      Write the note.\n      In good English.\n" in text
+
+
+def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
+    made = cassette()
+    for text in ("1e5", "089", "012", "no", "0o17", "1:30", "2026-01-01", "~", "<<", "a\nb"):
+        named = made._replace(manifest=msgspec.structs.replace(made.manifest, mz=text, evidence={text: text}))
+        save(named, tmp_path / "small", replace=True)
+        assert load(tmp_path / "small") == named
 
 
 def test_saving_again_replaces_all_but_never_silently(tmp_path: Path) -> None:

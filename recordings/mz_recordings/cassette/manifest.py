@@ -1,18 +1,14 @@
-"""Parser and writer of `cassette.yaml` as plain values.
+"""Files of a cassette that describe it: `cassette.yaml` as plain values, and SHA256SUMS.
 
-The file may come from anywhere, so aliases, which can expand a few lines beyond any memory, and deep nesting are
-rejected.
-
-SHA256SUMS of a cassette, in the format of `sha256sum`.
-
-Reveals a manual change of any byte, also where no other digest covers it.
+`cassette.yaml` may come from anywhere, so aliases, which can expand a few lines beyond any memory, and deep nesting are
+rejected. SHA256SUMS, in the format of `sha256sum`, reveals a manual change of any byte, also where no other digest
+covers it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import takewhile
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -20,19 +16,7 @@ import yaml
 DEPTH_MAX = 40
 EVIDENCE = "\nevidence:"
 """Start of the last and largest part; text in other parts is indented."""
-
-CONSTANTS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-NUMERIC = frozenset("+-.0123456789")
-INTEGER = re.compile(r"[-+]?[0-9]{1,40}")
-FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-"""The part of YAML 1.2's core schema that a cassette needs; all other scalars are strings."""
-
-_END = yaml.CollectionEndEvent
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C loader, if PyYAML has it, is ten times as fast."""
 
 
@@ -40,52 +24,31 @@ def parse_manifest_text(text: str, evidence: bool = True) -> Any:
     """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect."""
     if not evidence and (at := text.find(EVIDENCE)) >= 0:
         text = f"{text[:at]}{EVIDENCE} {{}}\n"
+    depth = 0
     try:
-        nodes = (event for event in yaml.parse(text, Loader=_LOADER) if isinstance(event, yaml.NodeEvent | _END))
-        value = _read_value(first, nodes, DEPTH_MAX) if (first := next(nodes, None)) else None
-        if (event := next(nodes, None)) is not None:
-            raise _error(event, "begins a second document")
-        return value
+        for event in yaml.parse(text, Loader=_SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise _error(event, "has an alias, which a cassette may not have")
+            if depth > DEPTH_MAX:
+                raise _error(event, "is nested too deeply")
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def _read_value(event: Any, nodes: Iterator[yaml.Event], depth: int) -> Any:
-    if isinstance(event, yaml.AliasEvent):
-        raise _error(event, "has an alias, which a cassette may not have")
-    if event.tag is not None:
-        raise _error(event, "has a tag, which a cassette may not have")
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(event)
-    if not depth:
-        raise _error(event, "is nested too deeply")
-    children = takewhile(lambda child: not isinstance(child, _END), nodes)
-    if isinstance(event, yaml.SequenceStartEvent):
-        return [_read_value(child, nodes, depth - 1) for child in children]
-    values: dict[str, Any] = {}
-    for child in children:
-        key = _read_value(child, nodes, depth - 1)
-        if not isinstance(key, str) or key in values:
-            raise _error(child, "has a duplicate key, or a key that is not a string")
-        values[key] = _read_value(next(nodes), nodes, depth - 1)
-    return values
+class _Loader(_SafeLoader):  # type: ignore[misc]
+    """Reads what `_Dumper` writes, and rejects duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        values: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(values) != len(node.value):
+            raise _error(node, "begins a mapping with a duplicate key")
+        return values
 
 
-def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
-    text = str(event.value)
-    if not event.implicit[0] or event.style:
-        return text
-    if text in CONSTANTS:
-        return CONSTANTS[text]
-    if text[0] not in NUMERIC:
-        return text
-    if INTEGER.fullmatch(text):
-        return int(text)
-    return float(text) if FLOAT.fullmatch(text) else text
-
-
-def _error(event: yaml.Event, defect: str) -> ValueError:
-    return ValueError(f"line {event.start_mark.line + 1} {defect}" if event.start_mark else f"it {defect}")
+def _error(place: Any, defect: str) -> ValueError:
+    return ValueError(f"line {place.start_mark.line + 1} {defect}")
 
 
 def write_yaml(content: Any) -> str:
