@@ -14,7 +14,7 @@ from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.trace import counted_tokens
 from mz_recordings.replay.agents import ReplayAgents, recorded_argv
-from mz_recordings.rerecord.ports import CachedAgents, HybridAgents
+from mz_recordings.rerecord.driver import CachedAgents, HybridAgents
 
 from tests.support.tree import ROOT
 
@@ -108,7 +108,7 @@ def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_pat
     token_count = counted_tokens(cassette)["group-thousands/prd/-/1/1/agent.builder"]
 
     def team(served: CachedAgents) -> HybridAgents:
-        return HybridAgents({"library": served}, tmp_path / "asked", requested, {})
+        return HybridAgents("monozukuri", {"library": served}, tmp_path / "asked", requested, {})
 
     same = stock(cassette, requested)
     assert team(same).count_tokens(called(cassette)) == token_count

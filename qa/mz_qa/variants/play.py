@@ -78,9 +78,7 @@ def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
 def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
     """Run until idle, one feature after the other; with `only`, until that feature stops. Raises CallLoopError."""
     run, ports = world.cassette.manifest.fixture.run, CassettePorts(world)
-    coordinator = StrictReplayCoordinator(
-        run, world.pins, world.store, ports.clock, ports.blobs, _remaining_decisions(world)
-    )
+    coordinator = StrictReplayCoordinator(run, world.pins, world.store, ports, _remaining_decisions(world))
     active, decided_version = dict[FeatureId, ReplayFeature](), -1
     for _ in range(ROUNDS_MAX):
         if coordinator.state.version != decided_version:

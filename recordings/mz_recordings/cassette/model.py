@@ -5,7 +5,7 @@ A recording is looked up by its identity. Digests are verified after the lookup 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
@@ -206,6 +206,20 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """Ordered by feature, then by time."""
     hints: tuple[Hint, ...] = ()
     delivered: tuple[DeliveredDependency, ...] = ()
+
+    def dependencies(self, features: Iterable[str]) -> tuple[str, ...]:
+        """Return the features and everything that they depend on, the nearest first."""
+        reached, needs = dict.fromkeys(features), {item.feature: item.depends_on for item in self.items}
+        for _ in needs:
+            reached |= dict.fromkeys(other for feature in tuple(reached) for other in needs.get(feature, ()))
+        return tuple(reached)
+
+    def dependents(self, features: Iterable[str]) -> set[str]:
+        """Return the features and everything that depends on them."""
+        reached = set(features)
+        for _ in self.items:
+            reached |= {item.feature for item in self.items if reached & set(item.depends_on)}
+        return reached
 
 
 class Manifest(CassetteStruct, frozen=True, kw_only=True):

@@ -131,7 +131,7 @@ class ReplayOutcome(NamedTuple):
 
 def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> tuple[Finding, ...]:
     """Return all findings of a replay."""
-    stopped = _dependents(cassette, _stopped_features(outcome))
+    stopped = cassette.manifest.fixture.dependents(_stopped_features(outcome))
     return (
         *static_findings(cassette, today),
         *_network_findings(outcome),
@@ -145,9 +145,8 @@ def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) 
 def incomplete_features(cassette: Cassette, outcome: ReplayOutcome) -> frozenset[str]:
     """Return features whose trace ends early, because a call had no reply or fewer calls were made, and their
     dependents. These traces are not compared."""
-    stopped = _dependents(cassette, _stopped_features(outcome))
-    unused = (call.identity for call in cassette.calls if call.identity not in outcome.mismatches)
-    return frozenset(_dependents(cassette, stopped | {identity.feature for identity in unused}))
+    unused = {call.identity.feature for call in cassette.calls if call.identity not in outcome.mismatches}
+    return frozenset(cassette.manifest.fixture.dependents(_stopped_features(outcome) | unused))
 
 
 def _stopped_features(outcome: ReplayOutcome) -> set[str]:
@@ -332,14 +331,6 @@ def _unused_recordings(cassette: Cassette, outcome: ReplayOutcome, stopped: Coll
         message = f"{len(unused)} of {len(identities)} recordings of {feature} are unused{suffix}"
         detail = tuple(f"  {identity.name}" for identity in unused[:DIFF_LINES_MAX])
         yield Finding(kind="UNUSED", message=message, feature=feature, detail=detail, fix=PRUNE)
-
-
-def _dependents(cassette: Cassette, stopped: set[str]) -> set[str]:
-    """Return the features and everything that depends on them."""
-    features = set(stopped)
-    for _ in cassette.manifest.fixture.items:
-        features |= {item.feature for item in cassette.manifest.fixture.items if features & set(item.depends_on)}
-    return features
 
 
 def _trace_findings(cassette: Cassette, outcome: ReplayOutcome, incomplete: Collection[str]) -> Iterator[Finding]:

@@ -6,12 +6,12 @@ Only time, people and crashes are replaced; coordinator, scheduler and threads a
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Protocol
 
 from mz_engine.decide.run import AwaitEvents, EndEvent
 from mz_engine.model.pins import Pins, encode_pins
-from mz_engine.ports import Clock, Ports
+from mz_engine.ports import Ports
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.scheduler import Scheduler
@@ -28,11 +28,11 @@ from mz_events.catalog.run import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
-from mz_events.store import Append, Blobs, Store
+from mz_events.store import Append, Store
 
 from mz_recordings.cassette.model import VERDICTS, Cassette, Hint, Item, RecordedDecision
 from mz_recordings.cassette.trace import is_in_trace
-from mz_recordings.replay.ports import ScratchPorts
+from mz_recordings.replay.ports import ReplayClock, ScratchPorts
 
 ANONYMOUS = b"somebody"
 """Author of all decisions; names of people are not recorded."""
@@ -136,20 +136,18 @@ class ScriptedPeople(Coordinator):
         run: str,
         pins: Pins,
         store: Store,
-        clock: Clock,
-        blobs: Blobs,
+        ports: Ports,
         decisions: tuple[RecordedDecision, ...],
-        observe: Observer,
+        observe: Observer = ignore_event,
     ) -> None:
-        super().__init__(run, pins, store, clock, observe)
-        self._blobs = blobs
-        self._decisions: dict[str, list[RecordedDecision]] = {}
+        super().__init__(run, pins, store, ports.clock, observe)
+        self._blobs, self._decisions = ports.blobs, defaultdict[str, list[RecordedDecision]](list)
         for decision in decisions:
-            self._decisions.setdefault(decision.feature, []).append(decision)
+            self._decisions[decision.feature].append(decision)
 
     def worker_stopped(self, feature_run: FeatureLoop) -> None:
         super().worker_stopped(feature_run)
-        track, pending = self.state.tracks[feature_run.feature], self._decisions.get(feature_run.feature)
+        track, pending = self.state.tracks[feature_run.feature], self._decisions[feature_run.feature]
         if track.active or track.last_stop is None or not pending:
             return
         is_waiting = track.last_stop.status is FeatureOutcome.WAITING
@@ -169,30 +167,14 @@ class ScriptedPeople(Coordinator):
         return AnswerAccepted(feature=feature, verdict=VERDICTS[decision.what], note=note, actor=actor)
 
 
-class SkippingClock(Clock, Protocol):
-    """A clock that can skip waiting times."""
-
-    def skip_to(self, until_us: int) -> None: ...
-
-
 class ReplayCoordinator(ScriptedPeople):
     """Skips to the next timer."""
 
-    def __init__(
-        self,
-        run: str,
-        pins: Pins,
-        store: Store,
-        clock: SkippingClock,
-        blobs: Blobs,
-        decisions: tuple[RecordedDecision, ...],
-    ) -> None:
-        super().__init__(run, pins, store, clock, blobs, decisions, ignore_event)
-        self._clock = clock
+    clock: ReplayClock
 
     def decide(self) -> AwaitEvents | EndEvent:
         action = super().decide()
         while isinstance(action, AwaitEvents) and action.until_us is not None:
-            self._clock.skip_to(action.until_us)
+            self.clock.skip_to(action.until_us)
             action = super().decide()
         return action

@@ -133,7 +133,7 @@ def run_replay(cassette: Cassette, job: ReplayJob) -> ReplayOutcome:
             fixture, played = cassette.manifest.fixture, environment.agents.mismatches
             try:
                 start_run(cassette, _order(cassette, job.seed), pins, store, environment, base, heads)
-                coordinator = ReplayCoordinator(fixture.run, pins, store, environment.clock, blobs, fixture.decisions)
+                coordinator = ReplayCoordinator(fixture.run, pins, store, environment, fixture.decisions)
                 drive(
                     coordinator,
                     environment,

@@ -3,31 +3,209 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentRegistry, Processes
 from mz_engine.decide.run import AwaitEvents, EndEvent, timer_us
 from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import Observer, RequestResult
+from mz_engine.run.ports import SystemClock
 from mz_engine.run.scheduler import Scheduler
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallPriced, ReplyParsed
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    Problem,
+    ProblemClass,
+    ReplyParsed,
+)
 from mz_events.catalog.run import Hold, TimerFired
 from mz_events.envelope import Recorded
-from mz_events.names import FeatureId
-from mz_events.store import Store
+from mz_events.names import Commit, FeatureId
+from mz_events.store import Blobs, Store
+from mz_projections.feature.unit import SESSION_MISSING
 from mz_projections.run.fold import is_held_for
 
-from mz_recordings.cassette.model import Cassette, RecordedDecision, identity_of
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, RecordedDecision, identity_of
+from mz_recordings.findings.model import CallMismatch
+from mz_recordings.record.recorder import requested_spec
+from mz_recordings.replay.agents import ReplayAgents, empty_spec, identity_of_key, recorded_argv
 from mz_recordings.replay.driver import ScriptedPeople, drive
-from mz_recordings.rerecord.ports import HybridAgents, LiveEnvironment
+from mz_recordings.replay.ports import ReplayFolders, ScratchPorts
+from mz_recordings.replay.stand_in import SESSION
+
+LIVE_CALLS_FILE = "asked"
+"""File of a run with the keys of the calls that the real agent got, one per line, written before the call starts."""
+SESSION_NOT_HELD = Problem(kind=ProblemClass.PHASE, code=SESSION_MISSING)
+"""Problem of a call that would continue a session whose calls recordings served: the engine sends the full prompt."""
 
 
+def session_arguments(adapter: Adapter) -> frozenset[str]:
+    """Return the arguments with which a call of this agent continues a session."""
+    spec = replace(empty_spec(adapter.name), session=SESSION)
+    return frozenset(recorded_argv(replace(spec, resumes=True), adapter)).difference(recorded_argv(spec, adapter))
+
+
+class CachedAgents(ReplayAgents):
+    """Serves the recordings of one source, and tests beforehand whether one matches."""
+
+    def matches(self, identity: Identity, spec: CallSpec, tree_id: Callable[[], str]) -> bool:
+        """Return True if arguments, prompt and tree of the call equal the recorded ones."""
+        recorded = self._find_matching(identity, spec)
+        return recorded is not None and tree_id() == recorded.recording.tree_before
+
+    def has_recorded_count(self, spec: CallSpec) -> bool:
+        """Return True if arguments and prompt equal the recorded ones, and the feature has a trace."""
+        identity = self._identity(spec.key)
+        return identity.feature in self._cassette.traces and self._find_matching(identity, spec) is not None
+
+    def _find_matching(self, identity: Identity, spec: CallSpec) -> RecordedCall | None:
+        recorded = self._recorded_calls.get(identity)
+        if recorded is None or self._compare(recorded, spec, self._machine_values(spec)) != CallMismatch():
+            return None
+        return recorded
+
+    def can_continue(self, agent: str, key: str) -> bool:
+        """Return True if there is a usable recording of the call that continued a session."""
+        recorded = self._recorded_calls.get(self._identity(key))
+        return recorded is not None and session_arguments(self.adapter(agent)) <= set(recorded.recording.argv)
+
+
+class HybridAgents(AgentRegistry):
+    """The real agents, behind cached ones: the first source with a matching recording serves a call. The source is
+    chosen when the call requests its reservation. Thread-safe."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        cached: Mapping[str, CachedAgents],
+        live_calls_path: Path,
+        processes: Processes,
+        environment: Mapping[str, str],
+        adapters: Mapping[str, Adapter] | None = None,
+    ) -> None:
+        super().__init__(processes, environment, adapters)
+        self._pipeline, self._cached, self._live_calls_path = pipeline, cached, live_calls_path
+        self._lock = threading.Lock()
+        self.sources: dict[Identity, str] = {}
+        """Name of the chosen source by call, in order; empty: the real agent."""
+        self._live_sessions: set[str] = set()
+        """Sessions that the real agent has with all their calls."""
+        self.live_calls: set[Identity] = set()
+        """Calls that the real agent got."""
+
+    def choose_source(self, spec: CallSpec, tree_id: Callable[[], str]) -> bool:
+        """Choose the source of the call; return True if the call is free."""
+        identity = self._identity(spec.key)
+        source = next((name for name, cached in self._cached.items() if cached.matches(identity, spec, tree_id)), "")
+        with self._lock:
+            self.sources[identity] = source
+        return bool(source)
+
+    def is_free(self, key: str) -> bool:
+        """Return True for a call whose chosen source is a recording."""
+        return bool(self.sources.get(self._identity(key)))
+
+    def served_last(self, feature: str) -> bool:
+        """Return True if a recording served the feature's last call."""
+        with self._lock:
+            return next(
+                (bool(source) for call, source in reversed(self.sources.items()) if call.feature == feature), False
+            )
+
+    def _identity(self, key: str) -> Identity:
+        return identity_of_key(self._pipeline, key)
+
+    def call(self, spec: CallSpec) -> CallResult:
+        identity = self._identity(spec.key)
+        if source := self.sources[identity]:
+            with self._lock:
+                self._live_sessions.discard(spec.session or "")
+            return self._cached[source].call(spec)
+        if spec.resumes and spec.session not in self._live_sessions:
+            return CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0, problem=SESSION_NOT_HELD)
+        with self._lock, open(self._live_calls_path, "a", encoding="utf-8") as file:
+            file.write(f"{spec.key}\n")
+            self.live_calls.add(identity)
+        result = super().call(spec)
+        with self._lock:
+            self._live_sessions |= {spec.session or "", self.adapter(spec.agent).parse_output(result).session or ""}
+        return result
+
+    def salvage(self, key: str) -> CallResult | None:
+        source = self.sources.get(self._identity(key), "")
+        return self._cached[source].salvage(key) if source else super().salvage(key)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """Return the recorded count if the call equals the recorded one, else ask the real agent."""
+        cached = next((cached for cached in self._cached.values() if cached.has_recorded_count(spec)), None)
+        return super().count_tokens(spec) if cached is None else cached.count_tokens(spec)
+
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """Return True if the call can continue the session. The real agent lacks a session whose last call a recording
+        served: such a session can continue only in another recording."""
+        if not super().continues(agent, session, key):
+            return False
+        if session is None or session in self._live_sessions:
+            return True
+        return any(cached.can_continue(agent, key) for cached in self._cached.values())
+
+
+class LiveEnvironment(ScratchPorts):
+    """The ports of a re-recording. The real agent has the caller's environment, home and network, and may not write to
+    the `project` around it. `sources` has, by name, each cassette that may be served, and the folder of its files."""
+
+    agents: HybridAgents
+
+    def __init__(
+        self,
+        folders: ReplayFolders,
+        sources: Mapping[str, tuple[Cassette, Path]],
+        pins: Pins,
+        blobs: Blobs,
+        environment: Mapping[str, str],
+        project: Path,
+        tree_id: Callable[[Commit], str],
+    ) -> None:
+        config = pins.config
+        super().__init__(folders, config, blobs)
+        self.pins, self.clock, self._tree_id = pins, SystemClock(), tree_id
+        processes = AgentProcesses(
+            folders.root,
+            environment,
+            self.secrets,
+            passed=config.pass_environment,
+            stop=self.stop,
+            enclosing_repository=project,
+        )
+        cached = {name: self.agents_of(cassette, folder, CachedAgents) for name, (cassette, folder) in sources.items()}
+        live_calls_path = folders.root.parent / LIVE_CALLS_FILE
+        self.agents = HybridAgents(
+            pins.pipeline.pipeline, cached, live_calls_path, processes, environment, self.adapters
+        )
+
+    def choose_source(self, feature: str, request: AgentRequested) -> bool:
+        """Choose the source of the call that requests its reservation; return True if the call is free."""
+        phase = self.pins.pipeline.find_phase(request.ref.phase)
+        worktree = FeatureWorktree(run=request.ref.key.partition("/")[0], feature=feature, branch="")
+        spec = requested_spec(request, worktree, phase, self.blobs)
+        return self.agents.choose_source(spec, lambda: self._tree_id(request.tree))
+
+
+# the run --------------------------------------------------------------------------------------------------------------
 class CallProgress(NamedTuple):
     """Progress of one call, during the run."""
 
@@ -101,7 +279,7 @@ def drive_run(
         live,
         fixture.hints,
         calls_made=lambda: len(agents.sources),
-        was_resumed=lambda feature: bool(agents.last_sources.get(feature)),
+        was_resumed=agents.served_last,
         on_start=lambda scheduler: stop_control.attach(scheduler, live.stop),
     )
     # A reply that is not parsed yet counts with its reservation.
@@ -135,7 +313,7 @@ class LiveCoordinator(ScriptedPeople):
         observe: Observer,
         budget_nanousd: int | None,
     ) -> None:
-        super().__init__(run, pins, store, live.clock, live.blobs, decisions, observe)
+        super().__init__(run, pins, store, live, decisions, observe)
         self._live, self._budget_nanousd = live, budget_nanousd
 
     def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
@@ -153,7 +331,7 @@ class LiveCoordinator(ScriptedPeople):
 
     def decide(self) -> AwaitEvents | EndEvent:
         for feature, track in self.state.tracks.items():
-            if timer_us(track) is not None and self._live.agents.last_sources.get(feature) and not self.is_over():
+            if timer_us(track) is not None and self._live.agents.served_last(feature) and not self.is_over():
                 self._append((TimerFired(feature=FeatureId(feature)),))
         return super().decide()
 
@@ -174,23 +352,21 @@ class CallProgressReporter:
                 if not self._agents.is_free(ref.key):
                     self._on_progress(progress)
             case AgentReplied(ref=ref, duration_ms=duration_ms):
-                self._open_calls[ref.key] = self._open_calls[ref.key]._replace(
-                    status="answered", seconds=duration_ms / 1000
-                )
+                self._update(ref.key, status="answered", seconds=duration_ms / 1000)
             case AgentFailed(ref=ref, duration_ms=duration_ms, problem=problem):
-                self._open_calls[ref.key] = self._open_calls[ref.key]._replace(
-                    status="failed", seconds=duration_ms / 1000, problem_code=problem.code
-                )
+                self._update(ref.key, status="failed", seconds=duration_ms / 1000, problem_code=problem.code)
             case AgentLost(ref=ref):
-                self._open_calls[ref.key] = self._open_calls[ref.key]._replace(status="failed", problem_code="lost")
-            case ReplyParsed(ref=ref, usage=usage, problem=problem, reported_nanousd=nanousd):
+                self._update(ref.key, status="failed", problem_code="lost")
+            case ReplyParsed(ref=ref, usage=usage, problem=reply_problem, reported_nanousd=nanousd):
                 tokens = sum(entry.input + entry.output for entry in usage) if usage else None
-                progress = self._open_calls[ref.key]._replace(tokens=tokens, nanousd=nanousd)
-                self._open_calls[ref.key] = (
-                    progress._replace(status="failed", problem_code=problem.code) if problem else progress
-                )
+                self._update(ref.key, tokens=tokens, nanousd=nanousd)
+                if reply_problem:
+                    self._update(ref.key, status="failed", problem_code=reply_problem.code)
             case CallPriced(key=key, computed_nanousd=nanousd):
                 progress = self._open_calls.pop(key)
                 known_amounts = [amount for amount in (progress.nanousd, nanousd) if amount is not None]
                 progress = progress._replace(nanousd=max(known_amounts, default=None))
                 self._on_progress(progress._replace(status="served") if self._agents.is_free(key) else progress)
+
+    def _update(self, key: str, **changes: Any) -> None:
+        self._open_calls[key] = self._open_calls[key]._replace(**changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
@@ -10,7 +11,6 @@ import msgspec
 from mz_engine.pricing.estimate import Estimate
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
-from mz_recordings.cassette.trace import call_of_event, trace_events
 from mz_recordings.findings.model import Finding
 from mz_recordings.replay.compare import ReplayOutcome, is_expired
 
@@ -112,10 +112,9 @@ def plan_calls(
     }
     selected = {call: reason for call, reason in selected.items() if reason}
     recordings = cassette.by_identity()
-    features = {call.feature for call in selected}
     rows: list[RepeatedCall] = []
-    for feature in affected_features(cassette, features):
-        for identity, causes, follows in _call_rows(cassette, replayed, feature, selected, reasons_by_call, features):
+    for feature in affected_features(cassette, {call.feature for call in selected}):
+        for identity, causes, follows in _call_rows(cassette, replayed, feature, selected, reasons_by_call):
             is_paid = identity in replayed.paid
             estimate = Estimate(tokens=0, nanousd=0) if is_paid else estimate_call(identity, recordings.get(identity))
             rows.append(
@@ -126,15 +125,15 @@ def plan_calls(
 
 def rerecord_reasons(cassette: Cassette, replayed: ReplayedCassette) -> dict[Identity, tuple[str, ...]]:
     """Return all reasons for a new reply, by call; `ASKED` is the weakest."""
-    drifted: dict[tuple[str, str], list[str]] = {}
+    drifted = defaultdict[tuple[str, str], list[str]](list)
     for finding in replayed.findings:
-        if finding.kind in REPEATABLE_KINDS and finding.call:
-            drifted.setdefault((finding.feature, finding.call), []).append(finding.kind)
+        if finding.kind in REPEATABLE_KINDS:
+            drifted[finding.feature, finding.call].append(finding.kind)
     by_call: dict[Identity, tuple[str, ...]] = {}
     manifest = cassette.manifest
     for recorded in cassette.calls:
         identity = recorded.identity
-        call_reasons = dict.fromkeys(drifted.get((identity.feature, identity.name), []))
+        call_reasons = dict.fromkeys(drifted[identity.feature, identity.name])
         if is_expired(recorded.recording, manifest.max_age_days, replayed.today):
             call_reasons["EXPIRED"] = None
         if manifest.provenance == "copied":
@@ -147,16 +146,9 @@ def rerecord_reasons(cassette: Cassette, replayed: ReplayedCassette) -> dict[Ide
 
 def affected_features(cassette: Cassette, features: Iterable[str]) -> tuple[str, ...]:
     """Return the features, their dependencies and dependents, in backlog order."""
-    items = cassette.manifest.fixture.items
-    affected = set(features)
-    for _ in items:
-        affected |= {item.feature for item in items if affected & set(item.depends_on)}
-    for _ in items:
-        affected |= {other for item in items if item.feature in affected for other in item.depends_on}
-    return tuple(item.feature for item in items if item.feature in affected)
-
-
-CallRow = tuple[Identity, tuple[str, ...], str]
+    fixture = cassette.manifest.fixture
+    affected = fixture.dependencies(fixture.dependents(features))
+    return tuple(item.feature for item in fixture.items if item.feature in affected)
 
 
 def _call_rows(
@@ -165,11 +157,12 @@ def _call_rows(
     feature: str,
     selected: dict[Identity, tuple[str, ...]],
     reasons_by_call: dict[Identity, tuple[str, ...]],
-    features: set[str],
-) -> Iterator[CallRow]:
+) -> Iterator[tuple[Identity, tuple[str, ...], str]]:
     """Yield the calls of a feature that runs again: the selected ones, those that differ from the recording, and all
     after them."""
-    source = next((other for other in _dependencies(cassette, feature) if other in features), "")
+    features = {call.feature for call in selected}
+    dependencies = cassette.manifest.fixture.dependencies([feature])[1:]
+    source = next((other for other in dependencies if other in features), "")
     order = _call_order(cassette, replayed, feature)
     for identity in order:
         forced = tuple(
@@ -190,24 +183,9 @@ def _call_rows(
                 yield Identity(pipeline=last.pipeline, feature=feature, phase=phase.phase), (), last.path
 
 
-def _dependencies(cassette: Cassette, feature: str) -> tuple[str, ...]:
-    """Return the dependencies of a feature, including indirect ones."""
-    needs = {item.feature: item.depends_on for item in cassette.manifest.fixture.items}
-    dependencies = dict.fromkeys(needs.get(feature, ()))
-    for _ in needs:
-        dependencies |= dict.fromkeys(
-            other for dependency in tuple(dependencies) for other in needs.get(dependency, ())
-        )
-    return tuple(dependencies)
-
-
 def _call_order(cassette: Cassette, replayed: ReplayedCassette, feature: str) -> tuple[Identity, ...]:
-    """Return the feature's recordings in order of its trace; missing calls follow the last played one."""
-    requests = trace_events(cassette.traces.get(feature, b""), "agent.requested")
-    traced = [call_of_event(request, cassette.manifest.pipeline, feature) for request in requests]
-    recorded = [call.identity for call in cassette.calls if call.identity.feature == feature]
-    index_by_call = {call: index for index, call in enumerate(traced)}
-    order = sorted(recorded, key=lambda call: index_by_call.get(call, len(index_by_call)))
+    """Return the feature's recordings in their order; missing calls follow the last played one."""
+    order = [call.identity for call in cassette.calls if call.identity.feature == feature]
     missed = [call for call in replayed.replay.missing_calls if call.feature == feature]
     index = 1 + max((index for index, call in enumerate(order) if call in replayed.replay.mismatches), default=-1)
     return (*order[:index], *missed, *order[index:])

@@ -46,7 +46,7 @@ from mz_recordings.cassette.model import MANIFEST, Cassette, Provenance, Recorde
 from mz_recordings.cassette.replace import restore_old
 from mz_recordings.record.recorder import LoggedCall, RecordSources, SecretInRecording, feature_calls, record_call
 from mz_recordings.replay.driver import ignore_event
-from mz_recordings.rerecord.ports import LIVE_CALLS_FILE
+from mz_recordings.rerecord.driver import LIVE_CALLS_FILE
 from mz_recordings.rerecord.result import weakest_provenance
 
 RERECORD_DIRECTORY = "rerecord"
