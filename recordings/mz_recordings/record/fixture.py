@@ -3,7 +3,7 @@ replay can reproduce, and delivered dependencies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -14,7 +14,7 @@ from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, HumanAns
 from mz_events.catalog.run import ItemAdded, ItemSkipped
 from mz_events.catalog.validation import RefMoved
 from mz_events.envelope import Recorded
-from mz_events.names import feature_stream
+from mz_events.names import Commit, feature_stream
 from mz_events.store import Blobs, Store
 from mz_projections.failure_hints import failure_histories, prompt_hint
 from mz_projections.feature.fold import evolve, fold
@@ -43,13 +43,10 @@ def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[Exclud
             reasons[feature] = "it never started"
         elif reason := _obstacle_to_replay(log, run, feature):
             reasons[feature] = reason
-    changed = True
-    while changed:
-        changed = False
+    for _ in tracks:
         for feature, track in tracks:
-            dependency = next((other for other in track.item.depends_on if other in reasons), None)
-            if feature not in reasons and dependency is not None:
-                reasons[feature], changed = f"it depends on {dependency}", True
+            if dependency := next((other for other in track.item.depends_on if other in reasons), None):
+                reasons.setdefault(feature, f"it depends on {dependency}")
     return tuple(ExcludedFeature(feature, reason) for feature, reason in reasons.items())
 
 
@@ -77,24 +74,25 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
     for feature in features:
         events_before = 0
         for recorded in log.read(feature_stream(run, feature)):
-            decision = _decision(recorded.event)
-            if decision is not None:
-                phase = recorded.event.to if isinstance(recorded.event, FeatureRetried) else ""
-                note = getattr(recorded.event, "note", None)
-                note_text = blobs.get(note).decode("utf-8", "replace") if note else None
-                yield RecordedDecision(feature=feature, after=events_before, what=decision, phase=phase, note=note_text)
-            events_before += is_in_trace(recorded.event)
+            event = recorded.event
+            if isinstance(event, HumanAnswered | FeatureRetried | FeatureCancelled):
+                note = getattr(event, "note", None)
+                yield RecordedDecision(
+                    feature=feature,
+                    after=events_before,
+                    what=_decision(event),
+                    phase=event.to if isinstance(event, FeatureRetried) else "",
+                    note=blobs.get(note).decode("utf-8", "replace") if note else None,
+                )
+            events_before += is_in_trace(event)
 
 
-def _decision(event: Event) -> Literal["approve", "retry", "reject", "retry-phase", "cancel"] | None:
-    match event:
-        case HumanAnswered(verdict=verdict):
-            return next(what for what, recorded in VERDICTS.items() if recorded is verdict)
-        case FeatureRetried():
-            return "retry-phase"
-        case FeatureCancelled():
-            return "cancel"
-    return None
+def _decision(
+    event: HumanAnswered | FeatureRetried | FeatureCancelled,
+) -> Literal["approve", "retry", "reject", "retry-phase", "cancel"]:
+    if isinstance(event, HumanAnswered):
+        return next(what for what, verdict in VERDICTS.items() if verdict is event.verdict)
+    return "retry-phase" if isinstance(event, FeatureRetried) else "cancel"
 
 
 def hints(log: Store, run: str, features: Iterable[str]) -> Iterator[Hint]:
@@ -123,7 +121,7 @@ def _hints_of(log: Store, run: str, feature: str) -> Iterator[Hint]:
         events_before.append(recorded)
 
 
-def delivered_dependencies(items: Iterable[ItemAdded], skipped: dict[str, ItemSkipped]) -> tuple[ItemSkipped, ...]:
-    """Return the features delivered by an earlier run that items of this run depend on."""
-    features = dict.fromkeys(other for item in items for other in item.depends_on if other in skipped)
-    return tuple(skipped[other] for other in features)
+def delivered_heads(items: Iterable[ItemAdded], skipped: Mapping[str, ItemSkipped]) -> dict[str, Commit]:
+    """Return the head of each feature that an earlier run delivered and an item of this run depends on."""
+    features = (other for item in items for other in item.depends_on if other in skipped)
+    return {feature: head for feature in features if (head := skipped[feature].head) is not None}

@@ -11,9 +11,10 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.registry import all_adapters
@@ -28,7 +29,7 @@ from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
+from mz_events.catalog.run import ItemAdded, RunStarted
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
@@ -58,18 +59,13 @@ from mz_recordings.cassette.model import (
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.cassette.trace import encode_trace, feature_trace, with_run
-from mz_recordings.record.fixture import (
-    ExcludedFeature,
-    delivered_dependencies,
-    hints,
-    human_decisions,
-    unrecordable_features,
-)
+from mz_recordings.record.fixture import ExcludedFeature, delivered_heads, hints, human_decisions, unrecordable_features
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
 BASE64_BYTES_MIN = 8
 """Shorter encodings of a path occur by chance."""
+NOTHING_READ = CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
 
 Outcome = AgentReplied | AgentFailed | AgentLost
 
@@ -119,6 +115,14 @@ class RecordSources:
             raise repository_error(self.root, done)
         return done.text
 
+    def text(self, digest: Digest) -> str:
+        return self.blobs.get(digest).decode("utf-8", "replace")
+
+    def reject_secrets(self, location: str, data: bytes) -> None:
+        """Raise SecretInRecording if the data contains a secret."""
+        if names := self.secrets.names_in(data):
+            raise SecretInRecording(location, names)
+
 
 class LoggedCall(NamedTuple):
     """One call, as the log has it."""
@@ -163,10 +167,8 @@ def record_run(
         raise NothingToRecord(run, unrecordable)
     pins = decode_pins(sources.blobs.get(started.pins))
     traces = {str(item.feature): encode_trace(feature_trace(_events(sources.log, run, item.feature))) for item in items}
-    delivered = delivered_dependencies(items, state.skipped)
-    bundle = (
-        b"" if template else create_bundle(sources.root, sources.environment, started.base_commit, _heads(delivered))
-    )
+    heads = delivered_heads(items, state.skipped)
+    bundle = b"" if template else create_bundle(sources.root, sources.environment, started.base_commit, heads)
     manifest = Manifest(
         format=FORMAT,
         name=name,
@@ -176,12 +178,12 @@ def record_run(
         mz=started.mz_version,
         max_age_days=max_age_days,
         traces={feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()},
-        fixture=_fixture(sources, started, pins, items, delivered, template, bundle),
+        fixture=_fixture(sources, started, pins, items, heads, template, bundle),
         evidence=_to_json_values(pins),
     )
-    _reject_secrets(sources, "the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
-    calls = [(item, call) for item in items for call in feature_calls(sources.log, run, item.feature)]
-    recorded_calls = tuple(record_call(sources, run, pins, call) for _, call in calls)
+    sources.reject_secrets("the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
+    calls = (call for item in items for call in feature_calls(sources.log, run, item.feature))
+    recorded_calls = tuple(record_call(sources, run, pins, call) for call in calls)
     return RecordedRun(Cassette(manifest, recorded_calls, traces, bundle), unrecordable)
 
 
@@ -190,14 +192,14 @@ def _fixture(
     started: RunStarted,
     pins: Pins,
     items: tuple[ItemAdded, ...],
-    delivered: tuple[ItemSkipped, ...],
+    heads: Mapping[str, Commit],
     template: str,
     bundle: bytes,
 ) -> Fixture:
     run, features = started.run, [item.feature for item in items]
     decisions = tuple(human_decisions(sources.log, sources.blobs, run, features))
     for decision in decisions:
-        _reject_secrets(sources, f"a person's note on {decision.feature}", (decision.note or "").encode())
+        sources.reject_secrets(f"a person's note on {decision.feature}", (decision.note or "").encode())
     return Fixture(
         run=run,
         template=template,
@@ -206,19 +208,23 @@ def _fixture(
         base_commit=started.base_commit,
         base_tree=sources.tree_id(started.base_commit),
         clock_start=format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
-        items=tuple(_item(sources, item) for item in items),
+        items=tuple(
+            Item(
+                feature=item.feature,
+                title=sources.text(item.title),
+                body=sources.text(item.body),
+                priority=item.priority,
+                depends_on=item.depends_on,
+            )
+            for item in items
+        ),
         config={key: value for key, value in _to_json_values(pins.config).items() if key in FIXTURE_KEYS},
         decisions=decisions,
         hints=tuple(hints(sources.log, run, features)),
         delivered=tuple(
-            DeliveredDependency(feature=feature, tree=sources.tree_id(head))
-            for feature, head in _heads(delivered).items()
+            DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
     )
-
-
-def _heads(delivered: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
-    return {item.feature: item.head for item in delivered if item.head is not None}
 
 
 def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
@@ -258,35 +264,37 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     phase = pins.pipeline.find_phase(request.ref.phase)
     worktree = FeatureWorktree(run=run, feature=call.feature, branch=call.branch)
     invocation = invocation_of(adapter, requested_spec(request, worktree, phase, sources.blobs))
-    stdout = sources.blobs.get(outcome.stdout)
-    stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
-    tree_after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
+    replied = outcome if isinstance(outcome, AgentReplied) else None
+    failed = outcome if isinstance(outcome, AgentFailed) else None
+    ended = replied or failed
+    stdout, stderr = sources.blobs.get(outcome.stdout), sources.blobs.get(ended.stderr) if ended else b""
+    tree_after = ended.tree if ended else request.tree
     files = [
-        *_streams(sources, run, call, identity, invocation.argv, stdout, stderr),
+        *_streams(sources, call, identity, invocation.argv, stdout, stderr),
         *_artifacts(sources, phase, call, identity, tree_after),
         *_patch(sources, identity, request.tree, tree_after),
     ]
-    contents = {file.name: data for file, data in files}
+    version = replied.version if replied else ""
     recording = Recording(
         format=FORMAT,
         identity=identity,
         agent=request.agent,
-        version=_version(adapter, outcome, stdout),
+        version=version or adapter.parse_output(replace(NOTHING_READ, stdout=stdout)).version,
         model=request.model,
         argv=tuple("<SESSION>" if word == request.session else word for word in invocation.argv),
         environment=tuple(sorted({*invocation.env, *pins.config.pass_environment})),
         tree_before=sources.tree_id(request.tree),
         tree_after=sources.tree_id(tree_after),
-        outcome=_outcome(outcome),
-        exit=outcome.exit if isinstance(outcome, AgentReplied) else None,
-        failure=_failure(outcome),
+        outcome="replied" if replied else "failed" if failed else "lost",
+        exit=replied.exit if replied else None,
+        failure=Failure(kind=failed.problem.kind.value, code=failed.problem.code) if failed else None,
         recorded_at=format_time(call.requested_at_us),
-        duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
+        duration_ms=ended.duration_ms if ended else 0,
         files=tuple(file for file, _ in files),
-        forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else (),
+        forbidden_changes=replied.forbidden_changes if replied else (),
         earlier=call.session_usage_before,
     )
-    return RecordedCall(recording, contents)
+    return RecordedCall(recording, {file.name: data for file, data in files})
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
@@ -313,7 +321,7 @@ def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
 
     def capture(_: CallSpec, invocation: Invocation) -> CallResult:
         invocations.append(invocation)
-        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+        return NOTHING_READ
 
     adapter.run_phase(spec, AnyEnvironment(), capture)
     return invocations[0]
@@ -334,17 +342,11 @@ class AnyEnvironment(Mapping[str, str]):
 
 # outputs --------------------------------------------------------------------------------------------------------------
 def _streams(
-    sources: RecordSources,
-    run: str,
-    call: LoggedCall,
-    identity: Identity,
-    argv: tuple[str, ...],
-    stdout: bytes,
-    stderr: bytes,
+    sources: RecordSources, call: LoggedCall, identity: Identity, argv: tuple[str, ...], stdout: bytes, stderr: bytes
 ) -> Iterator[tuple[StoredFile, bytes]]:
     prompt = sources.blobs.get(call.request.prompt)
-    _reject_secrets(sources, f"the prompt of {identity.path}", prompt)
-    machine_values = _machine_values(sources, run, call, stdout)
+    sources.reject_secrets(f"the prompt of {identity.path}", prompt)
+    machine_values = _machine_values(sources, call, stdout)
     yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, machine_values))
     yield _file("stdout", f"{identity.name}.{_stream_suffix(argv, stdout)}", _sanitise(sources, stdout, machine_values))
     if stderr:
@@ -371,7 +373,7 @@ def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[Machi
     return redact_spans(data, spans) if spans else data
 
 
-def _machine_values(sources: RecordSources, run: str, call: LoggedCall, stdout: bytes) -> tuple[MachineValues, ...]:
+def _machine_values(sources: RecordSources, call: LoggedCall, stdout: bytes) -> tuple[MachineValues, ...]:
     """Return the paths of this repository and of other locations that the output names: it may have been moved."""
     call_run = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
     worktree_suffix = f"/.mz/worktrees/{call_run}/{call.feature}"
@@ -408,7 +410,7 @@ def _artifacts(
         if name in used_names:
             name = f"{identity.name}.{artifact}.out{suffix}"
         used_names.add(name)
-        _reject_secrets(sources, f"the artifact {artifact} of {identity.path}", data)
+        sources.reject_secrets(f"the artifact {artifact} of {identity.path}", data)
         yield _file("artifact", name, data, artifact, path)
 
 
@@ -427,7 +429,7 @@ def _patch(
     sources: RecordSources, identity: Identity, before: Commit, after: Commit
 ) -> Iterator[tuple[StoredFile, bytes]]:
     if patch := sources.workspace.patch(before, after):
-        _reject_secrets(sources, f"the patch of {identity.path}", patch)
+        sources.reject_secrets(f"the patch of {identity.path}", patch)
         yield _file("patch", f"{identity.name}.patch", patch)
 
 
@@ -436,48 +438,6 @@ def _file(kind: Kind, name: str, data: bytes, artifact: str = "", path: str = ""
     return StoredFile(kind=kind, name=name, sha256=sha256, artifact=artifact, path=path), data
 
 
-def _version(adapter: Adapter, outcome: Outcome, stdout: bytes) -> str:
-    if isinstance(outcome, AgentReplied) and outcome.version:
-        return outcome.version
-    return adapter.parse_output(CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=0)).version
-
-
-def _outcome(outcome: Outcome) -> Literal["replied", "failed", "lost"]:
-    match outcome:
-        case AgentReplied():
-            return "replied"
-        case AgentFailed():
-            return "failed"
-        case AgentLost():
-            return "lost"
-
-
-def _failure(outcome: Outcome) -> Failure | None:
-    if not isinstance(outcome, AgentFailed):
-        return None
-    return Failure(kind=outcome.problem.kind.value, code=outcome.problem.code)
-
-
-# helpers --------------------------------------------------------------------------------------------------------------
-def _item(sources: RecordSources, item: ItemAdded) -> Item:
-    return Item(
-        feature=item.feature,
-        title=_text(sources, item.title),
-        body=_text(sources, item.body),
-        priority=item.priority,
-        depends_on=item.depends_on,
-    )
-
-
 def _to_json_values(struct: msgspec.Struct) -> dict[str, object]:
     """Return the struct as plain JSON values."""
     return msgspec.json.decode(msgspec.json.encode(struct, enc_hook=encode_quantity), type=dict[str, object])
-
-
-def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:
-    if names := sources.secrets.names_in(data):
-        raise SecretInRecording(location, names)
-
-
-def _text(sources: RecordSources, digest: Digest) -> str:
-    return sources.blobs.get(digest).decode("utf-8", "replace")
