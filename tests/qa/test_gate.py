@@ -9,8 +9,7 @@ import pytest
 from mz_engine.errors.exits import Exit
 from mz_qa.gate.run import LAYERS, NUMBERS, SELF_TEST_LAYERS, run_gate, run_layer
 from mz_qa.results import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
-from mz_recordings.findings.grouping import ORDER
-from mz_recordings.findings.model import KIND_PROPERTIES, Finding
+from mz_recordings.findings.model import KIND_PROPERTIES, ORDER, Finding
 
 from tests.support.gates import project_of
 

@@ -24,7 +24,7 @@ from mz_qa.variants.properties import VariantOutcome, end_state, succeeds, viola
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Identity
 from mz_recordings.faults.variants import Variant, derive_variants
-from mz_recordings.replay.parallel import bundled_library, without_git_variables
+from mz_recordings.replay.replay import bundled_library, without_git_variables
 
 from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo

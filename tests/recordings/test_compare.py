@@ -32,8 +32,7 @@ from mz_recordings.cassette.trace import (
     feature_trace,
     with_produced_requests,
 )
-from mz_recordings.findings.grouping import group_results
-from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult
+from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult, group_results
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.compare import (
     ReplayOutcome,

@@ -16,7 +16,7 @@ from mz_events.names import feature_stream
 from mz_qa.variants.play import play_variants
 from mz_recordings.drift.compare import compare_cassettes
 from mz_recordings.drift.stream_baselines import check_streams, observe_cassette
-from mz_recordings.replay.parallel import without_git_variables
+from mz_recordings.replay.replay import without_git_variables
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop, clone

@@ -8,12 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.files import find_cassettes, load, save
 from mz_recordings.cassette.model import Cassette, Identity
-from mz_recordings.faults.faults import FAULTS, Fault
-from mz_recordings.faults.inject import InvalidFaultError, fault_reaction, inject
-from mz_recordings.replay.parallel import bundled_library, find_cassettes, without_git_variables
-from mz_recordings.replay.replay import ReplayJob, replay_cassette
+from mz_recordings.faults.faults import FAULTS, Fault, InvalidFaultError, fault_reaction, inject
+from mz_recordings.replay.replay import ReplayJob, bundled_library, replay_cassette, without_git_variables
 
 from tests.support.make_faults import page
 from tests.support.tapes import cassette, recording

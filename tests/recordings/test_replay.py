@@ -16,8 +16,7 @@ from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.model import ReplayResult
-from mz_recordings.replay.parallel import replay_all, shuffled
-from mz_recordings.replay.replay import replay_cassette
+from mz_recordings.replay.replay import replay_all, replay_cassette, shuffled
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git

@@ -13,12 +13,12 @@ from mz_engine.pricing.estimate import Estimate
 from mz_recordings.cassette.files import load, load_without_traces, save
 from mz_recordings.cassette.model import Cassette, Identity, Item, RecordedCall
 from mz_recordings.drift.compare import compare_cassettes
-from mz_recordings.findings.model import Finding
+from mz_recordings.findings.model import Finding, finding_kinds
 from mz_recordings.record.recorder import SecretInRecording
 from mz_recordings.replay.compare import ReplayOutcome
 from mz_recordings.rerecord.driver import exceeds_budget
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, ReplayedCassette, affected_features, plan_calls
-from mz_recordings.rerecord.result import finding_kinds, kept_features, rejection_reason, stop_of_trace
+from mz_recordings.rerecord.rerecord import kept_features, rejection_reason, stop_of_trace
 from mz_recordings.rerecord.workspace import RerecordWorkspace
 
 from tests.support.again import KEY, Again, requests

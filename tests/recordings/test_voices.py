@@ -12,8 +12,7 @@ from mz_engine.ports import CallResult, ParsedReply
 from mz_qa.conformance.endings import stored_endings
 from mz_qa.variants.properties import succeeds
 from mz_recordings.cassette.model import Kind, RecordedCall, StoredFile
-from mz_recordings.faults.faults import FAULTS, FaultOutput, possible_faults, render_fault
-from mz_recordings.faults.inject import InvalidFaultError, inject
+from mz_recordings.faults.faults import FAULTS, FaultOutput, InvalidFaultError, inject, possible_faults, render_fault
 
 from tests.support.tapes import cassette, recording
 

@@ -29,7 +29,7 @@ from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.faults.faults import FAULTS, Fault
 from mz_recordings.record.recorder import RecordSources, record_run
-from mz_recordings.replay.parallel import bundled_library
+from mz_recordings.replay.replay import bundled_library
 
 from tests.cli.drive import MZ
 from tests.support.gitrepo import GitRepo

@@ -27,8 +27,7 @@ from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.findings.model import ReplayResult
 from mz_recordings.record.recorder import RecordedRun, RecordSources, record_run
-from mz_recordings.replay.parallel import replay_and_update, without_git_variables
-from mz_recordings.replay.replay import ReplayJob
+from mz_recordings.replay.replay import ReplayJob, replay_and_update, without_git_variables
 
 from tests.support.gitrepo import GitRepo
 

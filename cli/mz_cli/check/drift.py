@@ -26,8 +26,7 @@ from mz_recordings.drift.stream_baselines import (
     write_baseline,
 )
 from mz_recordings.drift.stream_shape import count_fields_by_use
-from mz_recordings.findings.grouping import group_results
-from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, Risk, risk_of
+from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, Risk, group_results, risk_of
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option

@@ -14,7 +14,7 @@ from msgspec import field
 from mz_engine.version import VERSION
 from mz_qa.gate.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_gate
 from mz_qa.results import GateResult, LayerResult
-from mz_recordings.findings.grouping import group_findings
+from mz_recordings.findings.model import group_findings
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, jobs_option

@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
-from mz_recordings.cassette.files import CassetteSummary, summarize
+from mz_recordings.cassette.files import CassetteSummary, find_cassettes, summarize
 from mz_recordings.cassette.model import parse_time
 from mz_recordings.findings.lint import LintResult, lint_all
 from mz_recordings.findings.model import KIND_PROPERTIES
-from mz_recordings.replay.parallel import find_cassettes
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options

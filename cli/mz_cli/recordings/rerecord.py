@@ -24,12 +24,12 @@ from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.run.process import UNWRITABLE
 from mz_engine.run.settings import load_config
-from mz_recordings.cassette.files import CassetteChanged, load, load_summary, overwrite, seal_of
+from mz_recordings.cassette.files import CassetteChanged, find_cassettes, load, load_summary, overwrite, seal_of
 from mz_recordings.cassette.model import Cassette, Manifest, Provenance
 from mz_recordings.drift.compare import AgentDescriptions, compare_cassettes
-from mz_recordings.findings.model import ACCEPTABLE, Finding, FindingKind
+from mz_recordings.findings.model import ACCEPTABLE, Finding, FindingKind, finding_kinds
 from mz_recordings.record.recorder import SecretInRecording
-from mz_recordings.replay.parallel import find_cassettes, without_git_variables
+from mz_recordings.replay.replay import without_git_variables
 from mz_recordings.rerecord.driver import RunEnd, StopControl
 from mz_recordings.rerecord.plan import CallSelection, CallSelector
 from mz_recordings.rerecord.rerecord import (
@@ -40,7 +40,6 @@ from mz_recordings.rerecord.rerecord import (
     prepare_rerecord,
     run_rerecord,
 )
-from mz_recordings.rerecord.result import finding_kinds
 from mz_recordings.rerecord.workspace import (
     RerecordWorkspace,
     is_pending,

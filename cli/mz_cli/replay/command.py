@@ -14,10 +14,9 @@ import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_recordings.findings.grouping import group_results, verdict_line
-from mz_recordings.findings.model import ACCEPTABLE, FindingKind, ReplayResult
-from mz_recordings.replay.parallel import find_cassettes, replay_all, shuffled, without_git_variables
-from mz_recordings.replay.replay import ReplayJob
+from mz_recordings.cassette.files import find_cassettes
+from mz_recordings.findings.model import ACCEPTABLE, FindingKind, ReplayResult, group_results, verdict_line
+from mz_recordings.replay.replay import ReplayJob, replay_all, shuffled, without_git_variables
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 from mz_engine.errors.exits import Exit
-from mz_recordings.cassette.files import load
-from mz_recordings.replay.parallel import bundled_library, find_cassettes, without_git_variables
+from mz_recordings.cassette.files import find_cassettes, load
+from mz_recordings.replay.replay import bundled_library, without_git_variables
 
 from mz_cli.common.recording import display_path, reject_unusable
 from mz_cli.replay.json import BrokenVariant, InjectResult, VariantsResult, VariedCassette
@@ -94,8 +94,7 @@ def _verdict_lines(outcomes: Sequence[VariantOutcome]) -> Iterator[Line]:
 def replay_fault(cassettes: Sequence[tuple[Path, Path]], selector: str, as_json: bool) -> int:
     """Replay a cassette with one failing call, and print how the pipeline reacted. Raises MzError (MZ6005)."""
     from mz_qa.variants.properties import end_state, parse_trace
-    from mz_recordings.faults.faults import FAULTS
-    from mz_recordings.faults.inject import InvalidFaultError, fault_reaction, inject
+    from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reaction, inject
     from mz_recordings.replay.replay import ReplayJob, run_replay
 
     call, _, name = selector.partition("=")

@@ -17,8 +17,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.exits import Exit, most_severe
-from mz_recordings.findings.grouping import FindingGroup, group_findings
-from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, ReplayResult, Risk
+from mz_recordings.findings.model import (
+    KIND_PROPERTIES,
+    RISKS,
+    Finding,
+    FindingGroup,
+    FindingKind,
+    ReplayResult,
+    Risk,
+    group_findings,
+)
 
 from mz_cli.terminal.width import Line, Span
 

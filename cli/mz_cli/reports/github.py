@@ -15,8 +15,7 @@ from typing import Literal
 
 from mz_engine.errors.codes import MEANINGS
 from mz_engine.errors.exits import Exit
-from mz_recordings.findings.grouping import FindingGroup
-from mz_recordings.findings.model import KIND_PROPERTIES, RISKS
+from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, FindingGroup
 
 from mz_cli.reports.findings import Report, file_position, finding_groups, group_fix, kind_totals, places
 from mz_cli.terminal.text import count_noun, shorten, single_line

@@ -13,10 +13,8 @@ from mz_recordings.cassette.files import is_cassette, list_cassettes, load
 from mz_recordings.cassette.model import MANIFEST
 from mz_recordings.drift.noise import FILE_NAME
 from mz_recordings.drift.run import LibraryKnowledge, check_current, read_library
-from mz_recordings.findings.grouping import verdict_line
-from mz_recordings.findings.model import Finding, risk_of
-from mz_recordings.replay.parallel import bundled_library, without_git_variables
-from mz_recordings.replay.replay import ReplayJob
+from mz_recordings.findings.model import Finding, risk_of, verdict_line
+from mz_recordings.replay.replay import ReplayJob, bundled_library, without_git_variables
 
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 from mz_qa.variants.play import play_variants

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config
 from mz_engine.run.settings import load_config
+from mz_recordings.cassette.files import find_cassettes
 from mz_recordings.findings.model import Finding
-from mz_recordings.replay.parallel import find_cassettes
 
 from mz_qa.gate import adapters, artifacts, formats, replays, static
 from mz_qa.results import CheckedItem, GateResult, Layer, LayerResult, Project, Remark, Status

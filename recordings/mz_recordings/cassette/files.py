@@ -369,5 +369,11 @@ def is_cassette(folder: Path) -> bool:
         return True
 
 
+def find_cassettes(roots: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the cassettes at these paths, each a cassette or a library, without duplicates."""
+    groups = [(root,) if is_cassette(root) else list_cassettes(root) for root in roots]
+    return tuple(dict.fromkeys(path for group in groups for path in group))
+
+
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

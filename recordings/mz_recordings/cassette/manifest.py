@@ -47,8 +47,8 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
         return values
 
 
-def _error(place: Any, defect: str) -> ValueError:
-    return ValueError(f"line {place.start_mark.line + 1} {defect}")
+def _error(at: Any, defect: str) -> ValueError:
+    return ValueError(f"line {at.start_mark.line + 1} {defect}")
 
 
 def write_yaml(content: Any) -> str:

@@ -21,8 +21,7 @@ from mz_recordings.drift.outputs import (
     file_differences,
     stream_differences,
 )
-from mz_recordings.findings.grouping import ORDER
-from mz_recordings.findings.model import RECORD_NEW, RERECORD_ALL, Finding, Risk, rerecord_call, rerecord_feature
+from mz_recordings.findings.model import ORDER, RECORD_NEW, RERECORD_ALL, Finding, Risk, rerecord_call, rerecord_feature
 from mz_recordings.replay.compare import diff_lines, trace_divergences
 
 AgentDescriptions = Mapping[str, AgentDescription]

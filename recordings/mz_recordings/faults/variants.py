@@ -5,15 +5,13 @@ Each variant occurred or may occur. They are derived from the bytes alone, so ev
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec.structs import replace
 from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_recordings.cassette.model import Identity, Kind, RecordedCall, Recording, StoredFile
+from mz_recordings.cassette.model import Identity, RecordedCall, Recording
 from mz_recordings.faults.faults import split_last_line
 
 HUGE_BYTES = 2_000_000
@@ -68,21 +66,6 @@ def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
     for variant in variants:
         unique_variants.setdefault(variant[2:], variant)
     return tuple(unique_variants.values())
-
-
-def with_output(call: RecordedCall, stdout: bytes, stderr: bytes, kept: Collection[Kind]) -> RecordedCall:
-    """Return the call with this output and its files of the kept kinds."""
-    name = call.identity.name
-    files = [file for file in call.recording.files if file.kind in kept]
-    contents = {file.name: call.contents[file.name] for file in files}
-    streams: tuple[tuple[Kind, str, bytes], ...] = (
-        ("stdout", f"{name}.stream-json", stdout),
-        ("stderr", f"{name}.stderr", stderr),
-    )
-    for kind, file, data in streams:
-        files.append(StoredFile(kind=kind, name=file, sha256=hashlib.sha256(data).hexdigest()))
-        contents[file] = data
-    return RecordedCall(replace(call.recording, files=tuple(files)), contents)
 
 
 # cut ------------------------------------------------------------------------------------------------------------------

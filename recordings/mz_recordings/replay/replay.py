@@ -1,4 +1,5 @@
-"""Replay of one cassette through the current pipeline, in a scratch repository with the network blocked."""
+"""Replay of a cassette through the current pipeline, in a scratch repository with the network blocked, and of many in
+several processes."""
 
 from __future__ import annotations
 
@@ -6,26 +7,43 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import datetime
+from importlib.resources import files
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins
 from mz_engine.processes.supervise import can_run_offline
+from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
 from mz_events.names import feature_stream
+from mz_events.redaction.redactor import Secrets
 from mz_events.store import Store
 
-from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, NewerFormat, digest, load, write_copy
-from mz_recordings.cassette.model import Cassette, Identity, Item, identity_of
+from mz_recordings.cassette.files import (
+    CassetteChanged,
+    CassetteUnreadable,
+    NewerFormat,
+    digest,
+    load,
+    overwrite,
+    seal_of,
+    write_copy,
+)
+from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, identity_of
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
+from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
 from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
@@ -60,7 +78,7 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
     outcome = None
     try:
         cassette = load(path)
-        result = msgspec.structs.replace(
+        result = replace(
             result,
             name=cassette.manifest.name,
             provenance=cassette.manifest.provenance,
@@ -69,17 +87,17 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
         )
         outcome = run_replay(cassette, job)
         overridden = overridden_settings(Path(job.project), job.environment, cassette.manifest)
-        result = msgspec.structs.replace(result, overridden_settings=overridden)
+        result = replace(result, overridden_settings=overridden)
         result = _with_findings(result, cassette, outcome, job.today)
     except (CassetteUnreadable, FixtureUnavailable, MzError) as error:
-        result = msgspec.structs.replace(result, findings=(replay_error_finding(error),))
+        result = replace(result, findings=(replay_error_finding(error),))
     duration_ms = int((time.monotonic() - started) * 1000)
     result = with_locations(result, Path(job.project))
-    return msgspec.structs.replace(result, duration_ms=duration_ms), outcome
+    return replace(result, duration_ms=duration_ms), outcome
 
 
 def _with_findings(result: ReplayResult, cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> ReplayResult:
-    return msgspec.structs.replace(
+    return replace(
         result,
         calls_replayed=len(outcome.mismatches),
         calls=tuple(call.identity.path for call in cassette.calls),
@@ -96,7 +114,7 @@ def with_locations(result: ReplayResult, project: Path) -> ReplayResult:
     project_root, cassette_path = project.resolve(), Path(os.path.realpath(result.path))
     relative = cassette_path.relative_to(project_root).as_posix() if cassette_path.is_relative_to(project_root) else ""
     findings = add_locations(result.findings, project_texts(project_root, cassette_path), relative)
-    return msgspec.structs.replace(result, findings=findings)
+    return replace(result, findings=findings)
 
 
 def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzError) -> Finding:
@@ -150,7 +168,7 @@ def _order(cassette: Cassette, seed: int | None) -> tuple[Item, ...]:
     items = list(cassette.manifest.fixture.items)
     if seed is not None:
         random.Random(seed).shuffle(items)
-        items = [msgspec.structs.replace(item, priority=0) for item in items]
+        items = [replace(item, priority=0) for item in items]
     return tuple(items)
 
 
@@ -173,3 +191,78 @@ def _outcome(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEn
         dict(environment.network_attempts.counts_by_key),
         pins,
     )
+
+
+# many cassettes -------------------------------------------------------------------------------------------------------
+def bundled_library() -> Path:
+    """Return the folder of the cassettes that are part of `mz`."""
+    return Path(str(files("mz_recordings"))) / "bundled"
+
+
+def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
+    """Return the cassettes in an order that depends on the seed; unchanged without one."""
+    order = list(paths)
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    return tuple(order)
+
+
+def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without git's variables."""
+    return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+
+
+def replay_all(
+    jobs: tuple[ReplayJob, ...], workers: int, report: Callable[[ReplayResult], None]
+) -> tuple[ReplayResult, ...]:
+    """Replay all jobs; call `report` after each one. Results are in the order of the jobs."""
+    results_by_path: dict[str, ReplayResult] = {}
+
+    def add(result: ReplayResult) -> None:
+        results_by_path[result.path] = result
+        report(result)
+
+    if workers == 1 or len(jobs) == 1:
+        for job in jobs:
+            add(replay_and_update(job))
+    else:
+        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+            try:
+                for future in as_completed([pool.submit(replay_and_update, job) for job in jobs]):
+                    add(future.result())
+            except BaseException:
+                # Do not wait for jobs that have not started.
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return tuple(results_by_path[job.path] for job in jobs)
+
+
+def replay_and_update(job: ReplayJob) -> ReplayResult:
+    """Replay a cassette; if the job updates it and something changed, write it and replay it again."""
+    if not (job.accept or job.prune):
+        return replay_cassette(job)[0]
+    try:
+        return _update(job)
+    except CassetteUnreadable as error:
+        return ReplayResult(path=job.path, name=Path(job.path).name, findings=(replay_error_finding(error),))
+
+
+def _update(job: ReplayJob) -> ReplayResult:
+    """Raises CassetteUnreadable if another process changed the cassette in the meantime."""
+    seal = seal_of(Path(job.path))
+    result, outcome = replay_cassette(job)
+    if outcome is None:
+        return result
+    folder = Path(job.path)
+    before = load(folder)
+    pruned, removals = prune(before, outcome, result.findings) if job.prune else (before, ())
+    at = job.today.strftime(TIME_FORMAT)
+    cassette, acceptances = accept_differences(pruned, outcome, job.accept, job.reason, at)
+    if cassette is before:
+        return result
+    secrets = Secrets(project_secrets(Path(job.project), job.environment))
+    if leak_findings := new_secrets(before, cassette, secrets):
+        return replace(result, findings=(*leak_findings, *result.findings))
+    overwrite(cassette, folder, seal)
+    updated, _ = replay_cassette(replace(job, accept=(), prune=False))
+    return replace(updated, changes=(*removals, *acceptances))

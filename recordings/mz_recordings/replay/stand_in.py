@@ -156,7 +156,7 @@ class Difference(NamedTuple):
     value: object
     message: str
     recorded: str = ""
-    given: str = ""
+    current: str = ""
 
 
 def _compare(recording: dict[str, Any], path: Path, inherited: str, journal: str) -> MachineValues:
@@ -167,7 +167,7 @@ def _compare(recording: dict[str, Any], path: Path, inherited: str, journal: str
         for difference in _differences(recording, prompt, inherited, values):
             noted[difference.field] = difference.value
             if not journal or difference.field == "tree":
-                raise StandInError(DRIFT, difference.message + _diff(difference.recorded, difference.given))
+                raise StandInError(DRIFT, difference.message + _diff(difference.recorded, difference.current))
     finally:
         if journal:
             file = Path(journal, path.parent.name, path.name)
@@ -259,10 +259,12 @@ def _path_without_stand_ins() -> str:
     return os.pathsep.join(folder for folder in folders if Path(folder).resolve() != stand_in_folder)
 
 
-def _diff(recorded: str, given: str) -> str:
+def _diff(recorded: str, current: str) -> str:
     import difflib  # Only on a difference: it takes as long to load as everything else.
 
-    lines = list(difflib.unified_diff(recorded.splitlines(), given.splitlines(), "recorded", "given", lineterm="", n=1))
+    lines = list(
+        difflib.unified_diff(recorded.splitlines(), current.splitlines(), "recorded", "given", lineterm="", n=1)
+    )
     omitted = len(lines) - DIFF_LINES_MAX
     shown = lines[:DIFF_LINES_MAX] + ([f"... and {omitted} more lines"] if omitted > 0 else [])
     return "".join(f"\n{line}" for line in shown)

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
@@ -47,7 +47,6 @@ from mz_recordings.cassette.replace import restore_old
 from mz_recordings.record.recorder import LoggedCall, RecordSources, SecretInRecording, feature_calls, record_call
 from mz_recordings.replay.driver import ignore_event
 from mz_recordings.rerecord.driver import LIVE_CALLS_FILE
-from mz_recordings.rerecord.result import weakest_provenance
 
 RERECORD_DIRECTORY = "rerecord"
 """Below `.mz`."""
@@ -55,6 +54,15 @@ REPOSITORY, LOG, BLOBS = "repository", "log/mz.db", "log/blobs"
 """Paths of an attempt."""
 PENDING_DIRECTORY = ".rerecorded"
 """In the library: new cassettes that are not accepted yet; ignored by git."""
+
+
+PROVENANCES_BEST_FIRST: tuple[Provenance, ...] = get_args(Provenance)
+"""Best provenance first."""
+
+
+def weakest_provenance(*provenances: Provenance) -> Provenance:
+    """Return the weakest of one or more provenances."""
+    return max(provenances, key=PROVENANCES_BEST_FIRST.index)
 
 
 class RerecordWorkspace(NamedTuple):
