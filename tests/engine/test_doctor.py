@@ -10,12 +10,14 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
+from mz_engine.model.config import Config
 from mz_engine.processes import guard
 from mz_engine.setup import checks as doctor_machine
-from mz_engine.setup.checks import CheckOutcome, CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
+from mz_engine.setup.checks import CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
 from mz_engine.setup.doctor import (
     DoctorOptions,
     agent_checks,
@@ -82,7 +84,7 @@ def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
         (doctor_machine.isolation_check(guard.MARKER, "darwin"), "warn"),
     ],
 )
-def test_machines_are_judged(check: CheckOutcome, status: str) -> None:
+def test_machines_are_judged(check: DoctorCheck, status: str) -> None:
     assert check.status.value == status
     assert check.hint or status == "ok"
     assert not check.summary.endswith(".")
@@ -122,7 +124,7 @@ def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "house").chmod(0o755)
     checks = {
         doctor_check.name: doctor_check
-        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": agent_description})
+        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", Config(agents={"house": agent_description}))
     }
     assert checks["agent:house"].summary == "unknown version, logged in"
 
@@ -136,7 +138,7 @@ def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
     (tmp_path / "house").chmod(0o755)
     checks = {
         doctor_check.name: doctor_check
-        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": agent_description})
+        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", Config(agents={"house": agent_description}))
     }
     assert checks["agent:house"].hint == "log in (ask the caretaker; HOUSE_KEY)"
 
@@ -253,7 +255,7 @@ def test_the_users_own_prices(repo: GitRepo, agent: Mapping[str, str], tmp_path:
     path = tmp_path / "config" / "mz" / "prices.yaml"
     path.parent.mkdir(parents=True)
     path.write_text("prices:\n- {model: m, input: 1, output: 2}\n")
-    assert checked(repo.root, outside)["own-prices"] == DoctorCheck("own-prices", *ok(f"{path}: 1 price"))
+    assert checked(repo.root, outside)["own-prices"] == replace(ok(f"{path}: 1 price"), name="own-prices")
     path.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
     check = checked(repo.root, outside)["own-prices"]
     assert (check.status, check.summary.startswith(f"{path}:4:11 ")) == (CheckStatus.FAIL, True)
@@ -308,6 +310,6 @@ def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, st
 
 
 def test_the_worst_check_counts() -> None:
-    assert overall_status([DoctorCheck("a", *ok("")), DoctorCheck("b", *warn(""))]) is CheckStatus.WARN
-    assert overall_status([DoctorCheck("a", *fail("")), DoctorCheck("b", *warn(""))]) is CheckStatus.FAIL
+    assert overall_status([ok(""), warn("")]) is CheckStatus.WARN
+    assert overall_status([fail(""), warn("")]) is CheckStatus.FAIL
     assert overall_status([]) is CheckStatus.OK

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_engine.setup.checks import CheckOutcome, CheckStatus, DoctorCheck, ok, warn
+from mz_engine.setup.checks import CheckStatus, DoctorCheck, ok, warn
 from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
 from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load_summary
 from mz_recordings.cassette.model import parse_time
@@ -64,7 +65,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     )
     checks = examined.checks
     if examined.root is not None:
-        checks = (*checks, DoctorCheck("recordings", *recordings_check(examined.root, now)))
+        checks = (*checks, replace(recordings_check(examined.root, now), name="recordings"))
     status = overall_status(checks)
     code = Exit.PREREQUISITE if status is CheckStatus.FAIL else Exit.OK
     if as_json:
@@ -93,7 +94,7 @@ def result_cell(check: DoctorCheck) -> Cell:
     return Cell(f"{check.summary}; hint: {check.hint}" if has_hint else check.summary, check.summary)
 
 
-def recordings_check(root: Path, now: float) -> CheckOutcome:
+def recordings_check(root: Path, now: float) -> DoctorCheck:
     """Check the age of the oldest cassette of the library. `now`: seconds since the epoch."""
     try:
         library = library_path(root)

@@ -106,23 +106,26 @@ class PipelineFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_pipeline_files(root: Path) -> PipelineFiles:
     """Load `pipelines/templates/**.j2`, named by their path below that folder, and `pipelines/rules/NAME.yaml`."""
-    diagnostics, own_templates, rules = list[Diagnostic](), dict[str, str](), dict[str, RuleSet]()
-    files = list[str]()
-    for name, file in _files_below(root, TEMPLATES_FOLDER, TEMPLATE_SUFFIX):
-        files.append(file)
-        try:
-            own_templates[name] = read_text(root / file, file)
-        except MzError as error:
-            diagnostics += error.diagnostics
+    diagnostics, rules, files = list[Diagnostic](), dict[str, RuleSet](), list[str]()
+
+    def read_below(folder: str, suffix: str) -> Iterator[tuple[str, str, str]]:
+        """Yield the name below the folder, the path and the text of each file that can be read."""
+        for path in sorted((root / folder).rglob(f"*{suffix}")):
+            if path.is_file():
+                file = path.relative_to(root).as_posix()
+                files.append(file)
+                try:
+                    yield file.removeprefix(f"{folder}/"), file, read_text(path, file)
+                except MzError as error:
+                    diagnostics.extend(error.diagnostics)
+
+    own_templates = {name: text for name, _, text in read_below(TEMPLATES_FOLDER, TEMPLATE_SUFFIX)}
     templates = {**load_templates(), **own_templates}
     for name, text in own_templates.items():
         diagnostics += check_template(f"{TEMPLATES_FOLDER}/{name}", name, text, templates)
-    for name, file in _files_below(root, RULES_FOLDER, ".yaml"):
-        files.append(file)
+    for name, file, text in read_below(RULES_FOLDER, ".yaml"):
         try:
-            result = read_rules(
-                parse_yaml(read_text(root / file, file), file), name.removesuffix(".yaml"), shared_rules()
-            )
+            result = read_rules(parse_yaml(text, file), name.removesuffix(".yaml"), shared_rules())
         except MzError as error:
             result = error.diagnostics
         if isinstance(result, RuleSet):
@@ -139,14 +142,6 @@ def load_valid_pipeline_files(root: Path) -> PipelineFiles:
     if pipeline_files.diagnostics:
         raise MzError.from_diagnostics(pipeline_files.diagnostics)
     return pipeline_files
-
-
-def _files_below(root: Path, folder: str, suffix: str) -> Iterator[tuple[str, str]]:
-    """Yield names below the folder and paths below the root, sorted."""
-    for file in sorted((root / folder).rglob(f"*{suffix}")):
-        if file.is_file():
-            name = file.relative_to(root / folder).as_posix()
-            yield name, f"{folder}/{name}"
 
 
 def starter_pipeline(name: str, commands: Collection[str]) -> str:

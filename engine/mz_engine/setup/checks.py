@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,9 +19,11 @@ class CheckStatus(StrEnum):
     """Something that a run needs is missing."""
 
 
-class CheckOutcome(NamedTuple):
-    """Result of a check."""
+class DoctorCheck(msgspec.Struct, frozen=True):
+    """Result of a check, as `mz doctor --json` prints it."""
 
+    name: str
+    """Stable, since scripts may rely on it; empty until the check is listed."""
     status: CheckStatus
     summary: str
     """One sentence, without a final full stop."""
@@ -30,29 +31,19 @@ class CheckOutcome(NamedTuple):
     """How to fix it."""
 
 
-class DoctorCheck(msgspec.Struct, frozen=True):
-    """A named result, as `mz doctor --json` prints it."""
-
-    name: str
-    """Stable; scripts may rely on it."""
-    status: CheckStatus
-    summary: str
-    hint: str = ""
+def ok(summary: str, hint: str = "") -> DoctorCheck:
+    return DoctorCheck("", CheckStatus.OK, summary, hint)
 
 
-def ok(summary: str, hint: str = "") -> CheckOutcome:
-    return CheckOutcome(CheckStatus.OK, summary, hint)
+def warn(summary: str, hint: str = "") -> DoctorCheck:
+    return DoctorCheck("", CheckStatus.WARN, summary, hint)
 
 
-def warn(summary: str, hint: str = "") -> CheckOutcome:
-    return CheckOutcome(CheckStatus.WARN, summary, hint)
+def fail(summary: str, hint: str = "") -> DoctorCheck:
+    return DoctorCheck("", CheckStatus.FAIL, summary, hint)
 
 
-def fail(summary: str, hint: str = "") -> CheckOutcome:
-    return CheckOutcome(CheckStatus.FAIL, summary, hint)
-
-
-def fail_with_error(error: MzError, default_hint: str = "") -> CheckOutcome:
+def fail_with_error(error: MzError, default_hint: str = "") -> DoctorCheck:
     """Fail with the first error's message, and the number of others. `default_hint` is the hint if there are several
     diagnostics, or none has a hint."""
     first, *more = [item for item in error.diagnostics if item.severity == "error"] or error.diagnostics
@@ -84,7 +75,7 @@ NOT_WRITE_PROTECTED = (
 )
 
 
-def git_check(output: str) -> CheckOutcome:
+def git_check(output: str) -> DoctorCheck:
     """Check the version in the output of `git version`."""
     match = re.search(r"(\d+)\.(\d+)[.\w]*", output)
     if match is None:
@@ -97,7 +88,7 @@ def git_check(output: str) -> CheckOutcome:
     return ok(match[0])
 
 
-def identity_check(author: str) -> CheckOutcome:
+def identity_check(author: str) -> DoctorCheck:
     """Check the author that git would write into a commit, `Name <address> time zone`; empty: git has none."""
     name, bracket, _ = author.partition(">")
     if not bracket or name.strip().startswith("<"):
@@ -106,7 +97,7 @@ def identity_check(author: str) -> CheckOutcome:
     return ok(f"commits are by {name}>")
 
 
-def disk_check(free_bytes: int, directory: str) -> CheckOutcome:
+def disk_check(free_bytes: int, directory: str) -> DoctorCheck:
     summary = f"{free_bytes / 10**9:.1f} GB free at {directory}"
     if free_bytes < FREE_BYTES_MIN:
         return fail(summary, "free disk space: worktrees, the log and agents' output need it")
@@ -115,7 +106,7 @@ def disk_check(free_bytes: int, directory: str) -> CheckOutcome:
     return ok(summary)
 
 
-def sqlite_check(version: Version) -> CheckOutcome:
+def sqlite_check(version: Version) -> DoctorCheck:
     text = format_version(version)
     if version < SQLITE_MIN:
         return fail(text, f"mz needs SQLite {format_version(SQLITE_MIN)} or newer: update Python or SQLite")
@@ -125,7 +116,7 @@ def sqlite_check(version: Version) -> CheckOutcome:
     return ok(text)
 
 
-def isolation_check(level: str, platform: str) -> CheckOutcome:
+def isolation_check(level: str, platform: str) -> DoctorCheck:
     """Check how agents are confined, by the best of `guard.LEVELS` that works here, and `sys.platform`."""
     summary = ISOLATION_SUMMARIES[level]
     if level in (guard.NAMESPACE, guard.USER_NAMESPACE):

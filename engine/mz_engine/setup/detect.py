@@ -121,7 +121,6 @@ def _base_branch(root: Path, remote: str | None) -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """Return git's output; empty if it fails."""
     with suppress(RepositoryUnusable):
         result = run_git_as_user(root, os.environ, *arguments)
         return "" if result.exit_code else result.text

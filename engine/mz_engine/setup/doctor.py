@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.adapters.migrate import MIGRATIONS, connect, format_of
 from mz_events.store import StoreUnusable
 
@@ -29,18 +29,9 @@ from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.load import read_backlog
 from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.git import repository
 from mz_engine.git.process import Git, run_program
 from mz_engine.git.process import safe_environment as without_git
-from mz_engine.git.repository import (
-    branch_commit,
-    current_branch,
-    describe_repository,
-    find_root,
-    has_remote,
-    remote_head,
-    run_git_as_user,
-)
-from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
@@ -50,22 +41,21 @@ from mz_engine.run.plan import load_configured_pipeline
 from mz_engine.run.preflight import missing_programs, missing_tools
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.setup import checks as machine
-from mz_engine.setup.checks import CheckOutcome, CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
+from mz_engine.setup.checks import CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
 
 OUTSIDE_HINT = "the checks of a project were skipped; change into a repository, or create one with `git init`"
 PRICES_DAYS_MAX = 90
 DATES = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b|\bdate\((20\d\d), (\d{1,2}), (\d{1,2})\)")
 GH_SECONDS = 30
+DEFAULTS = Config()
 STEP_SKIPPED = "MZ3009"
 NO_PULL_REQUESTS_HINT = "or set pull_requests.strategy to none in mz.yaml"
 
-CheckFunction = Callable[[], CheckOutcome | None]
+CheckFunction = Callable[[], DoctorCheck | None]
 """None: the check does not apply here."""
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of `mz doctor`."""
-
     directory: Path
     """The current directory, in a repository or not."""
     root: Path | None = None
@@ -87,14 +77,14 @@ def run_checks(options: DoctorOptions) -> DoctorReport:
     """Return the results of all checks, in the order in which people should read them."""
     environment, root = options.environment, options.root
     with suppress(RepositoryUnusable):
-        root = root or find_root(options.directory, environment)
+        root = root or repository.find_root(options.directory, environment)
     loaded: LoadedConfig | None = None
     if root:
         with suppress(MzError):
             loaded = load_config(root, environment, {})
     checks = _run_all(_machine_checks(options, root or options.directory))
-    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (Config(), None)
-    checks += agent_checks(environment, chosen, settings.failover, settings.agents)
+    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (DEFAULTS, None)
+    checks += agent_checks(environment, chosen, settings)
     checks += _run_all({"repository": lambda: repository_check(options)})
     if root:
         checks += _run_all({"settings": lambda: settings_check(loaded or load_config(root, environment, {}))})
@@ -139,11 +129,11 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
 
 
 def _run_all(checks: Mapping[str, CheckFunction]) -> list[DoctorCheck]:
-    outcomes = {name: _run_check(check) for name, check in checks.items()}
-    return [DoctorCheck(name, *outcome) for name, outcome in outcomes.items() if outcome]
+    results = {name: _run_check(check) for name, check in checks.items()}
+    return [replace(result, name=name) for name, result in results.items() if result]
 
 
-def _run_check(check: CheckFunction) -> CheckOutcome | None:
+def _run_check(check: CheckFunction) -> DoctorCheck | None:
     try:
         return check()
     except MzError as error:
@@ -157,33 +147,30 @@ def _run_check(check: CheckFunction) -> CheckOutcome | None:
 
 def _git(directory: Path, environment: Mapping[str, str], *arguments: str) -> str:
     """Return git's output; empty if it fails. Raises RepositoryUnusable if git is not installed."""
-    result = run_git_as_user(directory, environment, *arguments)
+    result = repository.run_git_as_user(directory, environment, *arguments)
     return result.text if result.exit_code == 0 else ""
 
 
 # agents and prices ----------------------------------------------------------------------------------------------------
 def agent_checks(
-    environment: Mapping[str, str],
-    chosen: str | None,
-    successors: tuple[str, ...] = (),
-    described: Mapping[str, AgentDescription] = MappingProxyType({}),
+    environment: Mapping[str, str], chosen: str | None, config: Config = DEFAULTS
 ) -> Iterator[DoctorCheck]:
     """Return one check per agent. Required are the chosen agent and its successors; if none is chosen, any one."""
-    adapters_by_name = all_adapters(described)
+    adapters_by_name = all_adapters(config.agents)
     logins = {name: adapter.check_auth(environment) for name, adapter in adapters_by_name.items()}
     usable = [name for name, login in logins.items() if not login.code]
-    required = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
+    required = dict.fromkeys((chosen or next(iter(usable), DEFAULTS.agent), *config.failover))
     for name, login in logins.items():
         methods = adapters_by_name[name].capabilities().auth
-        yield DoctorCheck(f"agent:{name}", *_agent_check(login, methods, name in required))
+        yield replace(_agent_check(login, methods, name in required), name=f"agent:{name}")
     for name in required:
         if name not in adapters_by_name:
-            key = "failover" if name in successors else "agent"
+            key = "failover" if name in config.failover else "agent"
             hint = f"set `{key}:` in mz.yaml to one of: {', '.join(adapters_by_name)}"
-            yield DoctorCheck(f"agent:{name}", *fail("there is no such agent", hint))
+            yield replace(fail("there is no such agent", hint), name=f"agent:{name}")
 
 
-def _agent_check(login: AuthCheck, methods: tuple[str, ...], required: bool) -> CheckOutcome:
+def _agent_check(login: AuthCheck, methods: tuple[str, ...], required: bool) -> DoctorCheck:
     """Check the login of one agent; `methods` are its ways to log in."""
     if not login.code:
         return ok(f"{login.version or 'unknown version'}, logged in")
@@ -195,7 +182,7 @@ def _agent_check(login: AuthCheck, methods: tuple[str, ...], required: bool) -> 
     return fail(f"{version}{login.message}", hint)
 
 
-def price_table_check(now_seconds: float) -> CheckOutcome:
+def price_table_check(now_seconds: float) -> DoctorCheck:
     """Check the age of the price table by the newest date that it names: the package has no date of its own."""
     today = datetime.fromtimestamp(now_seconds, UTC).date()
     package = importlib.metadata.distribution(PRICES_PACKAGE)
@@ -214,11 +201,11 @@ def newest_date(text: str, today: date) -> date | None:
     dates = []
     for match in DATES.finditer(text):
         with suppress(ValueError):
-            dates.append(date(*(int(part) for part in match.groups() if part)))
+            dates.append(date(*map(int, filter(None, match.groups()))))
     return max((day for day in dates if day <= today), default=None)
 
 
-def own_prices_check(environment: Mapping[str, str]) -> CheckOutcome | None:
+def own_prices_check(environment: Mapping[str, str]) -> DoctorCheck | None:
     """Check the user's own price file, if any. Raises OSError."""
     path = price_file(environment)
     if path is None or not os.path.lexists(path):
@@ -231,11 +218,10 @@ def own_prices_check(environment: Mapping[str, str]) -> CheckOutcome | None:
 
 
 # the project ----------------------------------------------------------------------------------------------------------
-def repository_check(options: DoctorOptions) -> CheckOutcome:
-    """Check that the repository can be read and written. Raises RepositoryUnusable."""
+def repository_check(options: DoctorOptions) -> DoctorCheck:
     try:
-        root = options.root or find_root(options.directory, options.environment)
-        describe_repository(root, options.environment)
+        root = options.root or repository.find_root(options.directory, options.environment)
+        repository.describe_repository(root, options.environment)
     except RepositoryUnusable as error:
         if error.code not in ("not-a-repository", "git-missing"):
             raise
@@ -243,7 +229,7 @@ def repository_check(options: DoctorOptions) -> CheckOutcome:
     return ok(str(root))
 
 
-def settings_check(loaded: LoadedConfig) -> CheckOutcome:
+def settings_check(loaded: LoadedConfig) -> DoctorCheck:
     if loaded.warnings:
         return warn(loaded.warnings[0].message, loaded.warnings[0].hint)
     if not loaded.file_exists:
@@ -251,13 +237,12 @@ def settings_check(loaded: LoadedConfig) -> CheckOutcome:
     return ok(f"{FILE_NAME} is valid")
 
 
-def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> CheckOutcome:
-    """Check the commit that features start from. Raises RepositoryUnusable."""
-    branch = config.base or current_branch(root, environment)
-    return ok(f"{branch} at {branch_commit(root, branch, environment)[:12]}")
+def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
+    branch = config.base or repository.current_branch(root, environment)
+    return ok(f"{branch} at {repository.branch_commit(root, branch, environment)[:12]}")
 
 
-def log_check(root: Path) -> CheckOutcome:
+def log_check(root: Path) -> DoctorCheck:
     """Check that `.mz` is writable and that this version can read its log; opens nothing for writing."""
     home = root / MZ_FOLDER
     folder = home if home.exists() else root
@@ -283,8 +268,7 @@ def _log_format(path: Path) -> int:
         return format_of(connection, path, len(MIGRATIONS))
 
 
-def pipeline_check(root: Path, loaded: LoadedConfig) -> CheckOutcome:
-    """Check the configured pipeline. Raises MzError."""
+def pipeline_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
     chosen, warnings = load_configured_pipeline(loaded, root)
     skipped_steps = {warning.message for warning in warnings if warning.code == STEP_SKIPPED}
     others = [warning for warning in warnings if warning.code != STEP_SKIPPED]
@@ -295,8 +279,7 @@ def pipeline_check(root: Path, loaded: LoadedConfig) -> CheckOutcome:
     return ok(f"{summary}; steps without a command: {len(skipped_steps)}" if skipped_steps else summary)
 
 
-def backlog_check(root: Path, name: str) -> CheckOutcome:
-    """Check the backlog if it exists. Raises MzError."""
+def backlog_check(root: Path, name: str) -> DoctorCheck:
     if not os.path.lexists(root / name):
         return warn(f"there is no {name} yet", "`mz init` writes a first one")
     items = read_backlog(root, name)
@@ -304,8 +287,7 @@ def backlog_check(root: Path, name: str) -> CheckOutcome:
     return ok(f"{name}: {open_count} of {len(items)} features to do")
 
 
-def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -> CheckOutcome:
-    """Check that the program of every command line is installed."""
+def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
     count = len(config.commands) + len(config.workspace.setup)
     missing = missing_programs(root, config, environment)
     if missing:
@@ -317,7 +299,7 @@ def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -
     return ok(f"programs found for {count} of {count} command line{'' if count == 1 else 's'}")
 
 
-def editor_schema_check(root: Path) -> CheckOutcome | None:
+def editor_schema_check(root: Path) -> DoctorCheck | None:
     """Check the schema that `mz init` writes, if `mz.yaml` names it. Raises OSError."""
     settings = root / FILE_NAME
     if not settings.is_file() or SCHEMA_PATH not in settings.read_text("utf-8"):
@@ -330,23 +312,23 @@ def editor_schema_check(root: Path) -> CheckOutcome | None:
     return ok(f"{SCHEMA_PATH}, which the first lines of {FILE_NAME} name")
 
 
-def remote_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> CheckOutcome | None:
+def remote_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> DoctorCheck | None:
     """Check the remote of branches. Raises RepositoryUnusable, and with `online` RemoteError."""
     if config.pull_requests.strategy == "none":
         return None
     name = config.pull_requests.remote
-    git = Git(describe_repository(root, environment).directory, environment)
-    if not has_remote(git, name):
+    git = Git(repository.describe_repository(root, environment).directory, environment)
+    if not repository.has_remote(git, name):
         return fail(f"there is no remote {name!r}", f"`git remote add {name} URL`, {NO_PULL_REQUESTS_HINT}")
     if not online:
         return ok(f"{name}, not contacted; `--online` contacts it")
-    branch = config.base or current_branch(root, environment)
-    if remote_head(git, name, branch) is None:
+    branch = config.base or repository.current_branch(root, environment)
+    if repository.remote_head(git, name, branch) is None:
         return warn(f"{name} answers, but has no branch {branch}", f"push it once: git push {name} {branch}")
     return ok(f"{name} answers, and has {branch}")
 
 
-def gh_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> CheckOutcome | None:
+def gh_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> DoctorCheck | None:
     """Check that `gh` is installed and logged in; only with `online` that the login is still valid. Its output is not
     shown, since it may hold the token."""
     if config.pull_requests.strategy == "none":

@@ -23,8 +23,6 @@ REPORTS_FOLDER = "mz-reports"
 
 
 class DetectedProject(msgspec.Struct, frozen=True, kw_only=True):
-    """Detected properties of a repository."""
-
     stacks: tuple[str, ...] = ()
     """Names such as `python` and `node`."""
     base: str | None = None
