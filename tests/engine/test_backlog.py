@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority
+from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority, order_items, plan_backlog
 from mz_engine.backlog.load import read_backlog
 from mz_engine.backlog.markdown import parse_backlog
-from mz_engine.backlog.order import order_items, plan_backlog
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_events.names import FeatureId, parse_name

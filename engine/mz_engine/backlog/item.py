@@ -1,10 +1,15 @@
-"""Items of a backlog, from any source."""
+"""Items of a backlog, from any source: select those for a run, and order them."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from enum import Enum, IntEnum
+from graphlib import TopologicalSorter
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.names import FeatureId
 
 
@@ -45,3 +50,75 @@ class BacklogItem(msgspec.Struct, frozen=True, kw_only=True):
     """`file#id`."""
     line: int
     """Line of its heading, from 1."""
+
+
+# selection ------------------------------------------------------------------------------------------------------------
+LeftOutReason = Literal["in-progress", "done", "blocked", "delivered", "not-asked-for", "dependency"]
+STATUS_REASONS: dict[ItemStatus, LeftOutReason] = {
+    ItemStatus.IN_PROGRESS: "in-progress",
+    ItemStatus.DONE: "done",
+    ItemStatus.BLOCKED: "blocked",
+}
+
+
+class LeftOutItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that this run does not work on."""
+
+    item: BacklogItem
+    reason: LeftOutReason
+    blocked_by: FeatureId | None = None
+    """For `dependency`: an item that is not done and will not be done by this run."""
+
+
+class BacklogPlan(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[BacklogItem, ...]
+    """In the order in which they may start; `depends_on` keeps only what this run has to deliver first."""
+    left_out: tuple[LeftOutItem, ...]
+    """In the order of the source."""
+
+
+def plan_backlog(items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = ()) -> BacklogPlan:
+    """Select items of status backlog whose dependencies are done, were `delivered` by earlier runs, or are delivered by
+    this one. With `only`, these ids and nothing else; callers reject unknown ids."""
+    source = sorted(items, key=lambda item: item.order)
+    requested, delivered_before = frozenset(only), frozenset(delivered)
+    done = delivered_before | {item.id for item in source if item.status is ItemStatus.DONE}
+    left_out: list[LeftOutItem] = []
+    chosen: dict[FeatureId, BacklogItem] = {}
+    for item in order_items(source):
+        missing = next((name for name in item.depends_on if name not in done and name not in chosen), None)
+        if reason := _left_out_reason(item, requested, delivered_before):
+            left_out.append(LeftOutItem(item=item, reason=reason))
+        elif missing:
+            left_out.append(LeftOutItem(item=item, reason="dependency", blocked_by=missing))
+        else:
+            chosen[item.id] = replace(item, depends_on=tuple(name for name in item.depends_on if name in chosen))
+    left_out.sort(key=lambda out: out.item.order)
+    return BacklogPlan(items=tuple(chosen.values()), left_out=tuple(left_out))
+
+
+def _left_out_reason(
+    item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]
+) -> LeftOutReason | None:
+    if item.status is not ItemStatus.BACKLOG:
+        return STATUS_REASONS[item.status]
+    if item.id in delivered_before:
+        return "delivered"
+    return "not-asked-for" if requested and item.id not in requested else None
+
+
+def order_items(items: Iterable[BacklogItem]) -> tuple[BacklogItem, ...]:
+    """Return all items, each after its dependencies, and ready ones by priority, then as in the source. All
+    dependencies must be among the items and without cycles."""
+    items_by_id = {item.id: item for item in items}
+    sorter = TopologicalSorter({item.id: item.depends_on for item in items_by_id.values()})
+    sorter.prepare()
+    ready: list[tuple[int, int, FeatureId]] = []
+    ordered: list[BacklogItem] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, (items_by_id[name].priority, items_by_id[name].order, name))
+        item = items_by_id[heapq.heappop(ready)[2]]
+        ordered.append(item)
+        sorter.done(item.id)
+    return tuple(ordered)

@@ -21,9 +21,8 @@ from mz_projections.run.fold import RunState, fold_run, is_over
 
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.backlog.injection_screen import ScreenMode, ScreenResult, screen_item
-from mz_engine.backlog.item import BacklogItem
+from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.load import read_backlog
-from mz_engine.backlog.order import LeftOutItem, plan_backlog
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.repository import branch_commit, current_branch
 from mz_engine.model.config import Config
