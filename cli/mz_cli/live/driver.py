@@ -84,7 +84,7 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
             view.show_text(STOPPING_NOTE)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        # The handler interrupts a thread that may hold the scheduler's lock, which a handler must not wait for.
         received.append(number)
         if len(received) >= SIGNALS_MAX:
             if view.painting:

@@ -398,7 +398,7 @@ def handle_signals(stop_control: StopControl) -> Iterator[None]:
     received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        # The handler interrupts a thread that may hold the scheduler's lock, which a handler must not wait for.
         received.append(number)
         at_once = len(received) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
