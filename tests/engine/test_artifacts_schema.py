@@ -14,7 +14,7 @@ from mz_cli.project.schema import ARTIFACTS
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
-from mz_engine.git.restore import write_engine_files
+from mz_engine.git.files import write_engine_files
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import FieldRule
 from mz_events.names import Path as RepositoryPath

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority, order_items, plan_backlog
-from mz_engine.backlog.load import read_backlog
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.run.plan import read_backlog
 from mz_events.names import FeatureId, parse_name
 
 from tests.support.timing import grows_evenly

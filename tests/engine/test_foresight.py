@@ -8,7 +8,7 @@ from mz_engine.model.agent_description import AgentDescription, EndConditions, T
 from mz_engine.model.config import Budget, Config, Models
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pricing.table import GenaiPrices
-from mz_engine.run.preflight import missing_tools, unpriced_models
+from mz_engine.run.plan import missing_tools, unpriced_models
 
 PIPELINE = Pipeline(
     pipeline="p",

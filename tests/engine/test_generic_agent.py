@@ -15,7 +15,7 @@ from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec
-from mz_engine.run.preflight import check_agent, find_agent
+from mz_engine.run.plan import check_agent, find_agent
 from mz_engine.run.settings import load_config
 from mz_qa.conformance.contract import check_contract
 from mz_recordings.findings.model import Finding

@@ -10,9 +10,9 @@ import time
 
 import pytest
 from mz_engine.git.content import FILE, TreeEntry
+from mz_engine.git.files import FILE_BYTES_MAX, RACY_NS
 from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
 from mz_engine.git.process import Git
-from mz_engine.git.scan import FILE_BYTES_MAX, RACY_NS
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import RepositoryUnusable
 from mz_events.catalog.call import ForbiddenChange

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Command, Config, WorkspaceSettings
-from mz_engine.run.preflight import check_commands, find_agent, missing_programs, program_of
+from mz_engine.run.plan import check_commands, find_agent, missing_programs, program_of
 
 
 def configured(test: str, *setup: str) -> Config:

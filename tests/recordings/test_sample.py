@@ -12,7 +12,7 @@ import pytest
 from mz_engine.artifacts.command_output import count_tests
 from mz_engine.backlog.injection_screen import screen_item
 from mz_engine.backlog.item import plan_backlog
-from mz_engine.backlog.load import read_backlog
+from mz_engine.run.plan import read_backlog
 from mz_engine.run.settings import load_config
 
 SAMPLE = Path(mz_recordings.__file__).parent / "bundled" / "sample"

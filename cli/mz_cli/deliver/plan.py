@@ -18,8 +18,7 @@ from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
 from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate
 from mz_engine.pricing.table import price_table
-from mz_engine.run.plan import RunPlan, make_plan
-from mz_engine.run.preflight import find_agent, preflight_warnings
+from mz_engine.run.plan import RunPlan, find_agent, make_plan, preflight_warnings
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import BUILDER, Digest
 

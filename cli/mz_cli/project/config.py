@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
-from mz_engine.backlog.load import read_backlog
 from mz_engine.config.schema import list_settings
 from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.config import FILE_NAME
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.ports import RepositoryUnusable
-from mz_engine.run.plan import foreseen_warnings, load_configured_pipeline
-from mz_engine.run.preflight import unknown_agents
+from mz_engine.run.plan import foreseen_warnings, load_configured_pipeline, read_backlog, unknown_agents
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets

@@ -21,9 +21,9 @@ import msgspec
 from mz_events.names import Commit
 
 from mz_engine.artifacts.command_output import ESCAPE_SEQUENCE
+from mz_engine.git.files import write_bytes
 from mz_engine.git.process import ProgramResult, decode, read_tail, run_program, safe_environment
 from mz_engine.git.repository import run_git_as_user
-from mz_engine.git.restore import write_bytes
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER
 from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
 

@@ -22,10 +22,9 @@ from mz_engine.git import commits as git_commits
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_path
+from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git
-from mz_engine.git.restore import copy_missing, restore, write_engine_files, write_if_changed
-from mz_engine.git.scan import WorktreeScanner, read_file
 from mz_engine.git.worktree import GitWorktree, rescue_ref
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules

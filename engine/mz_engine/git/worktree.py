@@ -13,10 +13,9 @@ import msgspec
 from mz_events.names import Commit
 
 from mz_engine.git.content import FileHash, FileSignature
+from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock
-from mz_engine.git.restore import remove_tree, write_bytes, write_if_changed
-from mz_engine.git.scan import stat_signature
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 

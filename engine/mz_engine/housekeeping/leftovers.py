@@ -19,10 +19,10 @@ from mz_projections.run.fold import fold_run
 
 from mz_engine.agents.process import spool_directory
 from mz_engine.git.content import TreeListing, display_path
+from mz_engine.git.files import WorktreeScanner
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.process import Git
 from mz_engine.git.repository import FETCHED_TARGETS, describe_repository
-from mz_engine.git.scan import WorktreeScanner
 from mz_engine.git.worktree import GitWorktree
 from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules

@@ -32,9 +32,8 @@ from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appends
-from mz_engine.run.plan import RunPlan, find_unfinished_run, make_plan
+from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make_plan
 from mz_engine.run.ports import SystemClock, SystemPorts
-from mz_engine.run.preflight import PREREQUISITES
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets

@@ -26,7 +26,6 @@ from mz_events.store import StoreUnusable
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.registry import all_adapters
 from mz_engine.backlog.item import ItemStatus
-from mz_engine.backlog.load import read_backlog
 from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git import repository
@@ -37,8 +36,7 @@ from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes.supervise import best_level
-from mz_engine.run.plan import load_configured_pipeline
-from mz_engine.run.preflight import missing_programs, missing_tools
+from mz_engine.run.plan import load_configured_pipeline, missing_programs, missing_tools, read_backlog
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.setup import checks as machine
 from mz_engine.setup.checks import CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import requirements
-from mz_engine.backlog.load import read_backlog
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
@@ -32,8 +31,7 @@ from mz_engine.pipelines.load import (
 from mz_engine.pipelines.material import check_template, find_fault
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
 from mz_engine.prompts.render import TemplateError, load_templates, render
-from mz_engine.run.plan import known_names
-from mz_engine.run.preflight import unknown_agents
+from mz_engine.run.plan import known_names, read_backlog, unknown_agents
 from mz_engine.run.settings import load_config
 from mz_events.names import BUILDER
 from mz_recordings.findings.model import Finding

@@ -19,8 +19,8 @@ from mz_engine.pricing.budget_charge import charged_cost
 from mz_engine.pricing.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline_tokens
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.supervise import can_run_offline
+from mz_engine.run.plan import check_agent, check_commands, find_agent
 from mz_engine.run.ports import SystemClock
-from mz_engine.run.preflight import check_agent, check_commands, find_agent
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
