@@ -13,6 +13,7 @@ from mz_cli.check.drift import DriftResult
 from mz_cli.check.gate import GateReport
 from mz_cli.common.feature_query import FeatureDetail
 from mz_cli.common.json import ErrorDocument, RunStatus
+from mz_cli.common.recording import RecordResult
 from mz_cli.cost.calibrate import CalibrateResult
 from mz_cli.cost.gate import CostGate
 from mz_cli.cost.report import CostReport
@@ -37,8 +38,11 @@ from mz_cli.project.json import (
     PipelineList,
     PipelineShown,
 )
-from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordReport
-from mz_cli.replay.json import InjectResult, PastRun, RecheckResult, RecordResult, ReplayReport, VariantsResult
+from mz_cli.recordings.library import CassetteList, RecordingsLint
+from mz_cli.recordings.rerecord_text import RerecordReport
+from mz_cli.replay.command import ReplayReport
+from mz_cli.replay.faults import InjectResult, VariantsResult
+from mz_cli.replay.past_runs import PastRun, RecheckResult
 from mz_cli.review.text import ReviewDetail, ReviewList
 from mz_cli.start.demo import DemoResult
 from mz_cli.usage.audit import ImportedAudit

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.common.recording import committed_secrets, print_result
-from mz_cli.recordings.json import RerecordedCassette
+from mz_cli.common.recording import CommittedSecret, RecordResult, committed_secrets, print_result
 from mz_cli.recordings.rerecord import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
-from mz_cli.replay.json import CommittedSecret, RecordResult
+from mz_cli.recordings.rerecord_text import RerecordedCassette
 from mz_events.names import Commit
 from mz_recordings.cassette.files import load, overwrite, save
 from mz_recordings.cassette.model import Cassette

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.recordings.json import CassetteLine
-from mz_cli.recordings.library import age_cell, render_text, summary
+from mz_cli.recordings.library import CassetteLine, age_text, render_text, summary
 from mz_cli.terminal.text import format_size
 from mz_cli.terminal.width import plain_text
 from mz_recordings.cassette.files import digest, save
@@ -66,9 +65,9 @@ def test_numbers() -> None:
 def test_ages(days: int | None, limit: int | None, text: str) -> None:
     line = CassetteLine(
         path="a", name=None, pipeline=None, agent=None, provenance=None, recordings=0, features=(), recorded=None,
-        age_days=days, max_age_days=limit, format=None, bytes=0, problem=None,
+        age_days=days, max_age_days=limit, format=None, size_bytes=0, problem=None,
     )  # fmt: skip
-    assert age_cell(line) == text
+    assert age_text(line) == text
 
 
 @pytest.mark.usefixtures("project")

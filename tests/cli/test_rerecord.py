@@ -80,13 +80,12 @@ FINDINGS = (
 
 # what is said ---------------------------------------------------------------------------------------------------------
 def test_what_will_be_called_and_paid() -> None:
-    shown = table([("recordings/x", PREPARED)], exact=False)
+    shown = table([("recordings/x", PREPARED)])
     assert shown.rows == (
-        ("f/a", "PROMPT, EXPIRED", "10", "$0.0050"),
-        ("f/b", "follows f/a", "10", "unpriced"),
-        ("f/c", "already paid in an unfinished attempt", "10", "$0.0050"),
+        ("recordings/x", "f/a", "PROMPT, EXPIRED", "10", "$0.0050"),
+        ("recordings/x", "f/b", "follows f/a", "10", "unpriced"),
+        ("recordings/x", "f/c", "already paid in an unfinished attempt", "10", "$0.0050"),
     )
-    assert table([("x", PREPARED)], exact=True).rows[0] == ("x", "f/a", "PROMPT, EXPIRED", "10", "0.005")
     assert list(summary_lines([("x", PREPARED)], 2_000_000_000)) == [
         "3 calls, 30 tokens, $0.0100 estimated + 1 unpriced; budget $2.0000",
         "later calls are repeated only if their prompt, arguments or tree change",

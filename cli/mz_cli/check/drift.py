@@ -32,8 +32,14 @@ from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
-from mz_cli.replay.json import ReplayFinding, finding_shape
-from mz_cli.reports.findings import group_lines, replay_suites, results_exit, with_failing
+from mz_cli.reports.findings import (
+    ReplayFinding,
+    finding_shapes,
+    group_lines,
+    replay_suites,
+    results_exit,
+    with_failing,
+)
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_line, print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
@@ -353,11 +359,7 @@ def drift_result(
         against=against,
         classes=drift_classes(drift),
         cassettes=tuple(
-            shape_of(
-                DriftedCassette,
-                cassette,
-                findings=tuple(finding_shape(finding, cassette.path) for finding in cassette.findings),
-            )
+            shape_of(DriftedCassette, cassette, findings=finding_shapes(cassette.findings, cassette.path))
             for cassette in drift.results
         ),
         noise=tuple(_noise_shape(entry, count) for entry, count in drift.matched_entries),

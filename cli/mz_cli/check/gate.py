@@ -19,8 +19,7 @@ from mz_recordings.findings.model import group_findings
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, jobs_option
 from mz_cli.replay.command import require_cassettes
-from mz_cli.replay.json import ReplayFinding, finding_shape
-from mz_cli.reports.findings import Suite, group_lines
+from mz_cli.reports.findings import ReplayFinding, Suite, finding_shapes, group_lines
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
@@ -165,12 +164,7 @@ def gate_document(result: GateResult) -> GateReport:
         seconds=result.duration_ms / 1000,
         cost_usd="0.00",
         layers=tuple(
-            shape_of(
-                GateLayer,
-                layer,
-                seconds=layer.duration_ms / 1000,
-                findings=tuple(finding_shape(finding, "") for finding in layer.findings),
-            )
+            shape_of(GateLayer, layer, seconds=layer.duration_ms / 1000, findings=finding_shapes(layer.findings, ""))
             for layer in result.layers
         ),
         first_failure=shape_of(GateFailure, failed, message=failed.findings[0].message) if failed else None,

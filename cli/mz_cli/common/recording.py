@@ -22,12 +22,37 @@ from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, che
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
+from mz_recordings.record.fixture import ExcludedFeature
 from mz_recordings.record.recorder import NothingToRecord, RecordedRun, RecordSources, SecretInRecording, record_run
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.replay.json import CommittedSecret, RecordResult
 from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import Shape
 from mz_cli.terminal.text import count_noun, single_line
+
+
+class CommittedSecret(Shape, frozen=True, kw_only=True):
+    """A secret in a file of the project, which is in the cassette's `repository.bundle` as it was committed."""
+
+    file: str
+    line: int
+    what: str
+    """Description without the secret."""
+
+
+class RecordResult(Shape, frozen=True, kw_only=True):
+    run: str
+    cassette: str
+    """Path, relative to the current directory where it is below it."""
+    pipeline: str
+    agent: str
+    provenance: str
+    """`live`, `scripted-model`, `documented` or `copied`."""
+    features: tuple[str, ...]
+    recordings: int
+    left_out: tuple[ExcludedFeature, ...]
+    committed: tuple[CommittedSecret, ...]
+    """Secrets that `mz recordings lint` will reject."""
 
 
 def library_path(home: Path) -> Path:

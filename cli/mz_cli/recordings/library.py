@@ -9,25 +9,68 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from msgspec import field
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
 from mz_recordings.cassette.files import CassetteSummary, find_cassettes, summarize
 from mz_recordings.cassette.model import parse_time
-from mz_recordings.findings.lint import LintResult, lint_all
+from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
 from mz_recordings.findings.model import KIND_PROPERTIES
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
 from mz_cli.common.recording import display_path, library_path
-from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, RecordingsLint
 from mz_cli.replay.command import require_cassettes
-from mz_cli.replay.json import finding_shape
-from mz_cli.reports.findings import fix_command
+from mz_cli.reports.findings import ReplayFinding, finding_shapes, fix_command
 from mz_cli.terminal.console import write_lines
-from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.table import Cell, Table, columns, print_table, size_cell
 from mz_cli.terminal.text import count_noun, format_size
 from mz_cli.terminal.width import Line, Span
+
+
+class CassetteLine(Shape, frozen=True, kw_only=True):
+    """One cassette. Unknown values are null; then `problem` has the reason."""
+
+    path: str
+    name: str | None
+    pipeline: str | None
+    agent: str | None
+    provenance: str | None
+    """`live`, `scripted-model`, `documented` or `copied`."""
+    recordings: int
+    features: tuple[str, ...]
+    recorded: str | None
+    """Start of the recorded run; ISO 8601, UTC."""
+    age_days: int | None
+    max_age_days: int | None
+    """Days until its replies expire; null: never."""
+    format: int | None
+    size_bytes: int = field(name="bytes")
+    problem: str | None
+    """Reason why it cannot be replayed. Only `mz recordings lint` reads every file; null here is no proof."""
+
+
+class CassetteList(Shape, frozen=True, kw_only=True):
+    exit: int
+    library: tuple[str, ...]
+    """Searched folders."""
+    cassettes: tuple[CassetteLine, ...]
+
+
+class LintedCassette(Shape, frozen=True, kw_only=True):
+    path: str
+    format: int | None
+    recordings: int
+    files: int
+    bytes: int
+    findings: tuple[ReplayFinding, ...]
+    notices: tuple[LintNotice, ...]
+
+
+class RecordingsLint(Shape, frozen=True, kw_only=True):
+    exit: int
+    cassettes: tuple[LintedCassette, ...]
 
 
 @command_family(
@@ -71,26 +114,21 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
         library = tuple(map(display_path, folders))
         print_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
     else:
-        print_table(table(lines, exact=prints_tsv(sys.stdout)))
+        print_table(table(lines))
     return int(code)
 
 
 def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
     manifest = cassette.manifest
     recorded = manifest.fixture.clock_start if manifest else None
-    described = {
-        name: getattr(manifest, name, None)
-        for name in ("name", "pipeline", "agent", "provenance", "format", "max_age_days")
-    }
     return shape_of(
         CassetteLine,
         cassette,
-        **described,
+        manifest,
         path=display_path(cassette.folder),
         features=tuple(item.feature for item in manifest.fixture.items) if manifest else (),
         recorded=recorded,
         age_days=(today - parse_time(recorded)).days if recorded else None,
-        bytes=cassette.size_bytes,
     )
 
 
@@ -118,7 +156,7 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     code = lint_exit(results)
     if as_json:
         shapes = tuple(
-            shape_of(LintedCassette, result, findings=tuple(finding_shape(f, result.path) for f in result.findings))
+            shape_of(LintedCassette, result, findings=finding_shapes(result.findings, result.path))
             for result in results
         )
         print_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
@@ -131,12 +169,11 @@ def lint_exit(results: Sequence[LintResult]) -> Exit:
     return most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
 
 
-def table(lines: Iterable[CassetteLine], exact: bool) -> Table:
-    """Return the cassettes. `exact`: for a pipe, with sizes in bytes and ISO times."""
+def table(lines: Iterable[CassetteLine]) -> Table:
     heads = columns(
-        "*cassette", "pipeline", "agent", "provenance", ">recordings", ">features", "recorded" if exact else ">age",
-        ">format", ">bytes" if exact else ">size", "problem",
-    )  # fmt: skip
+        *("*cassette", "pipeline", "agent", "provenance", ">recordings", ">features", "age|recorded", ">format"),
+        *(">size|bytes", "problem"),
+    )
     rows = tuple(
         (
             cassette.path,
@@ -145,9 +182,9 @@ def table(lines: Iterable[CassetteLine], exact: bool) -> Table:
             cassette.provenance or "-",
             str(cassette.recordings),
             str(len(cassette.features)),
-            (cassette.recorded or "-") if exact else age_cell(cassette),
+            Cell(age_text(cassette), cassette.recorded or "-"),
             str(cassette.format or "-"),
-            str(cassette.bytes) if exact else format_size(cassette.bytes),
+            size_cell(cassette.size_bytes),
             cassette.problem or "-",
         )
         for cassette in lines
@@ -155,7 +192,7 @@ def table(lines: Iterable[CassetteLine], exact: bool) -> Table:
     return Table(columns=heads, rows=rows, empty="There are no cassettes. `mz run --record` makes the first.")
 
 
-def age_cell(cassette: CassetteLine) -> str:
+def age_text(cassette: CassetteLine) -> str:
     """Return the age in days, with the cassette's limit."""
     if cassette.age_days is None:
         return "-"

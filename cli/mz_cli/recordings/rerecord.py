@@ -55,8 +55,9 @@ from mz_cli.app.input import ask_line, may_ask
 from mz_cli.app.selectors import resolve
 from mz_cli.common.recording import display_path, reject_unusable
 from mz_cli.common.run_text import fatal_exit
-from mz_cli.recordings.json import RerecordedCassette, RerecordReport
 from mz_cli.recordings.rerecord_text import (
+    RerecordedCassette,
+    RerecordReport,
     class_lines,
     differences,
     nothing_to_do_text,
@@ -70,7 +71,7 @@ from mz_cli.recordings.rerecord_text import (
 from mz_cli.replay.command import require_cassettes
 from mz_cli.terminal.console import print_line, print_note, write_lines
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table, prints_tsv
+from mz_cli.terminal.table import print_table
 from mz_cli.terminal.text import single_line
 
 ALL = "ALL"
@@ -366,7 +367,7 @@ def ask_consent(works: Sequence[RerecordWork], options: RerecordOptions) -> None
     for work in works:
         check_installed(work.job, work.prepared)
     shown_works = [(display_path(work.path), work.prepared) for work in works]
-    print_table(table(shown_works, exact=prints_tsv(sys.stderr)), sys.stderr)
+    print_table(table(shown_works), sys.stderr)
     for text in summary_lines(shown_works, options.budget_nanousd):
         print_note(text)
     check_prices(planned_estimate(shown_works), options.budget_nanousd)

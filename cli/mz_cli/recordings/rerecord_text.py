@@ -7,15 +7,15 @@ from shlex import quote
 
 from mz_engine.pricing.estimate import Estimate, total_estimate
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, risk_of
+from mz_recordings.record.fixture import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress
 from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
 
 from mz_cli.common.run_text import UNPRICED
-from mz_cli.recordings.json import RerecordCall, RerecordedCassette
-from mz_cli.replay.json import RecordingDifference
-from mz_cli.terminal.json import shape_of
-from mz_cli.terminal.table import Table, columns
+from mz_cli.reports.findings import RecordingDifference
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import Cell, Table, columns, usd_cell
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
 from mz_cli.terminal.width import Line, Span
 
@@ -25,29 +25,78 @@ LINES_MAX = 40
 REASON_TEXTS = {"ASKED": "selected", "AGENT": "another agent", "MISSING": "not recorded"}
 
 
+class RerecordCall(Shape, frozen=True, kw_only=True):
+    """A call to be re-recorded."""
+
+    call: str
+    """Feature and name, such as `login/code.a2`."""
+    why: tuple[str, ...]
+    """PROMPT, CONFIG, FILES, STREAM, EXPIRED, COPIED, MISSING; ASKED: named on the command line; AGENT: another agent
+    is to reply."""
+    follows: str | None
+    """Call or feature whose new reply probably changes this call's prompt."""
+    paid: bool
+    """An earlier, incomplete attempt already has the reply."""
+    estimated_tokens: int
+    estimated_nanousd: int | None
+    """Null: unpriced."""
+
+
+class RerecordedCassette(Shape, frozen=True, kw_only=True):
+    path: str
+    planned: tuple[RerecordCall, ...] = ()
+    called: tuple[str, ...] = ()
+    """Calls made to the real agent."""
+    served: tuple[str, ...] = ()
+    """Calls served from recordings."""
+    spent_nanousd: int = 0
+    """Cost of `called`: the higher of reported and computed."""
+    stopped: str = ""
+    """`interrupted`, `budget`, or the code of a problem that further calls cannot fix; null: completed."""
+    kept: tuple[str, ...] = ()
+    """Features with accepted new recordings."""
+    dropped: tuple[ExcludedFeature, ...] = ()
+    differences: tuple[RecordingDifference, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Classes of differences that were not accepted."""
+    written: bool = False
+    """The cassette holds the new recordings."""
+    waits: str = ""
+    """Path of the new cassette that waits to be accepted."""
+    backup: str = ""
+    """Path of a copy, if the cassette had an older format: none is read so far."""
+    helps: str = ""
+    """Command to run next."""
+
+
+class RerecordReport(Shape, frozen=True, kw_only=True):
+    exit: int
+    budget_nanousd: int | None
+    cassettes: tuple[RerecordedCassette, ...]
+
+
 # before ---------------------------------------------------------------------------------------------------------------
-def table(works: Sequence[tuple[str, RerecordPlan]], exact: bool) -> Table:
-    """Return the planned calls with cause and estimate. `exact`: for a pipe, with exact numbers and the cassette."""
-    with_cassette = exact or len(works) > 1
+def table(works: Sequence[tuple[str, RerecordPlan]]) -> Table:
+    """Return the planned calls with cause and estimate; on a terminal, without the name of a single cassette."""
     rows = tuple(
-        ((path,) if with_cassette else ()) + (call.identity.path, reason_text(call), *_amounts(call.estimate, exact))
+        (
+            path,
+            call.identity.path,
+            reason_text(call),
+            Cell(compact_number(call.estimate.tokens), format_count(call.estimate.tokens)),
+            usd_cell(call.estimate.nanousd, UNPRICED),
+        )
         for path, prepared in works
         for call in prepared.calls
     )
-    heads = ("*cassette",) if with_cassette else ()
-    return Table(columns=columns(*heads, "*call", "cause", ">tokens", ">estimated"), rows=rows, empty="")
+    cassette = "*cassette" if len(works) > 1 else "*|cassette"
+    return Table(columns=columns(cassette, "*call", "cause", ">tokens", ">estimated"), rows=rows)
 
 
 def reason_text(call: RepeatedCall) -> str:
     if call.is_paid:
         return "already paid in an unfinished attempt"
     return ", ".join(REASON_TEXTS.get(cause, cause) for cause in call.reasons) or f"follows {call.follows}"
-
-
-def _amounts(estimate: Estimate, exact: bool) -> tuple[str, str]:
-    tokens = (format_count if exact else compact_number)(estimate.tokens)
-    amount = exact_usd(estimate.nanousd) if exact else rounded_usd(estimate.nanousd)
-    return tokens, amount or UNPRICED
 
 
 def planned_estimate(works: Sequence[tuple[str, RerecordPlan]]) -> Estimate:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import field
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
@@ -23,11 +24,17 @@ from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import bisect_exit, clamp_exit
 from mz_cli.replay.faults import bundled_cassettes, bundled_project, replay_fault, replay_variants
-from mz_cli.replay.json import ReplayedCassette, ReplayReport, finding_shape
-from mz_cli.reports.findings import group_lines, replay_suites, results_exit, with_failing
+from mz_cli.reports.findings import (
+    ReplayFinding,
+    finding_shapes,
+    group_lines,
+    replay_suites,
+    results_exit,
+    with_failing,
+)
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.text import count_noun
 from mz_cli.terminal.width import Line, Span
 
@@ -40,6 +47,34 @@ FOR_CASSETTES = ("paths", "jobs", "shuffle", "accept", "reason", "prune", "varia
 """Options that past runs do not accept."""
 NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 """Findings that no commit causes: time has passed, or the replies never were the agent's."""
+
+
+class ReplayedCassette(Shape, frozen=True, kw_only=True):
+    path: str
+    name: str
+    provenance: str | None
+    """Null where the cassette cannot be read."""
+    recordings: int
+    calls_replayed: int = field(name="played")
+    accepted_replies: int
+    """Number of replies that were kept when their prompt changed."""
+    offline: bool
+    """The network was cut off; otherwise only the proxy variables point nowhere."""
+    trace_digests: dict[str, str] = field(name="traces")
+    """Digest of each feature's current trace."""
+    traces_compared: int = field(name="compared")
+    """Number of features with a recorded trace to compare."""
+    duration_ms: int
+    findings: tuple[ReplayFinding, ...]
+    overridden_settings: tuple[str, ...] = field(name="held")
+    """Settings, such as `commands.test`, used from the cassette instead of mz.yaml."""
+    changes: tuple[str, ...] = field(name="renewed")
+    """Description of each change written into the cassette."""
+
+
+class ReplayReport(Shape, frozen=True, kw_only=True):
+    exit: int
+    cassettes: tuple[ReplayedCassette, ...]
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,17 +250,7 @@ def replay_exit(results: Sequence[ReplayResult], bisect: bool = False) -> Exit:
 
 def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayReport:
     cassettes = (
-        shape_of(
-            ReplayedCassette,
-            result,
-            played=result.calls_replayed,
-            traces=result.trace_digests,
-            compared=result.traces_compared,
-            findings=tuple(finding_shape(finding, result.path) for finding in result.findings),
-            held=result.overridden_settings,
-            renewed=result.changes,
-        )
-        for result in results
+        shape_of(ReplayedCassette, result, findings=finding_shapes(result.findings, result.path)) for result in results
     )
     return ReplayReport(exit=int(exit_code), cassettes=tuple(cassettes))
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from mz_engine.errors.exits import Exit
 from mz_recordings.cassette.files import find_cassettes, load
 from mz_recordings.replay.replay import bundled_library, without_git_variables
 
 from mz_cli.common.recording import display_path, reject_unusable
-from mz_cli.replay.json import BrokenVariant, InjectResult, VariantsResult, VariedCassette
 from mz_cli.terminal.console import print_line, print_note, write_lines
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import single_line
 from mz_cli.terminal.width import Line, Span
@@ -30,6 +30,48 @@ FOLDER = "faults"
 PROJECT = "project"
 SAMPLE = "sample"
 SHOWN_MAX = 50
+
+
+class BrokenVariant(Shape, frozen=True, kw_only=True):
+    """A variant that violates an invariant."""
+
+    feature: str
+    call: str | None
+    """The recording, such as `code.a2`; null if only the order of the features was changed."""
+    variant: str
+    mode: str = msgspec.field(name="how")
+    """`memory`, or `crash`: mz was killed during the call and found the output afterwards."""
+    end: str | None
+    """State at the end; null: unnamed."""
+    violations: tuple[str, ...]
+
+
+class VariedCassette(Shape, frozen=True, kw_only=True):
+    path: str
+    played: int
+    """Number of variants played."""
+    ends: dict[str, int]
+    """Number of variants by final state, such as `waiting (recording-missing)`."""
+    broken: tuple[BrokenVariant, ...]
+
+
+class VariantsResult(Shape, frozen=True, kw_only=True):
+    exit: int
+    cassettes: tuple[VariedCassette, ...]
+
+
+class InjectResult(Shape, frozen=True, kw_only=True):
+    exit: int
+    path: str
+    call: str
+    """Feature and recording, such as `alpha/code.U1`."""
+    fault: str
+    what: str
+    """Behaviour of the agent with the fault."""
+    did: tuple[str, ...]
+    """Reactions of the pipeline, in order."""
+    end: str | None
+    """Final state of the feature; null: unnamed."""
 
 
 def bundled_cassettes() -> tuple[Path, ...]:
@@ -73,7 +115,7 @@ def _varied_shape(path: str, outcomes: Sequence[VariantOutcome]) -> VariedCasset
         path=path,
         played=len(outcomes),
         ends=dict(Counter(outcome.end or "" for outcome in outcomes)),
-        broken=tuple(shape_of(BrokenVariant, outcome, how=outcome.mode) for outcome in outcomes if outcome.violations),
+        broken=tuple(shape_of(BrokenVariant, outcome) for outcome in outcomes if outcome.violations),
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
+from msgspec import field
 from mz_engine.agents.registry import all_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit, most_severe
@@ -18,40 +18,116 @@ from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import load_config
-from mz_recordings.findings.model import KIND_PROPERTIES, Finding
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding, Risk
 from mz_recordings.past_runs.model import (
     INTENDED_CHANGES,
     Divergence,
     RunReplay,
+    StreamReplay,
     field_name,
     findings_of,
     group_by_cause,
 )
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.rejudge import Recheck, RecheckRules, recheck_run
+from mz_recordings.past_runs.rejudge import Recheck, RecheckRules, RuleChange, recheck_run
 from mz_recordings.past_runs.replay import PinsUnreadable, hint_lookup, load_pins, replay_run, run_started
 from mz_recordings.past_runs.workspace import CapturedTrees, GitTrees
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.replay.bisect import clamp_exit
-from mz_cli.replay.json import (
-    CauseShape,
-    ComparedStream,
-    DivergenceShape,
-    PastRun,
-    RecheckResult,
-    RuleChangeShape,
-    RuleViolationShape,
-    UncheckedPart,
-)
 from mz_cli.reports.findings import Suite, finding_lines
 from mz_cli.reports.options import ReportOptions
 from mz_cli.terminal.console import write_lines
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.text import count_noun
 from mz_cli.terminal.width import Line, Span
 
 PINS_UNREADABLE_HINT = "use the version of mz that started it, or replay another run: mz runs"
+
+
+class DivergenceShape(Divergence, frozen=True, kw_only=True):
+    """Divergence of one event."""
+
+    risk: Risk
+
+
+class CauseShape(Shape, frozen=True, kw_only=True):
+    """Divergences with the same cause."""
+
+    kind: str
+    recorded: str | None
+    produced: str | None
+    fields: tuple[str, ...]
+    event_refs: tuple[str, ...]
+
+
+class UncheckedPart(Shape, frozen=True, kw_only=True):
+    """Something that was read from the log instead of being recomputed, or could not be checked."""
+
+    what: str
+    times: int
+
+
+class ComparedStream(Shape, frozen=True, kw_only=True):
+    stream: str
+    events: int
+    compared: int
+    """Number of intents and derived events compared with the current code."""
+    first: str | None
+    """First diverging event; null: none."""
+    divergences: int
+    not_compared: int = field(name="unfollowed")
+    """Number of events after a divergence, or after missing data, that cannot be compared."""
+    missing_data: str | None = field(name="missing")
+    """Recorded data that is gone, and the event from which the stream is not comparable; null: it is comparable."""
+
+
+class PastRun(Shape, frozen=True, kw_only=True):
+    exit: int
+    run: str
+    mz_version: str
+    """Version of mz that started the run."""
+    streams: tuple[ComparedStream, ...]
+    divergences: tuple[DivergenceShape, ...]
+    causes: tuple[CauseShape, ...]
+    explained: tuple[DivergenceShape, ...]
+    left: tuple[UncheckedPart, ...]
+
+
+class RuleViolationShape(Shape, frozen=True, kw_only=True):
+    rule: str
+    path: str
+    line: int | None
+    message: str | None
+
+
+class RuleChangeShape(Shape, frozen=True, kw_only=True):
+    """An artifact on which the current rules reach another verdict."""
+
+    run: str
+    feature: str
+    event_ref: str
+    """`stream@version` of the recorded verdict."""
+    phase: str
+    artifact: str
+    path: str | None
+    """Null: the artifact is the agent's reply."""
+    rule_set: str = field(name="rules")
+    """Name of the current rule set."""
+    was: str
+    """valid or invalid."""
+    now: str
+    violations: tuple[RuleViolationShape, ...] = field(name="broken")
+    """Rules broken now; for an artifact that is valid now, those broken then."""
+
+
+class RecheckResult(Shape, frozen=True, kw_only=True):
+    exit: int
+    runs: tuple[str, ...]
+    artifacts: int
+    """Number of artifacts rechecked, including rejected attempts."""
+    differing: tuple[RuleChangeShape, ...]
+    left: tuple[UncheckedPart, ...]
 
 
 # the current code -----------------------------------------------------------------------------------------------------
@@ -120,7 +196,7 @@ def render_text(history: RunReplay) -> Iterator[Line]:
     reasons = {change.id: change.reason for change in INTENDED_CHANGES}
     for name, number in Counter(divergence.intended_change for divergence in history.explained).items():
         yield (Span(f"explained by {name} ({number}): {reasons.get(name, '')}".removesuffix(": "), "dim"),)
-    yield from _skipped_lines(history.streams, "taken from the log, not computed again")
+    yield from _unchecked_lines(history.streams, "taken from the log, not computed again")
     yield (Span(summary(history)),)
 
 
@@ -142,60 +218,36 @@ def past_run(history: RunReplay, exit_code: Exit) -> PastRun:
     streams = []
     for stream in history.streams:
         unexplained = [divergence.event_ref for divergence in stream.divergences if not divergence.intended_change]
-        streams.append(
-            shape_of(
-                ComparedStream,
-                stream,
-                first=unexplained[0] if unexplained else None,
-                divergences=len(unexplained),
-                unfollowed=stream.not_compared,
-                missing=stream.missing_data,
-            )
-        )
+        first = unexplained[0] if unexplained else None
+        streams.append(shape_of(ComparedStream, stream, first=first, divergences=len(unexplained)))
     causes = []
     for cause in group_by_cause(history.divergences):
         fields = sorted({field_name(difference.field) for difference in cause.first.differences})
         causes.append(shape_of(CauseShape, cause.first, fields=tuple(fields), event_refs=cause.event_refs))
-    return PastRun(
+    return shape_of(
+        PastRun,
+        history,
         exit=int(exit_code),
-        run=history.run,
-        mz_version=history.mz_version,
         streams=tuple(streams),
         divergences=tuple(map(_divergence_shape, history.divergences)),
         causes=tuple(causes),
         explained=tuple(map(_divergence_shape, history.explained)),
-        left=_skipped_shapes(history.streams),
+        left=unchecked_parts(history.streams),
     )
 
 
 def _divergence_shape(divergence: Divergence) -> DivergenceShape:
-    risk = KIND_PROPERTIES[divergence.finding].risk
-    return shape_of(DivergenceShape, divergence, risk=risk, explained=divergence.intended_change or None)
+    return shape_of(DivergenceShape, divergence, risk=KIND_PROPERTIES[divergence.finding].risk)
 
 
-# what was not computed again ------------------------------------------------------------------------------------------
-class Skipping(Protocol):
-    """Something that counts skipped parts."""
-
-    @property
-    def not_recomputed(self) -> Mapping[str, int]: ...
+def unchecked_parts(parts: Iterable[StreamReplay | Recheck]) -> tuple[UncheckedPart, ...]:
+    """Add up by kind what was not computed again."""
+    counts = sum((Counter(part.not_recomputed) for part in parts), Counter[str]())
+    return tuple(UncheckedPart(what=kind, times=times) for kind, times in counts.items())
 
 
-def skipped_counts(parts: Iterable[Skipping]) -> Counter[str]:
-    """Add up the skipped parts by kind."""
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts.update(part.not_recomputed)
-    return counts
-
-
-def _skipped_lines(parts: Iterable[Skipping], label: str) -> Iterator[Line]:
-    for kind, times in skipped_counts(parts).items():
-        yield (Span(f"{label}: {kind} ({times})", "dim"),)
-
-
-def _skipped_shapes(parts: Iterable[Skipping]) -> tuple[UncheckedPart, ...]:
-    return tuple(UncheckedPart(what=kind, times=times) for kind, times in skipped_counts(parts).items())
+def _unchecked_lines(parts: Iterable[StreamReplay | Recheck], label: str) -> Iterator[Line]:
+    yield from ((Span(f"{label}: {part.what} ({part.times})", "dim"),) for part in unchecked_parts(parts))
 
 
 # the current rules ----------------------------------------------------------------------------------------------------
@@ -263,7 +315,7 @@ def recheck_text(rechecked: Sequence[Recheck]) -> Iterator[Line]:
     for finding in (finding for run in rechecked for finding in recheck_findings(run)):
         yield from finding_lines(finding)
         yield ()
-    yield from _skipped_lines(rechecked, "not rechecked")
+    yield from _unchecked_lines(rechecked, "not rechecked")
     yield (Span(recheck_summary(rechecked)),)
 
 
@@ -279,20 +331,12 @@ def recheck_result(rechecked: Sequence[Recheck], exit_code: Exit) -> RecheckResu
         exit=int(exit_code),
         runs=tuple(run.run for run in rechecked),
         artifacts=sum(run.artifacts for run in rechecked),
-        differing=tuple(
-            shape_of(
-                RuleChangeShape,
-                change,
-                rules=change.rule_set,
-                was="valid" if change.now_fails else "invalid",
-                now="invalid" if change.now_fails else "valid",
-                broken=tuple(
-                    shape_of(RuleViolationShape, broken.violation, message=broken.message or None)
-                    for broken in change.violations
-                ),
-            )
-            for run in rechecked
-            for change in run.rule_changes
-        ),
-        left=_skipped_shapes(rechecked),
+        differing=tuple(_rule_change_shape(change) for run in rechecked for change in run.rule_changes),
+        left=unchecked_parts(rechecked),
     )
+
+
+def _rule_change_shape(change: RuleChange) -> RuleChangeShape:
+    was, now = ("valid", "invalid") if change.now_fails else ("invalid", "valid")
+    violations = (shape_of(RuleViolationShape, broken.violation, broken) for broken in change.violations)
+    return shape_of(RuleChangeShape, change, was=was, now=now, violations=tuple(violations))

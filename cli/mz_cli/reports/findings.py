@@ -26,8 +26,10 @@ from mz_recordings.findings.model import (
     ReplayResult,
     Risk,
     group_findings,
+    risk_of,
 )
 
+from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.width import Line, Span
 
 PLACES_MAX = 12
@@ -46,6 +48,37 @@ CONSTANT_FIELDS = ("kind", "risk", "version")
 """Fields with names that `mz` has given."""
 _SEPARATOR = "\0"
 """Separator of texts that are sanitised together; `replace_invisible` has already replaced it in the texts."""
+
+
+class RecordingDifference(Shape, frozen=True, kw_only=True):
+    """A difference from the recording."""
+
+    kind: str
+    """A class of drift (PROMPT, CONFIG, STREAM, TRACE, ARTIFACT, FILES, COST, DECISION, EXPIRED, UNUSED), or MISSING,
+    COPIED, NETWORK, SECRET, PIPELINE, UNREADABLE."""
+    risk: str
+    """low, medium or high."""
+    message: str
+    feature: str | None
+    call: str | None
+    """The recording, such as `code.a2`."""
+    detail: tuple[str, ...]
+    """Diff lines: `-` recorded, `+` current or new."""
+
+
+class ReplayFinding(RecordingDifference, frozen=True, kw_only=True):
+    """One difference from the recording, or defect of it."""
+
+    exit: int
+    """Exit code for this finding; 0: it does not fail the command."""
+    cause: str | None
+    """For a drift: the template or setting."""
+    fix: str
+    """Command that repairs it."""
+    file: str | None
+    """File concerned, relative to the repository: a template, a rule set, mz.yaml, a file of the cassette."""
+    line: int | None
+    """Line in that file, from 1; null: unknown."""
 
 
 def with_failing(results: Iterable[ReplayResult], fails: Callable[[Finding], bool]) -> tuple[ReplayResult, ...]:
@@ -113,6 +146,20 @@ def finding_lines(finding: Finding) -> Iterator[Line]:
     """Yield the lines of a finding of no cassette."""
     group = FindingGroup(kind=finding.kind, message=finding.message, causes=(), occurrences=(("", finding),))
     return group_lines(group)
+
+
+def finding_shapes(findings: Iterable[Finding], path: str) -> tuple[ReplayFinding, ...]:
+    """Return the JSON form of findings. `path`: their cassette."""
+    return tuple(
+        shape_of(
+            ReplayFinding,
+            finding,
+            risk=risk_of(finding),
+            exit=int(KIND_PROPERTIES[finding.kind].exit) if finding.fails else 0,
+            fix=fix_command(finding.fix, (path,)),
+        )
+        for finding in findings
+    )
 
 
 # reports --------------------------------------------------------------------------------------------------------------
