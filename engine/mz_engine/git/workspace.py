@@ -1,4 +1,5 @@
-"""The user's repository through the git command line: implements `ports.Workspace`.
+"""The user's repository through the git command line: implements `ports.Workspace`. Commits are in the user's name, and
+found again by their `Mz-Key` trailer.
 
 Worktrees are in `.mz/worktrees/<run>/<feature>`, captures under `refs/mz/<run>/<feature>`. The port documents each
 method, the modules beside this one implement them."""
@@ -11,20 +12,21 @@ import os
 import pathlib
 import re
 import stat
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 
-from mz_engine.git import commits as git_commits
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
-from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_path
+from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_path, event_path
 from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
 from mz_engine.git.objects import ObjectStore, RefMovedError
-from mz_engine.git.process import Git
+from mz_engine.git.process import Git, git_error
 from mz_engine.git.worktree import GitWorktree, rescue_ref
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
@@ -148,7 +150,7 @@ class GitWorkspace:
         """Write a capture with parent `newest` that also descends from `before`. `files`: where to read what git does
         not have."""
         parents: tuple[Commit, ...] = (newest or before,)
-        if newest and before not in git_worktree.reachable and not git_commits.is_ancestor(self._git, before, newest):
+        if newest and before not in git_worktree.reachable and not is_ancestor(self._git, before, newest):
             parents = (newest, before)
         listing_before = self._objects.listing(before)
         readers = {
@@ -204,24 +206,24 @@ class GitWorkspace:
 
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
-        commit = git_commits.find_by_key(self._git, self._git_worktree(worktree).branch_ref, key)
-        return git_commits.describe_commit(self._git, commit) if commit else None
+        commit = find_by_key(self._git, self._git_worktree(worktree).branch_ref, key)
+        return describe_commit(self._git, commit) if commit else None
 
     def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         git_worktree = self._git_worktree(worktree)
         with self._lock:
             git_worktree.attach_branch(parent)
-        new_commit = git_commits.make_commit(self._git, tree, (parent,), message)
+        new_commit = make_commit(self._git, tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
         git_worktree.update_index(new_commit, written=False)
-        return git_commits.describe_commit(self._git, new_commit)
+        return describe_commit(self._git, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         git_worktree = self._git_worktree(worktree)
-        if git_commits.is_ancestor(self._git, other, head):
+        if is_ancestor(self._git, other, head):
             return MergeResult(commit=head, tree=self._ensure_capture(git_worktree, head), changed=False)
-        content = git_commits.merge_trees(self._git, head, other)
-        merge_commit = git_commits.make_merge_commit(self._git, head, other, content, message)
+        content = merge_trees(self._git, head, other)
+        merge_commit = make_merge_commit(self._git, head, other, content, message)
         git_worktree.clear_adopted_if_lost()
         with self._lock:
             git_worktree.attach_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
@@ -242,7 +244,7 @@ class GitWorkspace:
         return self._write_capture(git_worktree, content, newest, commit)
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        return git_commits.has_commit(self._git, commit) and git_commits.is_ancestor(self._git, commit, head)
+        return has_commit(self._git, commit) and is_ancestor(self._git, commit, head)
 
     def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         left_at = self._git.run("merge-base", base, head, check=False).text or base
@@ -270,10 +272,10 @@ class GitWorkspace:
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:
-            if not git_commits.has_commit(self._git, commit):
+            if not has_commit(self._git, commit):
                 message = f"{worktree.feature} starts from {commit}, which is not in the repository"
                 raise RepositoryUnusable("no-base", message)
-        return git_commits.merge_all(self._git, starts_from, worktree.feature)
+        return merge_all(self._git, starts_from, worktree.feature)
 
     def _scan(self, git_worktree: GitWorktree, commit: Commit) -> WorktreeScan:
         return WorktreeScanner(
@@ -312,3 +314,108 @@ def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
             f"{executable_mark}{link}\0".encode("utf-8", "surrogateescape") + content
         ).hexdigest()
     }
+
+
+# commits --------------------------------------------------------------------------------------------------------------
+def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, date: str = "") -> Commit:
+    """Commit the content of `tree` (a commit or a tree) in the user's name, without moving a ref."""
+    command = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", f"{tree}^{{tree}}", "-F", "-")
+    flags = [part for parent in parents for part in ("-p", parent)]
+    dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
+    return Commit(git.run(*command, *flags, stdin=message, env={**git.identity, **dates}).text)
+
+
+def describe_commit(git: Git, commit: Commit) -> CreatedCommit:
+    """Count the commit's changes against its first parent; binary files count no lines."""
+    out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).stdout
+    rows = [line.split(b"\t", 2) for line in out.split(b"\0")[:-1]]
+    added, deleted = (sum(int(row[column]) for row in rows if row[column] != b"-") for column in (0, 1))
+    return CreatedCommit(commit=commit, files=len(rows), insertions=added, deletions=deleted)
+
+
+def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
+    """Return the newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
+    search = ("--first-parent", "--fixed-strings", f"--grep=Mz-Key: {key}")
+    output_flags = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
+    log = git.run("-c", "trailer.separators=:", "log", *search, *output_flags, branch_ref, "--", check=False)
+    if log.exit_code:
+        if "unknown revision" in log.stderr or "bad revision" in log.stderr:
+            return None
+        raise git_error("log", log)
+    for entry in log.stdout.decode("utf-8", "replace").split("\0"):
+        commit, *values = entry.split("\n")
+        if key in (value.strip() for value in values if value):
+            return Commit(commit)
+    return None
+
+
+def merge_all(git: Git, commits: tuple[Commit, ...], feature: str) -> Commit | MergeConflict:
+    """Merge the commits one by one in the object store, touching no worktree; ancestors need no new commit."""
+    merged = commits[0]
+    message = f"Merge what {feature} builds upon\n".encode()
+    for commit in commits[1:]:
+        if is_ancestor(git, commit, merged):
+            continue
+        if is_ancestor(git, merged, commit):
+            merged = commit
+            continue
+        content = merge_trees(git, merged, commit)
+        if content.conflicts:
+            return MergeConflict(paths=content.conflicts)
+        merged = make_merge_commit(git, merged, commit, content, message)
+    return merged
+
+
+class MergedTree(NamedTuple):
+    """Result of `git merge-tree` for two commits."""
+
+    tree: str
+    conflicts: tuple[Path, ...]
+    """Files with both sides between conflict markers, or only ours where git cannot merge by lines."""
+
+
+def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
+    """Merge two commits. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
+    flags = ("--write-tree", "-z", "--name-only", "--no-messages")
+    with tempfile.TemporaryDirectory(prefix="mz-merge-") as name:
+        view = pathlib.Path(name)
+        environment = make_bare_view(git, view, {"ours": ours, "theirs": theirs})
+        result = git.run("merge-tree", *flags, "ours", "theirs", git_dir=view, env=environment, check=False)
+    if result.exit_code > 1:
+        if "usage:" in result.stderr:
+            raise RepositoryUnusable("git-too-old", "merging commits needs git 2.38 or newer: update git")
+        raise git_error("merge-tree", result)
+    tree, *paths = result.stdout.split(b"\0")
+    conflicts = sorted(display_path(path) for path in set(paths) if path) if result.exit_code else ()
+    return MergedTree(tree.decode(), tuple(conflicts))
+
+
+def make_merge_commit(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes) -> Commit:
+    """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
+    dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
+    return make_commit(git, content.tree, (ours, theirs), message, f"{max(map(int, dates))} +0000")
+
+
+def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
+    """Make a repository without configuration or attributes over the same objects, so that no merge driver runs.
+    Conflict markers show its branch names, which do not depend on commits."""
+    object_format = git.run("rev-parse", "--show-object-format").text
+    version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
+    (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {object_format}\n")
+    (directory / "HEAD").write_text("ref: refs/heads/none\n")
+    (directory / "refs" / "heads").mkdir(parents=True)
+    for name, commit in branches.items():
+        (directory / "refs" / "heads" / name).write_text(f"{commit}\n")
+    return {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
+
+
+def is_ancestor(git: Git, old: str, new: str) -> bool:
+    """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
+    result = git.run("merge-base", "--is-ancestor", old, new, check=False)
+    if result.exit_code > 1:
+        raise git_error("merge-base", result)
+    return result.exit_code == 0
+
+
+def has_commit(git: Git, commit: str) -> bool:
+    return git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code == 0
