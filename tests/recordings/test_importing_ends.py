@@ -16,8 +16,8 @@ from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_projections.imported.store import ImportedStore
 from mz_recordings.importing import importer
+from mz_recordings.importing.file_reader import TOKENS_MAX
 from mz_recordings.importing.importer import ImportProgress
-from mz_recordings.importing.requests import TOKENS_MAX
 
 from tests.support.sessionfiles import MODEL, NOW, PRICES, SESSION, request, sums, take, totals, write
 from tests.support.tree import ROOT

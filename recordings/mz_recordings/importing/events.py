@@ -28,8 +28,8 @@ from mz_projections.imported.model import (
     update_session,
 )
 
+from mz_recordings.importing.file_reader import NANOUSD_MAX, FileSegment
 from mz_recordings.importing.names import is_run_worktree
-from mz_recordings.importing.requests import NANOUSD_MAX, FileSegment
 from mz_recordings.importing.scan import UnreadableFile
 
 FUTURE_US = 600_000_000

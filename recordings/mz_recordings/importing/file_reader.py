@@ -1,4 +1,7 @@
-"""Incremental reading of one file, segment by segment, in memory that does not grow with the file."""
+"""Incremental reading of one file, segment by segment, in memory that does not grow with the file.
+
+Only names and numbers pass; names are sanitised, so that no content of a file can do harm in the log.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,16 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.reading.byte_lines import Piece, pieces
-from mz_engine.agents.reading.records import INCOMPLETE_NOTES, Format, Reader, ReaderState, SessionInfo
+from mz_engine.agents.reading.records import INCOMPLETE_NOTES, Format, ReaderState, SessionInfo
 from mz_engine.transcripts.read import detect_transcript, read_piece
-from mz_engine.transcripts.summary import UNTIL_US
-from mz_events.catalog.imported import ImportedFileRead
-from mz_events.names import Digest
+from mz_engine.transcripts.summary import OTHERS, UNTIL_US, TranscriptStats
+from mz_events.catalog.call import Usage
+from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
+from mz_events.names import Digest, StreamId
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
-from mz_projections.usage import sum_known
+from mz_projections.usage import TOKEN_FIELDS, sum_known
 
-from mz_recordings.importing.names import label, name
-from mz_recordings.importing.requests import (
-    NANOUSD_MAX,
-    FileSegment,
-    SegmentStats,
-    imported_requests,
-    sanitize_counts,
-    sanitize_usage,
-)
+from mz_recordings.importing.names import label, model, name, request_key
 from mz_recordings.importing.scan import FileMetadata
 
 REQUESTS_MAX = 1000
@@ -44,6 +40,10 @@ NO_PATHS = Digest("")
 """In place of the blob of paths, which is stored with a batch of segments."""
 UNFINISHED_NS = 0
 """In place of a file's modification time: more is to be read."""
+NANOUSD_MAX = 1 << 62
+"""Limit of what a database row can hold."""
+TOKENS_MAX = 10**10
+"""Limit for one request, and for all of a call; higher counts are wrong."""
 BLANK = b"\0 \t\r\n"
 READER_STATE_CHARS_MAX = 16_384
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -54,21 +54,47 @@ _state_decoder = msgspec.json.Decoder(ReaderState)
 _value_decoder = msgspec.json.Decoder(msgspec.Raw)
 
 
-class OpenFile(msgspec.Struct):
-    """An open file and its state in the log."""
+class SegmentStats(TranscriptStats, kw_only=True):
+    """Statistics of one segment of a file."""
 
-    file: io.BufferedReader
-    metadata: FileMetadata
-    format: Format
-    row: ImportedFile | None
-    """State of reading, if it resumes; None: from the beginning."""
-    reads_completely: bool = False
-    """True if it is read again whenever it changes: a document, or an encoded file."""
+    section: str = ""
+    """Session that this section of a stream is about; empty: the first."""
     first_line_sha256: str = ""
-    """sha256 of its first line in its format."""
-    sections: dict[str, SegmentStats] = {}
-    """For a stream of several sessions: what the next segment of each session begins with; empty key: the first
-    session."""
+    """sha256 of the section's first line."""
+    is_new: bool = False
+    """True if nothing of the section was read before."""
+    offset_start: int = 0
+    lines: int = 0
+
+    def next_segment(self, offset_start: int) -> SegmentStats:
+        """Return what the next segment of the same file begins with."""
+        return replace(
+            self, offset_start=offset_start, is_new=False, requests={}, undated=set(), ids_since_end=set(), version="",
+            cwd="", parent="", prompts=0, tools={}, failed=0, texts=[], lines=0, undecodable_lines=0, unknown={},
+            notes={},
+        )  # fmt: skip
+
+
+class FileSegment(msgspec.Struct, kw_only=True):
+    """A part of a file: its event without requests, and the requests in it."""
+
+    path: str
+    agent: str
+    session: str
+    """Sanitised id of the file's session."""
+    version: str
+    cwd: str
+    parent: str
+    """Sanitised id of the session that this one was branched from."""
+    bytes_read: int
+    read: ImportedFileRead
+    """Without requests, their counts and the blob of paths."""
+    requests: dict[str, ImportedRequest]
+    """By key, in order of first occurrence."""
+
+    @property
+    def stream(self) -> StreamId:
+        return StreamId(f"session/{self.agent}/{self.session}")
 
 
 def file_key(file: FileMetadata) -> str:
@@ -91,17 +117,13 @@ def new_segments(
         format_ = next((candidate for candidate in formats if row and candidate.name == row.read.format), None)
         if row and format_ and _can_resume(file, metadata, row, format_):
             file.seek(row.read.offset_end)
-            yield from _read_segments(
-                OpenFile(file, metadata, format_, row, first_line_sha256=row.read.first_line_sha256),
-                pieces(file, row.read.offset_end),
-            )
+            yield from _FileReading(file, metadata, format_, row).segments(pieces(file, row.read.offset_end))
             return
         file.seek(0)
         detected = detect_transcript(file, formats=formats)
-        reads_completely = (
-            detected.format.unit == "file" or detected.format.matches_text is not None or bool(detected.encoding_note)
-        )
-        yield from _read_segments(OpenFile(file, metadata, detected.format, None, reads_completely), detected.pieces)
+        form = detected.format
+        reads_completely = form.unit == "file" or form.matches_text is not None or bool(detected.encoding_note)
+        yield from _FileReading(file, metadata, form, None, reads_completely).segments(detected.pieces)
 
 
 def _can_resume(file: io.BufferedReader, metadata: FileMetadata, row: ImportedFile, format_: Format) -> bool:
@@ -124,69 +146,126 @@ def fingerprint(file: io.BufferedReader, offset_end: int) -> str:
     return hashlib.sha256(head + b"\0" + tail).hexdigest()
 
 
-def _read_segments(source: OpenFile, pieces: Iterator[Piece]) -> Iterator[FileSegment]:
-    """Yield the segments. An incomplete last line is left for the next time, except in files that are read
-    completely."""
-    row, format_ = source.row, source.format
-    reader = format_.reader(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
-    offset_start = offset_end = row.read.offset_end if row else 0
-    stats, is_continued = _initial_stats(source), False
-    for piece in _as_one_piece(pieces) if source.reads_completely and format_.unit == "file" else pieces:
-        if not (piece.is_complete or source.reads_completely or _is_complete_json(format_, piece)):
-            break
-        if piece.data or piece.too_long:
-            stats.lines += 1
-            source.first_line_sha256 = source.first_line_sha256 or _first_line_sha256(format_, piece)
-            for record in read_piece(format_, reader, piece):
-                if (
-                    type(record) is SessionInfo
-                    and not format_.is_session_log
-                    and _changes_session(source, stats, record)
-                ):
-                    yield _segment(source, stats, offset_start, offset_end, "", is_last=False)
-                    offset_start, is_continued, stats = (
-                        offset_end,
-                        True,
-                        _section_stats(source, stats, record, _first_line_sha256(format_, piece)),
-                    )
-                stats.add(record)
-        offset_end = piece.offset_end
-        if len(stats.requests) >= REQUESTS_MAX or offset_end - offset_start >= SEGMENT_BYTES:
-            yield _segment(source, stats, offset_start, offset_end, _reader_state(reader, stats), is_last=False)
-            offset_start, stats, is_continued = offset_end, stats.next_segment(), True
-    if source.sections:
-        yield _segment(source, stats, offset_start, offset_end, "", is_last=False)
-        source.sections[stats.section] = stats.next_segment()
-        yield _segment(source, source.sections[""], offset_end, offset_end, "", is_last=True)
-    elif offset_end > offset_start or row is None or is_continued:
-        yield _segment(source, stats, offset_start, offset_end, _reader_state(reader, stats), is_last=True)
+class _FileReading:
+    """Reading of one open file. `row`: its state in the log if reading resumes; None: from the beginning.
+    `reads_completely`: it is read again whenever it changes, being a document or encoded."""
 
+    def __init__(
+        self,
+        file: io.BufferedReader,
+        metadata: FileMetadata,
+        form: Format,
+        row: ImportedFile | None,
+        reads_completely: bool = False,
+    ) -> None:
+        self.file, self.metadata, self.form, self.row = file, metadata, form, row
+        self.reads_completely = reads_completely
+        self.reader = form.reader(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
+        self.first_line_sha256 = row.read.first_line_sha256 if row else ""
+        self.stats = SegmentStats(at_us=modified_us(metadata.modified_ns))
+        if row is not None:
+            session = row.session.rpartition("/")[2]
+            self.stats = SegmentStats(
+                at_us=self.stats.at_us, offset_start=row.read.offset_end, subagent=row.read.subagent, session=session,
+                ended_session=session, sessions={session: None}, running_nanousd=row.read.reported_nanousd,
+                running_totals={usage.model: usage for usage in row.read.reported_totals},
+            )  # fmt: skip
+        self.offset_end = self.stats.offset_start
+        self.sections: dict[str, SegmentStats] = {}
+        """For a stream of several sessions: what the next segment of each session begins with; empty key: the first
+        session."""
 
-def _reader_state(reader: Reader, stats: SegmentStats) -> str:
-    """Return the encoded reader state, and note that messages are unfinished at this point; later lines may finish
-    them."""
-    state = reader.state()
-    if state.open:
-        stats.notes[OUTPUT_OPEN] = None
-    return encode_reader_state(state)
+    def segments(self, pieces: Iterator[Piece]) -> Iterator[FileSegment]:
+        """Yield the segments. An incomplete last line is left for the next time, except in files that are read
+        completely."""
+        is_continued = False
+        for piece in _as_one_piece(pieces) if self.reads_completely and self.form.unit == "file" else pieces:
+            if not (piece.is_complete or self.reads_completely or _is_complete_json(self.form, piece)):
+                break
+            if piece.data or piece.too_long:
+                self.stats.lines += 1
+                self.first_line_sha256 = self.first_line_sha256 or _first_line_sha256(self.form, piece)
+                for record in read_piece(self.form, self.reader, piece):
+                    if type(record) is SessionInfo and self._changes_session(record):
+                        ended, is_continued = self.stats, True
+                        self._change_section(record, _first_line_sha256(self.form, piece))
+                        yield self._segment(ended)
+                    self.stats.add(record)
+            self.offset_end = piece.offset_end
+            if len(self.stats.requests) >= REQUESTS_MAX or self.offset_end - self.stats.offset_start >= SEGMENT_BYTES:
+                yield self._segment(self.stats)
+                self.stats, is_continued = self.stats.next_segment(self.offset_end), True
+        if self.sections:
+            yield self._segment(self.stats)
+            self.sections[self.stats.section] = self.stats.next_segment(self.offset_end)
+            yield self._segment(replace(self.sections[""], offset_start=self.offset_end), is_last=True)
+        elif self.offset_end > self.stats.offset_start or self.row is None or is_continued:
+            yield self._segment(self.stats, is_last=True)
 
+    def _changes_session(self, info: SessionInfo) -> bool:
+        """Return True if a stream continues with another session: people append the output of several calls to one
+        file."""
+        if self.form.is_session_log or not info.session or not self.stats.session:
+            return False
+        return name(info.session) != name(self.stats.session) and len(self.sections) < SECTIONS_MAX
 
-def _changes_session(source: OpenFile, stats: SegmentStats, info: SessionInfo) -> bool:
-    """Return True if a stream continues with another session: people append the output of several calls to one file."""
-    is_other_session = bool(info.session and stats.session) and name(info.session) != name(stats.session)
-    return is_other_session and len(source.sections) < SECTIONS_MAX
+    def _change_section(self, info: SessionInfo, first_line_sha256: str) -> None:
+        """Continue with the statistics of the other session; the file itself stands for the first one."""
+        self.sections[self.stats.section] = self.stats.next_segment(self.offset_end)
+        session = name(info.session)
+        section = "" if session in map(name, self.sections[""].sessions) else session
+        stats = self.sections.get(section) or SegmentStats(
+            section=section, first_line_sha256=first_line_sha256, is_new=True
+        )
+        self.stats = replace(stats, at_us=self.stats.at_us, offset_start=self.offset_end)
 
-
-def _section_stats(source: OpenFile, stats: SegmentStats, info: SessionInfo, first_line_sha256: str) -> SegmentStats:
-    """Return the statistics of the other session; the file itself stands for the first one."""
-    source.sections[stats.section] = stats.next_segment()
-    session = name(info.session)
-    section = "" if session in map(name, source.sections[""].sessions) else session
-    section_stats = source.sections.get(section) or SegmentStats(
-        section=section, first_line_sha256=first_line_sha256, is_new=True
-    )
-    section_stats.at_us = stats.at_us
-    return section_stats
+    def _segment(self, stats: SegmentStats, *, is_last: bool = False) -> FileSegment:
+        """Return a segment. A file that is read completely, or of several sessions, has no reader state, so that
+        reading starts at its first byte again. After a segment that is not the last, the modification time is
+        invalid."""
+        state = self.reader.state()
+        if state.open and not self.sections:
+            stats.notes[OUTPUT_OPEN] = None  # Later lines may finish these messages.
+        metadata, end = self.metadata, self.metadata.size_bytes if self.reads_completely else self.offset_end
+        path = f"{metadata.path}#{stats.section}" if stats.section else str(metadata.path)
+        has_ended = stats.process_end is not None
+        totals = stats.ended_totals() if has_ended else stats.running_totals
+        nanousd = sum_known(stats.process_nanousd) if has_ended else stats.running_nanousd
+        read = ImportedFileRead(
+            file=hashlib.sha256(os.fsencode(path)).hexdigest(),
+            paths=NO_PATHS,
+            format=self.form.name,
+            subagent=label(stats.subagent or ""),
+            size=end if stats.section else metadata.size_bytes,
+            modified_ns=metadata.modified_ns if is_last else UNFINISHED_NS,
+            inode=metadata.inode,
+            offset_start=0 if stats.is_new else stats.offset_start,
+            offset_end=end,
+            fingerprint_sha256=fingerprint(self.file, end),
+            first_line_sha256=stats.first_line_sha256 or self.first_line_sha256,
+            reader_state="" if self.reads_completely or self.sections else encode_reader_state(state),
+            undated=len(stats.undated),
+            prompts=stats.prompts,
+            tools=sanitize_counts(stats.tools),
+            failed=stats.failed,
+            lines=stats.lines,
+            undecodable_lines=stats.undecodable_lines,
+            unknown=sanitize_counts(stats.unknown),
+            reported_totals=tuple(sanitize_usage(usage, stats.subagent or "") for usage in totals.values()),
+            reported_nanousd=None if nanousd is None else min(nanousd, NANOUSD_MAX),
+            incomplete_reasons=tuple(code for code in stats.notes if code in INCOMPLETE_NOTES),
+        )
+        return FileSegment(
+            path=path,
+            agent=self.form.agent,
+            session=session_of(stats, metadata),
+            version=name(stats.version),
+            cwd=stats.cwd,
+            parent=name(stats.parent),
+            bytes_read=self.offset_end - stats.offset_start,
+            read=read,
+            requests=imported_requests(self.form.agent, stats),
+        )
 
 
 def _is_complete_json(format_: Format, piece: Piece) -> bool:
@@ -227,70 +306,9 @@ def _as_one_piece(pieces: Iterator[Piece]) -> Iterator[Piece]:
     yield Piece(data=bytes(data), offset_end=end)
 
 
-def _initial_stats(source: OpenFile) -> SegmentStats:
-    """Return the statistics at the start of reading, from the row if there is one."""
-    row = source.row
-    stats = SegmentStats(at_us=modified_us(source.metadata.modified_ns))
-    if row is not None:
-        stats.subagent = row.read.subagent
-        stats.session = stats.ended_session = row.session.rpartition("/")[2]
-        stats.sessions = {stats.session: None}
-        stats.running_totals = {usage.model: usage for usage in row.read.reported_totals}
-        stats.running_nanousd = row.read.reported_nanousd
-    return stats
-
-
 def modified_us(modified_ns: int) -> int:
     """Return a file's modification time in microseconds, within the range of a calendar."""
     return min(max(modified_ns // 1000, 0), UNTIL_US - 1)
-
-
-def _segment(
-    source: OpenFile, stats: SegmentStats, offset_start: int, offset_end: int, reader_state: str, *, is_last: bool
-) -> FileSegment:
-    """Return a segment. A file that is read completely has no reader state, so that reading starts at its first byte
-    again. After a segment that is not the last, the modification time is invalid."""
-    metadata, end = source.metadata, source.metadata.size_bytes if source.reads_completely else offset_end
-    path = f"{metadata.path}#{stats.section}" if stats.section else str(metadata.path)
-    ended = stats.process_end is not None
-    totals = stats.ended_totals() if ended else stats.running_totals
-    nanousd = sum_known(stats.process_nanousd) if ended else stats.running_nanousd
-    read = ImportedFileRead(
-        file=hashlib.sha256(os.fsencode(path)).hexdigest(),
-        paths=NO_PATHS,
-        format=source.format.name,
-        subagent=label(stats.subagent or ""),
-        size=end if stats.section else metadata.size_bytes,
-        modified_ns=metadata.modified_ns if is_last else UNFINISHED_NS,
-        inode=metadata.inode,
-        offset_start=0 if stats.is_new else offset_start,
-        offset_end=end,
-        fingerprint_sha256=fingerprint(source.file, end),
-        first_line_sha256=stats.first_line_sha256 or source.first_line_sha256,
-        reader_state="" if source.reads_completely else reader_state,
-        undated=len(stats.undated),
-        prompts=stats.prompts,
-        tools=sanitize_counts(stats.tools),
-        failed=stats.failed,
-        lines=stats.lines,
-        undecodable_lines=stats.undecodable_lines,
-        unknown=sanitize_counts(stats.unknown),
-        reported_totals=tuple(sanitize_usage(usage, stats.subagent or "") for usage in totals.values()),
-        reported_nanousd=None if nanousd is None else min(nanousd, NANOUSD_MAX),
-        incomplete_reasons=tuple(code for code in stats.notes if code in INCOMPLETE_NOTES),
-    )
-    agent = source.format.agent
-    return FileSegment(
-        path=path,
-        agent=agent,
-        session=session_of(stats, metadata),
-        version=name(stats.version),
-        cwd=stats.cwd,
-        parent=name(stats.parent),
-        bytes_read=offset_end - offset_start,
-        read=read,
-        requests=imported_requests(agent, stats),
-    )
 
 
 def session_of(stats: SegmentStats, file: FileMetadata) -> str:
@@ -310,3 +328,38 @@ def encode_reader_state(state: ReaderState) -> str:
         map(READER_STATE_TEXT.fullmatch, TEXT.findall(encoded))
     )
     return encoded if is_storable else ""
+
+
+# names and numbers of the log -----------------------------------------------------------------------------------------
+def imported_requests(agent: str, stats: TranscriptStats) -> dict[str, ImportedRequest]:
+    """Return the requests by key."""
+    requests = {}
+    for id_, request in stats.requests.items():
+        key = request_key(agent, id_)
+        requests[key] = ImportedRequest(
+            key=key,
+            at_us=request.at_us or 0,
+            dated=id_ not in stats.undated,
+            usage=sanitize_usage(request.usage, stats.subagent or ""),
+            reported_nanousd=request.reported_nanousd,
+        )
+    return requests
+
+
+def sanitize_usage(usage: Usage, subagent: str) -> Usage:
+    """Return the usage with sanitised names and with numbers within the limits."""
+    names = model(usage.model), label(usage.subagent or subagent), label(usage.tier)
+    numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
+    if min(numbers) >= 0 and max(numbers) < TOKENS_MAX and names == (usage.model, usage.subagent, usage.tier):
+        return usage
+    limited = {field: min(max(getattr(usage, field), 0), TOKENS_MAX) for field in TOKEN_FIELDS}
+    return replace(usage, model=names[0], subagent=names[1], tier=names[2], **limited)
+
+
+def sanitize_counts(counts: dict[str, int]) -> dict[str, int]:
+    """Return the counts by sanitised name."""
+    sanitized: dict[str, int] = {}
+    for kind, count in counts.items():
+        kind_name = label(kind) or OTHERS
+        sanitized[kind_name] = sanitized.get(kind_name, 0) + count
+    return sanitized

@@ -25,10 +25,9 @@ from mz_projections.imported.model import ImportedFile, ImportedSession, update_
 from mz_projections.imported.store import ImportedStore
 
 from mz_recordings.importing.events import UNKNOWN_MODEL, EventBuilder, ImportResult, PriceOf, UnpricedModel
-from mz_recordings.importing.file_reader import file_key, is_unchanged, new_segments
+from mz_recordings.importing.file_reader import FileSegment, file_key, is_unchanged, new_segments
 from mz_recordings.importing.other_tools import RECORD_FORMATS
 from mz_recordings.importing.reconcile import incomplete_reasons, invocations, reconcile_totals
-from mz_recordings.importing.requests import FileSegment
 from mz_recordings.importing.scan import FileMetadata, UnreadableFile, scan_files
 
 LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
