@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from mz_cli.common.feature_query import CommandShape, report_messages
-from mz_cli.common.feature_text import command_lines
+from mz_cli.common.feature_query import report_messages
 from mz_cli.main import main
-from mz_cli.terminal.width import plain_text
 from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.feature import PhaseStarted
 from mz_events.catalog.validation import ArtifactParsed
@@ -208,17 +206,6 @@ def test_what_commands_printed_only_on_request(stored_run: StoredRun, capsys: py
     assert {c["output"] for c in quiet["commands"]} == {None}
     assert {c["output"] for c in loud["commands"]} == {"E  assert"}
     assert {c["excerpt"] for c in quiet["commands"]} == {"E"}
-
-
-def test_a_long_excerpt_is_cut_on_a_terminal() -> None:
-    text = "\n".join(f"line {number}" for number in range(40))
-    command = CommandShape(
-        stage="gate", phase="code", unit=None, name="test", exit=1, passed=None, failed=None, duration_ms=5,
-        iteration=1, attempt=1, excerpt=text, output_digest="d", output=None,
-    )  # fmt: skip
-    shown = [plain_text(line) for line in command_lines(command, True)]
-    assert shown[1:] == [*(f"    | line {n}" for n in range(12)), "    | ... 28 more lines; --output shows all"]
-    assert len(list(command_lines(command, False))) == 41
 
 
 # diffs ----------------------------------------------------------------------------------------------------------------

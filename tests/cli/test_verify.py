@@ -128,7 +128,6 @@ def test_a_stream_that_is_gone_concerns_every_run(log: StoredRun, capsys: pytest
 
 def test_long_checks_say_how_far_they_are(log: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mz_cli.common.verification.PROGRESS_INTERVAL", 10)
-    monkeypatch.setattr("mz_cli.common.verification.PROGRESS_SECONDS", 0.0)
     texts: list[str] = []
     with open_log(log.home) as opened:
         verify_log(opened, None, texts.append)

@@ -8,12 +8,10 @@ from mz_projections.views.model import CommitView
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
-from mz_cli.terminal.text import count_noun, format_elapsed, shorten, single_line, strip_escapes
+from mz_cli.terminal.text import count_noun, format_elapsed, single_line, strip_escapes
 from mz_cli.terminal.width import Line, Span, styled_line
 
 COMMIT_SHORT = 12
-MESSAGE_MAX, EXCERPT_LINES = 300, 12
-"""Characters and lines of texts on a terminal; a pipe gets everything."""
 STATE_STYLES = {"completed": "green", "started": "cyan", "superseded": "dim"}
 PATCH_STYLES = (
     ("diff --git ", "bold"), ("+++ ", "bold"), ("--- ", "bold"), ("index ", "dim"), ("@@ ", "cyan"), ("+", "green"),
@@ -22,16 +20,14 @@ PATCH_STYLES = (
 """Prefix of a patch line and its style; the first match counts."""
 
 
-def render_text(detail: FeatureDetail, cut: bool) -> Iterator[Line]:
-    """Yield the feature's head data, then the attempts and results of each phase. `cut`: shorten texts."""
+def render_text(detail: FeatureDetail) -> Iterator[Line]:
+    """Yield the feature's head data, then the attempts and results of each phase."""
     yield (Span(detail.id, "bold"), Span(f": {detail.title}"))
     yield from _head_lines(detail)
-    yield from _section(
-        "set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c, cut))
-    )
+    yield from _section("set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c)))
     for phase in detail.history:
         yield ()
-        yield from _phase_lines(phase, detail, cut)
+        yield from _phase_lines(phase, detail)
     yield from _section(
         "artifacts", (styled_line(f"  {a.artifact}: {a.path or 'the reply'}") for a in detail.artifacts)
     )
@@ -76,7 +72,7 @@ def _next_command(detail: FeatureDetail) -> str | None:
 
 
 # phases and attempts --------------------------------------------------------------------------------------------------
-def _phase_lines(phase: PhaseShape, detail: FeatureDetail, cut: bool) -> Iterator[Line]:
+def _phase_lines(phase: PhaseShape, detail: FeatureDetail) -> Iterator[Line]:
     again = f", iteration {phase.iteration}" if phase.iteration > 1 else ""
     units = f", {len(phase.units_done)} of {count_noun(len(phase.units), 'unit')}" if phase.units else ""
     state = Span(phase.state, STATE_STYLES.get(phase.state, ""))
@@ -85,12 +81,12 @@ def _phase_lines(phase: PhaseShape, detail: FeatureDetail, cut: bool) -> Iterato
     commands = [c for c in detail.commands if (c.phase, c.iteration) == phase_key and c.stage != "setup"]
     calls = [call for call in detail.calls if (call.phase, call.iteration) == phase_key]
     unmatched = [c for c in commands if not any(_belongs_to_call(c, call) for call in calls)]
-    yield from (text for c in unmatched if c.stage == "prepare" for text in command_lines(c, cut))
+    yield from (text for c in unmatched if c.stage == "prepare" for text in command_lines(c))
     for call in calls:
         judging = [c for c in commands if _belongs_to_call(c, call)]
-        yield from _attempt_lines(call, cut, {c.name for c in judging})
-        yield from (text for c in judging for text in command_lines(c, cut, indent="    "))
-    yield from (text for c in unmatched if c.stage == "gate" for text in command_lines(c, cut))
+        yield from _attempt_lines(call, {c.name for c in judging})
+        yield from (text for c in judging for text in command_lines(c, indent="    "))
+    yield from (text for c in unmatched if c.stage == "gate" for text in command_lines(c))
     yield from _patch_lines(phase.diff, indent="  ")
 
 
@@ -98,21 +94,21 @@ def _belongs_to_call(command: CommandShape, call: AttemptShape) -> bool:
     return call.role == "builder" and (command.unit, command.attempt) == (call.unit, call.attempt)
 
 
-def _attempt_lines(call: AttemptShape, cut: bool, shown_commands: Container[str]) -> Iterator[Line]:
+def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterator[Line]:
     """Yield one attempt. `shown_commands`: names of the commands whose output is shown below it."""
     unit = f" {call.unit}" if call.unit else ""
     elapsed = f" in {format_elapsed(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
     outcome = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
-    cost = money_text(call.estimated_usd, call.reported_usd, call.computed_usd, exact=not cut)
+    cost = money_text(call.estimated_usd, call.reported_usd, call.computed_usd, exact=True)
     yield styled_line(
         f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {outcome}{elapsed}; "
         f"{tokens_cell(call.tokens.input, call.tokens.output).exact}; {cost}"
     )
     if call.detail:
-        yield styled_line(f"    {_limited(call.detail, cut)}")
+        yield styled_line(f"    {single_line(call.detail)}")
     yield from _output_lines(call)
     yield from (styled_line(f"    reverted: {reverted}", "yellow") for reverted in call.reverted)
-    yield from (text for refusal in call.refusals for text in _rejection_lines(refusal, cut, shown_commands))
+    yield from (text for refusal in call.refusals for text in _rejection_lines(refusal, shown_commands))
     if call.prompt is not None:
         yield styled_line("    prompt:")
         yield from (styled_line(f"    | {text}") for text in strip_escapes(call.prompt).splitlines())
@@ -133,7 +129,7 @@ def _output_lines(call: AttemptShape) -> Iterator[Line]:
             yield from (styled_line(f"    | {output_line}") for output_line in strip_escapes(text).splitlines())
 
 
-def _rejection_lines(refusal: RejectionShape, cut: bool, shown_commands: Container[str]) -> Iterator[Line]:
+def _rejection_lines(refusal: RejectionShape, shown_commands: Container[str]) -> Iterator[Line]:
     """Yield `rejected: path:line: message (rule X)` for each violation."""
     gate = f"gate {refusal.gate}" if refusal.gate else ""
     for violation in refusal.violations:
@@ -141,10 +137,10 @@ def _rejection_lines(refusal: RejectionShape, cut: bool, shown_commands: Contain
         rule = "" if violation.rule == refusal.gate else f"rule {violation.rule}"
         source = ", ".join(part for part in (gate, rule) if part)
         message_text = short_message(violation.message or "", location, violation.rule)
-        message = ": ".join(part for part in (location, _limited(message_text, cut)) if part)
+        message = ": ".join(part for part in (location, single_line(message_text)) if part)
         yield styled_line(f"    rejected: {message} ({source})" if message else f"    rejected by {source}", "red")
     others = () if refusal.gate in shown_commands else refusal.messages[len(refusal.violations) :]
-    yield from (styled_line(f"    rejected: {_limited(text, cut)} ({gate or 'rules'})", "red") for text in others)
+    yield from (styled_line(f"    rejected: {single_line(text)} ({gate or 'rules'})", "red") for text in others)
     if not refusal.violations and not others:
         yield styled_line(f"    rejected by {gate or 'rules'}", "red")
 
@@ -154,25 +150,15 @@ def short_message(message: str, location: str, rule: str) -> str:
     return message.removeprefix(f"{location}: ").removesuffix(f" [{rule}]")
 
 
-def _limited(text: str, cut: bool) -> str:
-    return shorten(single_line(text), MESSAGE_MAX) if cut else single_line(text)
-
-
 # commands, commits, patches -------------------------------------------------------------------------------------------
-def command_lines(command: CommandShape, cut: bool, indent: str = "  ") -> Iterator[Line]:
+def command_lines(command: CommandShape, indent: str = "  ") -> Iterator[Line]:
     """Yield the command's result, with its full output if included, else the excerpt of a failure."""
     succeeded = command.exit == 0
     yield styled_line(f"{indent}{command.stage} {command.name}: {command_text(command)}", "" if succeeded else "red")
     if command.output is not None:
         yield from (styled_line(f"{indent}  | {text}") for text in strip_escapes(command.output).splitlines())
     elif not succeeded:
-        output_lines = strip_escapes(command.excerpt).splitlines()
-        lines_max = EXCERPT_LINES if cut else len(output_lines)
-        yield from (styled_line(f"{indent}  | {text}", "dim") for text in output_lines[:lines_max])
-        if len(output_lines) > lines_max:
-            yield styled_line(
-                f"{indent}  | ... {count_noun(len(output_lines) - lines_max, 'more line')}; --output shows all", "dim"
-            )
+        yield from (styled_line(f"{indent}  | {text}", "dim") for text in strip_escapes(command.excerpt).splitlines())
 
 
 def command_text(command: CommandShape) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -17,9 +16,8 @@ from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEven
 from mz_cli.app.context import ProjectLog
 
 IntegrityFindingKind = Literal["chain", "event", "blob", "file"]
-PROGRESS_SECONDS = 2.0
-"""Minimum time between two progress messages."""
-PROGRESS_INTERVAL = 500
+PROGRESS_INTERVAL = 20_000
+"""Events or blobs between two progress messages: some seconds, so that quick checks are silent."""
 LOG_REF = "log"
 """Event ref of findings that concern no single stream."""
 
@@ -54,7 +52,7 @@ def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str]
 
     The chain is always verified over the full log, since missing events have no stream.
     """
-    scan = _LogScan(run, _rate_limited(report_progress))
+    scan = _LogScan(run, report_progress)
     try:
         damages = log.store.verify(scan.visit)
     except StoreUnusable as error:
@@ -107,11 +105,10 @@ class _LogScan:
         try:
             for digest in cited_digests(CODEC.decode(event.type, event.schema, event.payload, event_ref)):
                 self.cited.setdefault(digest, []).append(event_ref)
-        except UnknownEvent as error:
-            hint = "use the version of mz that wrote it; blobs of this event were not verified"
-            self.findings.append(IntegrityFinding(event_ref=event_ref, kind="event", message=str(error), hint=hint))
-        except StoreUnusable as error:
-            hint = "restore .mz/mz.db from a copy; blobs of this event were not verified"
+        except (UnknownEvent, StoreUnusable) as error:
+            unknown = isinstance(error, UnknownEvent)
+            fix = "use the version of mz that wrote it" if unknown else "restore .mz/mz.db from a copy"
+            hint = f"{fix}; blobs of this event were not verified"
             self.findings.append(IntegrityFinding(event_ref=event_ref, kind="event", message=str(error), hint=hint))
 
 
@@ -139,20 +136,5 @@ def _blob_findings(
         except StoreUnusable as error:
             message = f"blob {digest}: {error}"
         more = f"; {len(event_refs) - 1} more events cite it" if len(event_refs) > 1 else ""
-        blob_path = log.blobs.path(digest).relative_to(log.home)
-        yield IntegrityFinding(
-            event_ref=event_refs[0], kind="blob", message=message + more, hint=f"restore {blob_path} from a copy"
-        )
-
-
-def _rate_limited(report_progress: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that reports at most every `PROGRESS_SECONDS`, so that quick checks are silent."""
-    last = time.monotonic()
-
-    def report_sometimes(text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PROGRESS_SECONDS:
-            last = time.monotonic()
-            report_progress(text)
-
-    return report_sometimes
+        hint = f"restore {log.blobs.path(digest).relative_to(log.home)} from a copy"
+        yield IntegrityFinding(event_ref=event_refs[0], kind="blob", message=message + more, hint=hint)

@@ -18,7 +18,7 @@ from mz_cli.common.advice import run_context
 from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
 from mz_cli.common.worktree_diff import patch
-from mz_cli.terminal.console import is_terminal, write_file_bytes, write_lines
+from mz_cli.terminal.console import write_file_bytes, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
 
 
@@ -82,7 +82,7 @@ def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | N
     if as_json:
         print_document("show", detail)
     else:
-        write_lines(sys.stdout, render_text(detail, cut=is_terminal(sys.stdout)))
+        write_lines(sys.stdout, render_text(detail))
 
 
 def find_digest(log: ProjectLog, text: str) -> Digest | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import yaml
@@ -72,25 +73,9 @@ def expectations(agent: str) -> dict[str, ExpectedParse]:
 def stored_endings(agent: str) -> tuple[StoredEnding, ...]:
     """Load all stored endings of an agent, sorted by name. Raises KeyError for a stream without expectation."""
     expected_by_name = expectations(agent)
-    streams = (
-        [file for file in (agent_folder(agent) / FIXTURES).iterdir() if not file.name.endswith(STDERR_SUFFIX)]
-        if expected_by_name
-        else []
-    )
-    return tuple(_load_ending(file, agent, expected_by_name) for file in sorted(streams, key=lambda file: file.name))
-
-
-def stored_failures() -> tuple[StoredEnding, ...]:
-    """Load failures without a final event, which mean the same for any agent."""
-    entries = yaml.safe_load((fixtures() / FAILURES_FILE).read_text("utf-8"))
-    return tuple(_load_failure(dict(entry)) for entry in entries)
-
-
-def _load_failure(entry: dict[str, Any]) -> StoredEnding:
-    code, stderr = entry.pop("exit"), entry.pop("stderr")
-    result = CallResult(stdout=b"", stderr=stderr.encode(), exit=code, duration_ms=1, model=REQUESTED_MODEL)
-    expected = msgspec.convert({"terminal": "no-terminal", **entry}, ExpectedParse)
-    return StoredEnding(name=f"exit {code}, {stderr!r}", result=result, expected=expected)
+    streams = (agent_folder(agent) / FIXTURES).iterdir() if expected_by_name else ()
+    outputs = [file for file in streams if not file.name.endswith(STDERR_SUFFIX)]
+    return tuple(_load_ending(file, agent, expected_by_name) for file in sorted(outputs, key=lambda file: file.name))
 
 
 def _load_ending(file: Traversable, agent: str, expected_by_name: dict[str, ExpectedParse]) -> StoredEnding:
@@ -100,13 +85,20 @@ def _load_ending(file: Traversable, agent: str, expected_by_name: dict[str, Expe
     name, code = match[1], int(match[2])
     stderr_file = agent_folder(agent) / FIXTURES / f"{name}.exit{code}{STDERR_SUFFIX}"
     stderr = stderr_file.read_bytes() if stderr_file.is_file() else b""
-    expected = expected_by_name[name]
+    return _ending(name, file.read_bytes(), stderr, code, expected_by_name[name])
+
+
+def stored_failures() -> Iterator[StoredEnding]:
+    """Load failures without a final event, which mean the same for any agent."""
+    for entry in yaml.safe_load((fixtures() / FAILURES_FILE).read_text("utf-8")):
+        code, stderr = entry.pop("exit"), entry.pop("stderr")
+        expected = msgspec.convert({"terminal": "no-terminal", **entry}, ExpectedParse)
+        yield _ending(f"exit {code}, {stderr!r}", b"", stderr.encode(), code, expected)
+
+
+def _ending(name: str, stdout: bytes, stderr: bytes, code: int, expected: ExpectedParse) -> StoredEnding:
     result = CallResult(
-        stdout=file.read_bytes(),
-        stderr=stderr,
-        exit=code,
-        duration_ms=1,
-        model=REQUESTED_MODEL,
+        stdout=stdout, stderr=stderr, exit=code, duration_ms=1, model=REQUESTED_MODEL,
         session_usage_before=expected.earlier,
-    )
+    )  # fmt: skip
     return StoredEnding(name=name, result=result, expected=expected)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, TypeVar
 
@@ -41,7 +41,7 @@ FINDINGS_MAX = 3
 def check_parser(
     adapter: Adapter,
     endings: Sequence[StoredEnding],
-    failures: Sequence[StoredEnding],
+    failures: Iterable[StoredEnding],
     streams: Sequence[Stream],
     budget: int,
 ) -> Iterator[LayerOutput]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.ports import CallResult
 from mz_recordings.cassette.files import CassetteUnreadable, load
 
 from mz_qa.conformance.contract import adapter_finding, check_contract
@@ -49,16 +49,11 @@ def recorded_streams(project: Project, agent: str) -> Iterator[Stream]:
             cassette = load(path)
         except CassetteUnreadable:
             continue
-        for recording, contents in cassette.calls:
-            files = {file.kind: contents[file.name] for file in recording.files}
-            stdout, stderr = files.get("stdout"), files.get("stderr", b"")
-            if recording.agent != agent or stdout is None or len(stdout) + len(stderr) > STREAM_BYTES_MAX:
-                continue
-            result = CallResult(
-                stdout=stdout, stderr=stderr, exit=recording.exit, duration_ms=1, version=recording.version,
-                model=REQUESTED_MODEL, session_usage_before=recording.earlier,
-            )  # fmt: skip
-            yield Stream(name=f"{project.display_path(path)}/{recording.identity.path}", result=result)
+        for call in cassette.calls:
+            result = replace(call.result(), problem=None, model=REQUESTED_MODEL)
+            is_small = len(result.stdout) + len(result.stderr) <= STREAM_BYTES_MAX
+            if call.recording.agent == agent and call.recording.find("stdout") is not None and is_small:
+                yield Stream(name=f"{project.display_path(path)}/{call.identity.path}", result=result)
 
 
 def _is_success(adapter: Adapter, stream: Stream) -> bool:
