@@ -68,14 +68,13 @@ def test_the_newest_run_that_has_the_feature(stored_run: StoredRun, capsys: pyte
     assert msgspec.json.decode(run(capsys, "show", "login", "--json").out)["run"] == stored_run.run
 
 
-def test_long_messages_are_cut_on_a_terminal_only(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_messages_are_complete(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     stored_run.admit("later")
     ref = stored_run.ref("later", "prd")
     stored_run.ask("later", ref)
     stored_run.wait("later", detail="y" * 5000)
     stored_run.close()
     assert "y" * 5000 in run(capsys, "show", "later").out
-    assert "y" * 301 not in on_terminal(stored_run.home, "show", "later", columns=6000).split("attempt 1", 1)[1]
 
 
 def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
