@@ -125,6 +125,7 @@ def type_text(kind: inspect.Type) -> str:
     names: dict[type[inspect.Type], str] = {
         inspect.StrType: "text", inspect.IntType: "number", inspect.FloatType: "number with decimals",
         inspect.BoolType: "true or false", inspect.NoneType: "null", inspect.AnyType: "anything",
+        inspect.DateType: "text",
     }  # fmt: skip
     return names[type(kind)]
 

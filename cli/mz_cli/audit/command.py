@@ -98,20 +98,13 @@ def audit(
 
 def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
     """Verify the hash chain of every stream and every cited blob of the log, of one run, or of the user log, and print
-    the result. Raises MzError (MZ5001, MZ5011)."""
+    the findings; for a pipe as a table, with the summary on stderr. Raises MzError (MZ5001, MZ5011)."""
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
-        verification = verify_log(log, run_id, print_note)
-        result = shape_of(VerifyResult, verification, repository=str(log.home), run=run_id)
+        result = shape_of(VerifyResult, verify_log(log, run_id, print_note), repository=str(log.home), run=run_id)
     if as_json:
         print_document("verify", result)
-    else:
-        print_result(result)
-    return int(Exit.OK if result.is_intact else Exit.VERDICT)
-
-
-def print_result(result: VerifyResult) -> None:
-    """Print the findings; for a pipe as a table, with the summary on stderr."""
+        return int(Exit.OK if result.is_intact else Exit.VERDICT)
     checked = f"{count_noun(result.events, 'event')} in {count_noun(result.streams, 'stream')}, "
     checked += count_noun(result.blobs, "blob")
     damage = f"log damaged: {count_noun(len(result.findings), 'finding')} in {checked}"
@@ -127,6 +120,7 @@ def print_result(result: VerifyResult) -> None:
     if result.findings_elsewhere:
         more = count_noun(result.findings_elsewhere, "more finding")
         print_note(f"{more} in other runs: `mz audit --verify` lists them")
+    return int(Exit.OK if result.is_intact else Exit.VERDICT)
 
 
 def print_imported_audit(session: str, as_json: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import click
@@ -87,7 +87,7 @@ class NoiseShape(Shape, frozen=True, kw_only=True):
     reason: str
     cassette: str | None
     """Null: all."""
-    until: str | None
+    until: date | None
     """Last day of validity, such as `2027-01-31`; null: unlimited."""
     hides: int
     """Number of differences that the entry helped to hide."""
@@ -190,16 +190,15 @@ def drift(
         raise click.UsageError("--propose-noise and --update-baseline cannot be combined", context)
     if writes != bool(reason and reason.strip()):
         raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them", context)
+    if update_baseline and (static or jobs or reports.files or reports.github):
+        raise click.UsageError("--static, -j and reports: no effect with --update-baseline", context)
     reports.check()
     home = find_home(Path.cwd())
     drift_library = load_drift_library(home, wire)
     if update_baseline:
-        if static or jobs or reports.files or reports.github:
-            raise click.UsageError("--static, -j and reports: no effect with --update-baseline", context)
         folder = wire or drift_library.library / FOLDER
-        _print_baselines(
-            write_baselines(require_cassettes(home, paths), drift_library, folder, reason or ""), fail_on, as_json
-        )
+        baselines = write_baselines(require_cassettes(home, paths), drift_library, folder, reason or "")
+        _print_baselines(baselines, fail_on, as_json)
         return 0
     compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths)
     if compares_two and (static or jobs):
@@ -239,12 +238,10 @@ def load_drift_library(home: Path, baseline_folder: Path | None = None) -> Libra
     library, described = library_path(home), load_config(home, os.environ, {}).config.agents
     drift_library, problems = read_library(library, described, datetime.now(UTC).date(), baseline_folder)
     if problems:
-        first = problems[0]
-        if first.rejection:
-            number = sum(bool(problem.rejection) for problem in problems)
-            hint = f"{number} entries are invalid; fix or remove them"
-            raise MzError(first.code, f"{display_path(library / FILE_NAME)}: {first.message}", hint=hint)
-        raise MzError(first.code, first.message, hint=HINTS[first.code])
+        first, rejected = problems[0], [problem for problem in problems if problem.rejection]
+        place = f"{display_path(library / FILE_NAME)}: " if first.rejection else ""
+        hint = f"{len(rejected)} entries are invalid; fix or remove them" if first.rejection else HINTS[first.code]
+        raise MzError(first.code, f"{place}{first.message}", hint=hint)
     return replace(drift_library, library=Path(display_path(library)))
 
 
@@ -296,10 +293,8 @@ def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_jso
         return
     for baseline in baselines:
         origin = f"{baseline.path}: of {baseline.agent} {baseline.version}"
-        print_line(
-            f"{origin} {baseline.read} fields are read, {baseline.ignored} ignored, "
-            f"{baseline.absent} read but never seen"
-        )
+        uses = f"{baseline.read} fields are read, {baseline.ignored} ignored, {baseline.absent} read but never seen"
+        print_line(f"{origin} {uses}")
 
 
 # for people -----------------------------------------------------------------------------------------------------------
@@ -362,8 +357,8 @@ def drift_result(
             shape_of(DriftedCassette, cassette, findings=finding_shapes(cassette.findings, cassette.path))
             for cassette in drift.results
         ),
-        noise=tuple(_noise_shape(entry, count) for entry, count in drift.matched_entries),
-        learned=tuple(_noise_shape(entry, 0) for entry in drift.proposed),
+        noise=tuple(shape_of(NoiseShape, entry, hides=count) for entry, count in drift.matched_entries),
+        learned=tuple(shape_of(NoiseShape, entry, hides=0) for entry in drift.proposed),
         refused=tuple(shape_of(RejectedNoise, rejection) for rejection in drift.rejections),
         baselines=baselines,
     )
@@ -377,7 +372,3 @@ def drift_classes(drift: LibraryDrift) -> tuple[DriftClass, ...]:
         DriftClass(kind=kind, risk=risk, exit=int(KIND_PROPERTIES[kind].exit) if fails else 0, count=count)
         for (kind, risk, fails), count in counts.items()
     )
-
-
-def _noise_shape(entry: NoiseEntry, hidden_count: int) -> NoiseShape:
-    return shape_of(NoiseShape, entry, until=entry.until.isoformat() if entry.until else None, hides=hidden_count)

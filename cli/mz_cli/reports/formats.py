@@ -116,14 +116,9 @@ def _lines(suite: Suite, finding: Finding) -> Iterator[str]:
 # SARIF ----------------------------------------------------------------------------------------------------------------
 def sarif(report: Report) -> str:
     """Return the SARIF file of a sanitised report."""
-    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report)]}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-
-
-def _run(report: Report) -> dict[str, Any]:
     identity_counts: Counter[str] = Counter()
     suites = {suite.label: suite for suite in report.suites}
-    return {
+    run = {
         "tool": {"driver": {"name": "mz", "semanticVersion": report.version, "rules": [_rule(kind) for kind in RULES]}},
         "automationDetails": {"id": f"{report.title.replace(' ', '/')}/"},
         "invocations": [
@@ -133,6 +128,8 @@ def _run(report: Report) -> dict[str, Any]:
         "columnKind": "unicodeCodePoints",
         "results": [_result(group, suites, identity_counts) for group in finding_groups(report)],
     }
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def _rule(kind: FindingKind) -> dict[str, Any]:
@@ -154,11 +151,13 @@ def _result(group: FindingGroup, suites: Mapping[str, Suite], identity_counts: C
     label, finding = group.occurrences[0]
     identity = fingerprint(group)
     identity_counts[identity] += 1
+    fix = f"fix: {group_fix(group)}" if finding.fix else ""
+    message = "\n".join(filter(None, [f"{group.message}.", f"in {'; '.join(places(group))}", *group.detail, fix]))
     return {
         "ruleId": group.kind,
         "ruleIndex": RULES.index(group.kind),
         "level": LEVELS[group.risk],
-        "message": {"text": _message(group)},
+        "message": {"text": message},
         "locations": [_location(suites[label], finding)],
         "occurrenceCount": len(group.occurrences),
         "partialFingerprints": {FINGERPRINT: f"{identity}:{identity_counts[identity]}"},
@@ -174,12 +173,6 @@ def fingerprint(group: FindingGroup) -> str:
     label, first = group.occurrences[0]
     parts = group.causes or (label, first.feature, first.call)
     return hashlib.sha256("\0".join((group.kind, *parts)).encode()).hexdigest()[:32]
-
-
-def _message(group: FindingGroup) -> str:
-    fix = f"fix: {group_fix(group)}" if group.first.fix else ""
-    locations = f"in {'; '.join(places(group))}"
-    return "\n".join(part for part in (f"{group.message}.", locations, *group.detail, fix) if part)
 
 
 def _location(suite: Suite, finding: Finding) -> dict[str, Any]:
