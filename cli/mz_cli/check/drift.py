@@ -239,9 +239,9 @@ def load_drift_library(home: Path, baseline_folder: Path | None = None) -> Libra
     drift_library, problems = read_library(library, described, datetime.now(UTC).date(), baseline_folder)
     if problems:
         first, rejected = problems[0], [problem for problem in problems if problem.rejection]
-        place = f"{display_path(library / FILE_NAME)}: " if first.rejection else ""
+        prefix = f"{display_path(library / FILE_NAME)}: " if first.rejection else ""
         hint = f"{len(rejected)} entries are invalid; fix or remove them" if first.rejection else HINTS[first.code]
-        raise MzError(first.code, f"{place}{first.message}", hint=hint)
+        raise MzError(first.code, f"{prefix}{first.message}", hint=hint)
     return replace(drift_library, library=Path(display_path(library)))
 
 
