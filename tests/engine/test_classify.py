@@ -136,4 +136,4 @@ def test_total(args: str, text: str) -> None:
 
 def test_a_broken_pattern_is_found_when_it_is_read() -> None:
     with pytest.raises(Exception, match="unterminated"):
-        parse_patterns('problem = []\n[blocker]\nwords = ["(["]')
+        parse_patterns('problem = []\nblocker = ["(["]')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mz_engine.ports import CommandResult, Interrupted
-from mz_engine.processes.commands import ProcessExecutor
+from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
 from mz_engine.processes.environment import git_directory, protected_paths
 from mz_events.redaction.redactor import Secrets
 
@@ -22,10 +22,14 @@ def executor(root: Path, **more: object) -> ProcessExecutor:
     return ProcessExecutor(root, ENVIRONMENT, Secrets({"TOKEN": ENVIRONMENT["TOKEN"]}), **more)  # type: ignore[arg-type]
 
 
-def run(root: Path, command: str, timeout_seconds: int = 30, **more: object) -> CommandResult:
+def run(
+    root: Path, command: str, timeout_seconds: int = 30, kept_bytes: int = OUTPUT_BYTES_MAX, **more: object
+) -> CommandResult:
     if not (root / ".git").exists():
         repository(root)
-    return executor(root, **more).run(WORKTREE, command, timeout_seconds, fresh_key())
+    commands = executor(root, **more)
+    commands.kept_bytes = kept_bytes
+    return commands.run(WORKTREE, command, timeout_seconds, fresh_key())
 
 
 def test_a_command_line_runs_in_the_worktree(tmp_path: Path) -> None:

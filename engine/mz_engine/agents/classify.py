@@ -14,6 +14,7 @@ import msgspec
 from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_engine.decoding import regex
+from mz_engine.model.agent_description import DescribedProblem
 
 LINES_READ_MAX = 100
 """Last lines of a text that are searched."""
@@ -28,12 +29,9 @@ _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMAND_MISSING = (126, 127)
 
 
-class ProblemPattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProblemPattern(DescribedProblem, frozen=True, kw_only=True):
     """One kind of failure and how to recognise it."""
 
-    code: str
-    kind: ProblemClass
-    retry_after_seconds: int | None = None
     statuses: tuple[int, ...] = ()
     """HTTP statuses of the model's API."""
     stops: tuple[str, ...] = ()
@@ -41,13 +39,10 @@ class ProblemPattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     words: tuple[str, ...] = ()
 
 
-class BlockerPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    words: tuple[str, ...]
-
-
 class ProblemPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     problem: tuple[ProblemPattern, ...]
-    blocker: BlockerPatterns
+    blocker: tuple[str, ...]
+    """Expressions that match a line of a reply that asks for a person."""
 
 
 class CallEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +69,7 @@ def parse_patterns(text: str) -> ProblemPatterns:
         for expression in pattern.words:
             if error := regex.inspect_expression(expression).error:
                 raise ValueError(f"{pattern.code}: {expression!r}: {error}")
-    for expression in patterns.blocker.words:
+    for expression in patterns.blocker:
         re.compile(expression)
     return patterns
 
@@ -112,11 +107,11 @@ def _find_by_text(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPatter
 
 
 def _problem_of(pattern: ProblemPattern, call_end: CallEnd) -> Problem:
-    wait_seconds = pattern.retry_after_seconds
+    wait_seconds = pattern.retry_after
     if wait_seconds is not None:
         wait_seconds = call_end.retry_after_seconds or _find_wait_seconds(call_end.error_text) or wait_seconds
         wait_seconds = min(wait_seconds, WAIT_SECONDS_MAX)
-    return Problem(kind=pattern.kind, code=pattern.code, retry_after_seconds=wait_seconds)
+    return Problem(kind=ProblemClass(pattern.kind), code=pattern.code, retry_after_seconds=wait_seconds)
 
 
 def _find_wait_seconds(text: str) -> int | None:
@@ -129,7 +124,7 @@ def _find_wait_seconds(text: str) -> int | None:
 
 def _find_blocker(text: str, patterns: ProblemPatterns) -> Problem | None:
     # These patterns use look-behind, which RE2 lacks; they are ours, so `re` is safe.
-    expressions = patterns.blocker.words
+    expressions = patterns.blocker
     if any(re.search(expression, line, re.IGNORECASE) for line in _unquoted_lines(text) for expression in expressions):
         return Problem(kind=ProblemClass.NEEDS_PERSON, code="agent-blocker")
     return None

@@ -14,7 +14,6 @@ import hashlib
 import os
 import pathlib
 import re
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -27,25 +26,20 @@ from mz_events.redaction.redactor import Redactor, Secrets
 from mz_engine.agents.contract import Invocation, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
+from mz_engine.processes.commands import WorktreeProcesses
 from mz_engine.processes.environment import (
     TMPDIR_VARIABLE,
-    command_environment,
     existing_temporaries,
     make_temporary,
-    protected_paths,
     remove_temporary,
     temporary_path,
-    worktree_path,
-    writable_paths,
 )
 from mz_engine.processes.supervise import (
     CapturedOutput,
-    DeniedHandler,
     EndReason,
     Launch,
     ProcessEnd,
     ProcessLimits,
-    can_run_offline,
     kill_by_key,
     supervise,
 )
@@ -171,37 +165,17 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
 """An exit code alone is no problem: the parser decides."""
 
 
-class AgentProcesses:
-    """Runs the agent calls of one repository; `spawn` is the `Spawn` that adapters get. Thread-safe.
+class AgentProcesses(WorktreeProcesses):
+    """Runs the agent calls of one repository; `spawn` is the `Spawn` that adapters get. A call that `stop` ends has the
+    problem `stopped`."""
 
-    `environment` supplies variables, `passed` names additional ones to pass, `secrets` are redacted from all output.
-    Setting `stop` ends every running call (problem `stopped`). With `on_denied`, calls get no network if the machine
-    supports that, and it receives their attempts. `enclosing_repository` contains the root; no call may write to it.
-    """
-
-    def __init__(
-        self,
-        root: pathlib.Path,
-        environment: Mapping[str, str],
-        secrets: Secrets,
-        *,
-        passed: tuple[str, ...] = (),
-        stop: threading.Event | None = None,
-        output_bytes_max: int = OUTPUT_BYTES_MAX,
-        on_denied: DeniedHandler | None = None,
-        enclosing_repository: pathlib.Path | None = None,
-    ) -> None:
-        self._enclosing_repository = enclosing_repository
-        self._root, self._environment, self._secrets = root, environment, secrets
-        self._passed, self._stop = passed, (stop or threading.Event()).is_set
-        self._output_bytes_max, self._on_denied = output_bytes_max, on_denied
-        self._spools = root / MZ_FOLDER / SPOOL_FOLDER
+    output_bytes_max = OUTPUT_BYTES_MAX
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
         launch = self._launch(spec, invocation)
-        folder = spool_directory(self._spools, spec.key)
+        folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
             if invocation.private_tmpdir:
                 make_temporary(self._temporary(spec.key))
@@ -240,27 +214,15 @@ class AgentProcesses:
         kill_by_key(key)
         for folder in existing_temporaries(self._root, key, self._environment):
             remove_temporary(folder)
-        return load_spool(spool_directory(self._spools, key))
+        return load_spool(spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, key))
 
     def _temporary(self, key: str) -> pathlib.Path:
         return temporary_path(self._root, key, self._environment)
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
         tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
-        return Launch(
-            argv=invocation.argv,
-            env=command_environment(
-                self._environment, spec.key, passed=self._passed, extra={**invocation.env, **tmpdir}
-            ),
-            cwd=worktree_path(self._root, spec.worktree),
-            stdin=invocation.stdin,
-            read_only=(
-                *(protected_paths(self._enclosing_repository) if self._enclosing_repository else ()),
-                *protected_paths(self._root),
-            ),
-            writable=writable_paths(self._root, spec.worktree, self._environment, self._enclosing_repository),
-            offline=self._on_denied is not None and can_run_offline(),
-        )
+        launch = self.launch(invocation.argv, spec.worktree, spec.key, {**invocation.env, **tmpdir})
+        return replace(launch, stdin=invocation.stdin)
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
         meta = SpoolMeta(
@@ -273,12 +235,10 @@ class AgentProcesses:
             version=spec.version,
         )
         limits = ProcessLimits(
-            total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
+            total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self.output_bytes_max
         )
         with closing(Spool(folder, meta, self._secrets)) as spool:
-            end = supervise(launch, limits, spool, stop=self._stop)
-            if self._on_denied is not None and end.denied_connections:
-                self._on_denied(spec.key, end.denied_connections)
+            end = self.supervise(launch, limits, spool)
             if end.detail:
                 spool.err(f"mz: {end.detail}\n".encode())
             spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=PROBLEM_BY_REASON[end.reason]))

@@ -151,23 +151,9 @@ class MaximumField(RuleBase, frozen=True, kw_only=True, tag="worst"):
     within: str
 
 
-Rule = (
-    FileRule
-    | ByteSize
-    | WordCount
-    | NoPlaceholders
-    | TitleRule
-    | SectionRule
-    | FileList
-    | FilePaths
-    | UniqueIds
-    | CoversIds
-    | JsonForm
-    | FieldRule
-    | ReferencesIds
-    | AcyclicItems
-    | MaximumField
-)
+TextRule = FileRule | ByteSize | WordCount | NoPlaceholders | TitleRule | SectionRule | FileList | FilePaths
+ItemRule = UniqueIds | CoversIds | JsonForm | FieldRule | ReferencesIds | AcyclicItems | MaximumField
+Rule = TextRule | ItemRule
 
 
 class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

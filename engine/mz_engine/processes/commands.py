@@ -6,16 +6,19 @@ import pathlib
 import threading
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes.environment import command_environment, protected_paths, worktree_path, writable_paths
+from mz_engine.processes.guard import KEY_VARIABLE
 from mz_engine.processes.supervise import (
     DeniedHandler,
     EndReason,
     Launch,
     ProcessEnd,
     ProcessLimits,
+    Sink,
     can_run_offline,
     supervise,
 )
@@ -27,9 +30,13 @@ NOT_STARTED_EXIT = 127
 """Exit code of a shell for a command that it cannot start."""
 
 
-class ProcessExecutor:
-    """Implements `ports.Executor`; thread-safe. Parameters as for `AgentProcesses`. With `denied`, commands run without
-    network where possible, and `denied` is called for those that tried to use it."""
+class WorktreeProcesses:
+    """Runs processes in the worktrees of one repository. Thread-safe.
+
+    `environment` supplies variables, `passed` names additional ones to pass, `secrets` are redacted from all output.
+    Setting `stop` ends every running process. With `on_denied`, processes get no network if the machine supports that,
+    and it receives their attempts. `enclosing_repository` contains the root; no process may write to it.
+    """
 
     def __init__(
         self,
@@ -39,29 +46,45 @@ class ProcessExecutor:
         *,
         passed: tuple[str, ...] = (),
         stop: threading.Event | None = None,
-        kept_bytes: int = OUTPUT_BYTES_MAX,
-        denied: DeniedHandler | None = None,
+        on_denied: DeniedHandler | None = None,
+        enclosing_repository: pathlib.Path | None = None,
     ) -> None:
-        self._root, self._environment, self._secrets = root, environment, secrets
-        self._denied = denied
-        self._passed, self._kept_bytes = passed, kept_bytes
-        self._stop = (stop or threading.Event()).is_set
+        self._root, self._environment, self._secrets, self._passed = root, environment, secrets, passed
+        self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
+        self._enclosing_repository = enclosing_repository
+
+    def launch(
+        self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
+    ) -> Launch:
+        """Return the command as it is run in the worktree; `variables` are set besides those that pass."""
+        enclosing = self._enclosing_repository
+        return Launch(
+            argv=argv,
+            env=command_environment(self._environment, key, passed=self._passed, extra=variables),
+            cwd=worktree_path(self._root, worktree),
+            read_only=(*(protected_paths(enclosing) if enclosing else ()), *protected_paths(self._root)),
+            writable=writable_paths(self._root, worktree, self._environment, enclosing),
+            offline=self._on_denied is not None and can_run_offline(),
+        )
+
+    def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink) -> ProcessEnd:
+        """Run the command to its end, and report its attempts to reach a network."""
+        end = supervise(launch, limits, sink, stop=self._stop)
+        if self._on_denied is not None and end.denied_connections:
+            self._on_denied(launch.env[KEY_VARIABLE], end.denied_connections)
+        return end
+
+
+class ProcessExecutor(WorktreeProcesses):
+    """Implements `ports.Executor`."""
+
+    kept_bytes = OUTPUT_BYTES_MAX
 
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
-        launch = Launch(
-            argv=("sh", "-c", command),
-            env=command_environment(self._environment, key, passed=self._passed),
-            cwd=worktree_path(self._root, feature_worktree),
-            read_only=protected_paths(self._root),
-            writable=writable_paths(self._root, feature_worktree, self._environment),
-            merge_stderr=True,
-            offline=self._denied is not None and can_run_offline(),
-        )
-        output = BoundedOutput(self._kept_bytes, Redactor(self._secrets))
-        process_end = supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output, stop=self._stop)
-        if self._denied is not None and process_end.denied_connections:
-            self._denied(key, process_end.denied_connections)
+        launch = replace(self.launch(("sh", "-c", command), feature_worktree, key), merge_stderr=True)
+        output = BoundedOutput(self.kept_bytes, Redactor(self._secrets))
+        process_end = self.supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output)
         if process_end.reason is EndReason.STOPPED:
             raise Interrupted(command)
         if process_end.detail:

@@ -155,7 +155,7 @@ class ScratchPorts:
             self.secrets,
             passed=config.pass_environment,
             stop=self.stop,
-            denied=self.network_attempts,
+            on_denied=self.network_attempts,
         )
         self.workspace = ReplayWorkspace(root, config.workspace, folders.command_environment)
         self.workspace.forbidden_changes = {}
