@@ -19,7 +19,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_cli.terminal.json import json_document
-from mz_cli.usage.transcript import computed_price, transcript_report
+from mz_cli.usage.transcript import transcript_report
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
 from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
 from mz_engine.pricing.table import GenaiPrices
@@ -61,9 +61,7 @@ def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE
 
 def shown(transcript: TranscriptSummary) -> dict[str, object]:
     """mz.transcript/1, notes as codes."""
-    plain = json.loads(
-        json_document("transcript", transcript_report(transcript, computed_price(transcript, PRICES, JUNE_2026_US)))
-    )
+    plain = json.loads(json_document("transcript", transcript_report(transcript, PRICES, JUNE_2026_US)))
     assert isinstance(plain, dict)
     return {**plain, "notes": sorted(note.partition(":")[0] for note in plain["notes"])}
 

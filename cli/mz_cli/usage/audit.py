@@ -6,11 +6,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 
+from msgspec import field
 from mz_engine.agents.reading.records import NOTES
 from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
-from mz_projections.imported.model import ImportedSession, QuarterSum, count_session
+from mz_projections.imported.model import ImportedSession, count_session
 
 from mz_cli.app.user_log import PREFIX, ImportedLog
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
@@ -41,10 +42,10 @@ class SessionFile(Shape, frozen=True, kw_only=True):
     """Null: erased from the log."""
     format: str
     subagent: str | None
-    bytes: int
-    bytes_read: int
+    size: int = field(name="bytes")
+    offset_end: int = field(name="bytes_read")
     lines: int
-    bad_lines: int
+    undecodable_lines: int = field(name="bad_lines")
 
 
 class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
@@ -65,13 +66,13 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     """`first` and `last`: times of the first and last request; null: no request has a timestamp."""
     prompts: int
     tool_calls: int
-    failed_tool_calls: int
+    failed: int = field(name="failed_tool_calls")
     tools: tuple[ToolCount, ...]
     lines: int
-    bad_lines: int
+    undecodable_lines: int = field(name="bad_lines")
     unknown_lines: tuple[TypeCount, ...]
-    undated_requests: int
-    requests_ahead: int
+    undated: int = field(name="undated_requests")
+    future_dated: int = field(name="requests_ahead")
     incomplete_reasons: tuple[str, ...]
     """Codes, as in `mz transcript`, of the reasons why the files may report fewer tokens than were used."""
     files: tuple[SessionFile, ...]
@@ -115,67 +116,41 @@ class FilePaths:
 
 def imported_audit(log: ImportedLog, verification: Verification, stream: str | None) -> ImportedAudit:
     """Audit one session, or all."""
-
-    paths = FilePaths(log)
+    paths, times = FilePaths(log), log.views.times(stream)
     versions = {str(name): version for name, version in log.store.streams(PREFIX)}
-    times = log.views.times(stream)
     sessions = (
-        session_audit(
-            log, session, tuple(log.views.files_of(session.stream)), log.views.sums_of(session.stream), paths,
-            f"{session.stream}@{versions.get(session.stream, 0)}", times.get(session.stream),
-        )
-        for session in log.views.sessions() if stream in (None, session.stream)
-    )  # fmt: skip
+        session_audit(log, session, paths, versions.get(session.stream, 0), times.get(session.stream, (None, None)))
+        for session in log.views.sessions()
+        if stream in (None, session.stream)
+    )
     return ImportedAudit(
         log=str(log.home), intact=verification.is_intact, findings=verification.findings, sessions=tuple(sessions)
     )
 
 
 def session_audit(
-    log: ImportedLog,
-    session: ImportedSession,
-    files: tuple[ImportedFileRead, ...],
-    rows: tuple[QuarterSum, ...],
-    paths: FilePaths,
-    event_ref: str,
-    times: tuple[int, int] | None,
+    log: ImportedLog, session: ImportedSession, paths: FilePaths, version: int, times: tuple[int | None, int | None]
 ) -> SessionAudit:
     from mz_recordings.importing.reconcile import incomplete_reasons  # Imports the readers of all formats.
 
-    subagents = dict.fromkeys(row.subagent for row in rows if row.subagent)
+    files, rows = log.views.files_of(session.stream), log.views.sums_of(session.stream)
     counts = count_session(files)
-    first, last = times or (None, None)
     return shape_of(
         SessionAudit,
         session,
+        counts,
         session=session.stream.removeprefix(PREFIX),
         project=log.project(session) or None,
         models=models(rows),
-        subagents=tuple(subagents),
-        first=iso_time(first),
-        last=iso_time(last),
-        prompts=counts.prompts,
+        subagents=tuple(dict.fromkeys(row.subagent for row in rows if row.subagent)),
+        first=iso_time(times[0]),
+        last=iso_time(times[1]),
         tool_calls=sum(counts.tools.values()),
-        failed_tool_calls=counts.failed,
         tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
-        lines=counts.lines,
-        bad_lines=counts.undecodable_lines,
         unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
-        undated_requests=counts.undated,
-        requests_ahead=counts.future_dated,
         incomplete_reasons=incomplete_reasons(files, rows),
-        files=tuple(
-            shape_of(
-                SessionFile,
-                file,
-                path=paths.find(file),
-                bytes=file.size,
-                bytes_read=file.offset_end,
-                bad_lines=file.undecodable_lines,
-            )
-            for file in files
-        ),
-        event_ref=event_ref,
+        files=tuple(shape_of(SessionFile, file, path=paths.find(file)) for file in files),
+        event_ref=f"{session.stream}@{version}",
         **amounts(rows),
     )
 
@@ -218,17 +193,17 @@ def gap_texts(session: SessionAudit) -> Iterator[str]:
         yield f"a price for {count_noun(session.unpriced_requests, 'request')}"
     for code in session.incomplete_reasons:
         yield f"tokens: {NOTES.get(code, code)}"
-    if session.bad_lines:
-        yield f"{count_noun(session.bad_lines, 'line')} that cannot be decoded"
+    if session.undecodable_lines:
+        yield f"{count_noun(session.undecodable_lines, 'line')} that cannot be decoded"
     if session.unknown_lines:
         yield f"{count_noun(sum(line_type.lines for line_type in session.unknown_lines), 'line')} of unknown types"
-    if session.undated_requests:
-        yield f"the time of {count_noun(session.undated_requests, 'request')}"
-    if session.requests_ahead:
-        yield f"a correct clock: {count_noun(session.requests_ahead, 'request')} dated in the future"
+    if session.undated:
+        yield f"the time of {count_noun(session.undated, 'request')}"
+    if session.future_dated:
+        yield f"a correct clock: {count_noun(session.future_dated, 'request')} dated in the future"
     for file in session.files:
-        if file.bytes_read < file.bytes:
-            yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: incomplete line"
+        if file.offset_end < file.size:
+            yield f"the last {file.size - file.offset_end:,} bytes of {file.path or 'a file'}: incomplete line"
 
 
 def remarks(report: ImportedAudit) -> Iterator[str]:
@@ -249,7 +224,7 @@ def audit_table(report: ImportedAudit, names: dict[str, str]) -> Table:
             Cell((session.first or ABSENT)[:16], session.first or ABSENT),
             str(session.requests),
             str(len(session.subagents)),
-            str(session.bad_lines),
+            str(session.undecodable_lines),
             str(session.unpriced_requests),
             reported_cell(session.reported_nanousd),
             usd_cell(session.computed_nanousd, UNPRICED if session.requests else ABSENT),

@@ -52,7 +52,7 @@ class TranscriptReport(Shape, frozen=True, kw_only=True):
     agent: str
     version: str | None
     """Version of the agent's program."""
-    session_id: str | None
+    session: str | None = msgspec.field(name="session_id")
     status: Literal["success", "error", "no-terminal"]
     """Status of the last ending event; session logs have none: no-terminal."""
     models: tuple[str, ...]
@@ -92,11 +92,11 @@ def transcript(file: str, agent: str | None, as_json: bool) -> None:
     """
     with open_file(file) as raw:
         parsed = read_transcript(raw, file, agent)
-        price = computed_price(parsed, prices(), modified_us(raw))
+        report = transcript_report(parsed, prices(), modified_us(raw))
     if as_json:
-        print_document("transcript", transcript_report(parsed, price))
+        print_document("transcript", report)
     else:
-        print_table(table(parsed, price, file))
+        print_table(table(report, parsed, file))
 
 
 @contextmanager
@@ -156,36 +156,23 @@ def prices() -> Prices:
     return GenaiPrices(user_prices(os.environ))
 
 
-class ComputedPrice(msgspec.Struct, frozen=True):
-    nanousd: int | None
-    """None: the usage is unknown, or some of it has no price."""
-    unpriced: tuple[str, ...]
-
-
-def computed_price(transcript: TranscriptSummary, prices: Prices, default_us: int) -> ComputedPrice:
-    """Price each request at its own time, or at `default_us` if the file does not contain it."""
+def transcript_report(transcript: TranscriptSummary, prices: Prices, default_us: int) -> TranscriptReport:
+    """Return the report. Each request is priced at its own time, or at `default_us` if the file does not contain it."""
     amounts: list[int | None] = []
     unpriced: dict[str, None] = {}
     for entry in transcript.usages:
-        at_us = entry.at_us if entry.at_us is not None else default_us
-        price = prices.price((entry.usage,), at_us)
+        price = prices.price((entry.usage,), default_us if entry.at_us is None else entry.at_us)
         amounts.append(price.nanousd if entry.usage.model else None)
         unpriced |= dict.fromkeys(name for name in price.unpriced if name)
     priced = [amount for amount in amounts if amount is not None]
     is_complete = len(priced) == len(amounts) and (bool(priced) or transcript.reported_nanousd == 0)
-    return ComputedPrice(sum(priced) if is_complete else None, tuple(unpriced))
-
-
-def transcript_report(transcript: TranscriptSummary, price: ComputedPrice) -> TranscriptReport:
     return shape_of(
         TranscriptReport,
         transcript,
-        version=transcript.version,
-        session_id=transcript.session,
-        final_text=transcript.final_text,
         usage=TranscriptUsage(**usage_totals(transcript)),
-        computed_nanousd=price.nanousd,
-        unpriced=price.unpriced,
+        final_text=transcript.final_text,
+        computed_nanousd=sum(priced) if is_complete else None,
+        unpriced=tuple(unpriced),
         notes=tuple(note_texts(transcript)),
     )
 
@@ -204,22 +191,21 @@ def note_texts(transcript: TranscriptSummary) -> Iterator[str]:
         yield f"{code}: {text}" if text else code
 
 
-def table(transcript: TranscriptSummary, price: ComputedPrice, name: str) -> Table:
+def table(report: TranscriptReport, transcript: TranscriptSummary, name: str) -> Table:
     """Return one row per property."""
-    sums = usage_totals(transcript)
     rows = [
-        ("agent", " ".join(part for part in (transcript.agent, transcript.version) if part)),
+        ("agent", " ".join(part for part in (report.agent, report.version) if part)),
         ("format", transcript.format),
-        ("session", transcript.session or "-"),
-        ("status", transcript.status),
-        ("models", ", ".join(transcript.models) or "-"),
+        ("session", report.session or "-"),
+        ("status", report.status),
+        ("models", ", ".join(report.models) or "-"),
         ("requests", count_noun(transcript.requests, "request") if transcript.requests else "-"),
-        *((name, format_count(number)) for name, number in sums.items()),
-        ("reported", rounded_usd(transcript.reported_nanousd) or "-"),
-        ("computed", rounded_usd(price.nanousd) or "-"),
-        *((("unpriced", ", ".join(price.unpriced)),) if price.unpriced else ()),
-        *((("bad_lines", format_count(transcript.bad_lines)),) if transcript.bad_lines else ()),
-        *(("note", text) for text in note_texts(transcript)),
-        ("text", transcript.final_text or "-"),
+        *((name, format_count(number)) for name, number in msgspec.structs.asdict(report.usage).items()),
+        ("reported", rounded_usd(report.reported_nanousd) or "-"),
+        ("computed", rounded_usd(report.computed_nanousd) or "-"),
+        *((("unpriced", ", ".join(report.unpriced)),) if report.unpriced else ()),
+        *((("bad_lines", format_count(report.bad_lines)),) if report.bad_lines else ()),
+        *(("note", text) for text in report.notes),
+        ("text", report.final_text or "-"),
     ]
-    return Table(columns=columns("property", "value"), rows=tuple(rows), empty=f"no data in {name}")
+    return Table(columns=columns("property", "value"), rows=rows, empty=f"no data in {name}")
