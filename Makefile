@@ -5,7 +5,7 @@ CODE := events projections engine recordings qa cli tests tools
 WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
-.PHONY: demo test quick lint types fix clis recordings replay gate figures dev help
+.PHONY: demo test quick lint types fix clis recordings replay check figures dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -14,11 +14,11 @@ help:  ## Show this list
 demo: .venv/installed  ## Build a virtual environment and watch three features being delivered from bundled recordings
 	@$(BIN)/mz demo
 
-test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and the gate
+test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and mz check
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 	@$(BIN)/mz doctor --self-test
-	@$(BIN)/mz gate -j $(WORKERS)
+	@$(BIN)/mz check -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about two minutes
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
@@ -43,9 +43,9 @@ clis:  ## Install the real agent CLIs, at the versions in agents/*/install.txt, 
 replay: .venv/developed  ## Replay all recordings of the project through the current pipelines
 	@$(BIN)/mz replay -j $(WORKERS) recordings/mz_recordings/bundled recordings/library
 
-gate: .venv/developed  ## Everything that needs no agent: mz itself, then pipelines, artifacts, replays and drift
+check: .venv/developed  ## Everything that needs no agent: mz itself, then pipelines, artifacts, replays and drift
 	@$(BIN)/mz doctor --self-test
-	@$(BIN)/mz gate -j $(WORKERS)
+	@$(BIN)/mz check -j $(WORKERS)
 
 recordings: .venv/developed clis  ## Record all cassettes again, with the real CLIs against a scripted model
 	@$(BIN)/python -m tests.support.rerecord

@@ -9,8 +9,8 @@ from mz_engine.housekeeping.garbage import CollectedGarbage
 from mz_recordings.importing.events import ImportResult
 
 from mz_cli.audit.query import AuditReport, VerifyResult
+from mz_cli.check.command import CheckReport
 from mz_cli.check.drift import DriftResult
-from mz_cli.check.gate import GateReport
 from mz_cli.common.feature_query import FeatureDetail
 from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.common.recording import RecordResult
@@ -70,7 +70,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "explain": ExplainShape,
     "explain-all": ExplainAllShape,
     "fork": RunStatus,
-    "gate": GateReport,
+    "check": CheckReport,
     "gc": CollectedGarbage,
     "import": ImportResult,
     "init": InitShape,
@@ -96,7 +96,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "review-show": ReviewDetail,
     "run": RunStatus,
     "runs": RunList,
-    "self-test": GateReport,
+    "self-test": CheckReport,
     "show": FeatureDetail,
     "state": StateAt,
     "status": RunStatus,

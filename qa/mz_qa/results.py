@@ -1,4 +1,4 @@
-"""Input and result types of the gate and its layers."""
+"""Input and result types of `mz check` and its layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """The project to check; the gate changes nothing in it."""
+    """The project to check; checking changes nothing in it."""
 
     root: Path
     cwd: Path
@@ -97,7 +97,7 @@ class LayerResult(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.checked.values())
 
 
-class GateResult(msgspec.Struct, frozen=True, kw_only=True):
+class CheckRun(msgspec.Struct, frozen=True, kw_only=True):
     """Results of all layers."""
 
     started: datetime

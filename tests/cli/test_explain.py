@@ -30,6 +30,7 @@ PAYLOADS = sorted((ROOT / "tests/cases/events").glob("*.json"))
 @pytest.mark.parametrize(
     ("former", "now"),
     [
+        (["gate", "--layer", "9"], ["check", "--layer", "9"]),
         (["explain"], ["help", "codes"]),
         (["explain", "MZ2005", "--json"], ["help", "MZ2005", "--json"]),
         (["gc", "--dry-run"], ["clean", "--blobs", "--dry-run"]),

@@ -23,7 +23,7 @@ from mz_qa.conformance.contract import check_contract, fields_for_version
 from mz_qa.conformance.endings import REQUESTED_MODEL, stored_endings, stored_failures
 from mz_qa.conformance.live_process import run_adapter
 from mz_qa.conformance.parsing import check_coverage, check_parser, reply_errors, try_parse
-from mz_qa.gate.adapters import check_adapters, recorded_streams
+from mz_qa.layers.adapters import check_adapters, recorded_streams
 
 from tests.support.gates import checked, findings, project_of
 from tests.support.tree import ROOT

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from mz_events.store import StoreUnusable
 from mz_qa.conformance.endings import fixtures
-from mz_qa.gate.formats import (
+from mz_qa.layers.formats import (
     check,
     check_bundled,
     check_project_log,

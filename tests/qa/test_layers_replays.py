@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_qa.gate.replays import check, check_bundled, read_project_library
-from mz_qa.gate.run import run_gate
+from mz_qa.layers.replays import check, check_bundled, read_project_library
+from mz_qa.layers.run import run_layers
 from mz_qa.variants import play
 from mz_recordings.cassette.files import load
 from mz_recordings.findings.model import Finding
@@ -40,7 +40,7 @@ def test_a_library_that_is_as_it_was_recorded(copy: Copy) -> None:
 def test_a_prompt_and_a_rule_that_have_changed(copy: Copy) -> None:
     copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 22")
-    result = run_gate(project_of(copy.root), (3, 7))
+    result = run_layers(project_of(copy.root), (3, 7))
     artifacts, replays = (layer for layer in result.layers if layer.status != "skipped")
     assert (result.first_failure, artifacts.status) == (replays, "passed"), "recorded artifacts are judged once"
     decisions = {
@@ -93,7 +93,7 @@ def test_noise_that_cannot_be_used(copy: Copy, text: str, value: str) -> None:
 def test_nothing_recorded_is_nothing_checked(tmp_path: Path) -> None:
     project = project_of(tmp_path)
     assert list(check(project)) == []
-    (layer,) = (layer for layer in run_gate(project, (7,)).layers if layer.status == "failed")
+    (layer,) = (layer for layer in run_layers(project, (7,)).layers if layer.status == "failed")
     assert [finding.kind for finding in layer.findings] == ["NOTHING-CHECKED"]
 
 

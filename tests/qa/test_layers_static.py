@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_qa.gate.static import check
+from mz_qa.layers.static import check
 
 from tests.cli.drive import run
 from tests.support.gates import checked, findings, project_of, remarks

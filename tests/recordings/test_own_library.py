@@ -1,4 +1,4 @@
-"""The project's own library: whole and clean, and made again from nothing. `mz gate` plays it."""
+"""The project's own library: whole and clean, and made again from nothing. `mz check` plays it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mz_qa.gate.run import load_project
+from mz_qa.layers.run import load_project
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 from mz_recordings.findings.model import Finding
 

@@ -19,7 +19,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
-from mz_qa.gate.formats import StoredEvent, project_events, read_log
+from mz_qa.layers.formats import StoredEvent, project_events, read_log
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop

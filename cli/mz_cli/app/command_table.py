@@ -33,7 +33,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "drift": ("check.drift", "Compare recordings with the current code, or with newer recordings."),
         "rerecord": ("recordings.rerecord", "Re-record calls with the real agent and review the differences."),
         "recordings": ("recordings.library", "List and check the library of recordings."),
-        "gate": ("check.gate", "Check everything that needs no agent, offline and free."),
+        "check": ("check.command", "Check everything that needs no agent, offline and free."),
         "audit": ("audit.command", "Report what a run did, with evidence."),
     },
     "Adjust": {
@@ -56,7 +56,12 @@ MODULES = {name: f"mz_cli.{module}" for section in _TABLE.values() for name, (mo
 SECTIONS = {title: tuple(section) for title, section in _TABLE.items()}
 """Groups of all commands, as `mz help all` lists them."""
 
-FORMER_NAMES = {"explain": ("help", "codes"), "gc": ("clean", "--blobs"), "verify": ("audit", "--verify")}
+FORMER_NAMES = {
+    "gate": ("check",),
+    "explain": ("help", "codes"),
+    "gc": ("clean", "--blobs"),
+    "verify": ("audit", "--verify"),
+}
 """Former names of commands, accepted for one more version and not shown, with what replaces them."""
 
 FIRST = ("demo", "init", "doctor", "run", "status", "review", "resume", "show", "log", "audit", "cost", "replay")

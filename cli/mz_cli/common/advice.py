@@ -185,7 +185,7 @@ def _restart_hint(run: RunView) -> str:
         else ""
     )
     return (
-        "fix the template below pipelines/templates; `mz gate --layer 1` checks all of them. This run keeps the "
+        "fix the template below pipelines/templates; `mz check --layer 1` checks all of them. This run keeps the "
         f"template that it started with, so replace the run: {commands}{keep_hint}, then: mz run"
     )
 

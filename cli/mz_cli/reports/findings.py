@@ -164,7 +164,7 @@ def finding_shapes(findings: Iterable[Finding], path: str) -> tuple[ReplayFindin
 
 # reports --------------------------------------------------------------------------------------------------------------
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """One checked unit: a cassette, or a layer of the gate."""
+    """One checked unit: a cassette, or a layer of `mz check`."""
 
     name: str
     path: str = ""

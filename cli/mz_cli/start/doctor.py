@@ -56,7 +56,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     1 if something fails.
     """
     if self_test:
-        from mz_cli.check.gate import run_self_test
+        from mz_cli.check.command import run_self_test
 
         return run_self_test(home() or Path.cwd(), as_json)
     now = time.time()

@@ -201,8 +201,8 @@ def _check_questions(pipeline: Pipeline, phase: Phase, finished: tuple[Phase, ..
 
 
 def _unknown_artifact(route: KeyPath, artifact: str, pipeline: Pipeline) -> LintFinding:
-    known = dict.fromkeys(name for phase in pipeline.phases for _, name in _artifacts(phase))
-    return LintFinding(route, "MZ3003", f"no phase produces `{artifact[:80]}`", did_you_mean(artifact, known))
+    names = dict.fromkeys(name for phase in pipeline.phases for _, name in _artifacts(phase))
+    return LintFinding(route, "MZ3003", f"no phase produces `{artifact[:80]}`", did_you_mean(artifact, names))
 
 
 def _check_routes(pipeline: Pipeline, phase: Phase, reached: list[str]) -> Iterator[LintFinding]:

@@ -1,4 +1,4 @@
-"""Command `mz gate`."""
+"""Command `mz check`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TextIO
 import click
 from msgspec import field
 from mz_engine.version import VERSION
-from mz_qa.gate.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_gate
-from mz_qa.results import GateResult, LayerResult
+from mz_qa.layers.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_layers
+from mz_qa.results import CheckRun, LayerResult
 from mz_recordings.findings.model import group_findings
 
 from mz_cli.app.context import find_home
@@ -31,7 +31,7 @@ NAME_WIDTH = 9
 LAYER = click.Choice([str(number) for number in NUMBERS])
 
 
-class GateLayer(Shape, frozen=True, kw_only=True):
+class CheckedLayer(Shape, frozen=True, kw_only=True):
     """Result of one layer of checks."""
 
     number: int = field(name="id")
@@ -53,7 +53,7 @@ class GateLayer(Shape, frozen=True, kw_only=True):
     """Remarks that do not fail the layer."""
 
 
-class GateFailure(Shape, frozen=True, kw_only=True):
+class FirstFailure(Shape, frozen=True, kw_only=True):
     """First failed layer and its first finding."""
 
     number: int = field(name="layer")
@@ -61,7 +61,7 @@ class GateFailure(Shape, frozen=True, kw_only=True):
     message: str
 
 
-class GateReport(Shape, frozen=True, kw_only=True):
+class CheckReport(Shape, frozen=True, kw_only=True):
     version: str
     """Version of `mz`."""
     verdict: str
@@ -73,17 +73,17 @@ class GateReport(Shape, frozen=True, kw_only=True):
     seconds: float
     cost_usd: str
     """Always zero: no model is called."""
-    layers: tuple[GateLayer, ...]
-    first_failure: GateFailure | None
+    layers: tuple[CheckedLayer, ...]
+    first_failure: FirstFailure | None
 
 
 @command(
-    "gate",
+    "check",
     examples=(
-        ("mz gate", "all layers: before a release, and in CI"),
-        ("mz gate --layer 1 --layer 3", "settings, pipelines and rules only: a second"),
-        ("mz gate --allow-empty 7", "if nothing is recorded yet"),
-        ("mz gate --json | jq .first_failure", "for scripts"),
+        ("mz check", "all layers: before a release, and in CI"),
+        ("mz check --layer 1 --layer 3", "settings, pipelines and rules only: a second"),
+        ("mz check --allow-empty 7", "if nothing is recorded yet"),
+        ("mz check --json | jq .first_failure", "for scripts"),
     ),
     next_command="`mz replay` replays recordings only and can accept changes; `mz drift` compares two; "
     "`mz doctor --self-test` tests mz itself.",
@@ -95,9 +95,9 @@ class GateReport(Shape, frozen=True, kw_only=True):
     help="Do not fail if this layer has nothing to check; repeatable.",
 )  # fmt: skip
 @jobs_option("Number of parallel replays. [default: processors]")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gate/1.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.check/1.")
 @report_options
-def gate(
+def check(
     paths: tuple[Path, ...],
     layers: tuple[str, ...],
     allow_empty: tuple[str, ...],
@@ -122,22 +122,24 @@ def gate(
     )
     layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
     with reports.text_stream() as stream:
-        result = run_gate(project, layer_numbers, may_be_empty, lambda layer: write_lines(stream, (layer_line(layer),)))
-        print_result(result, "gate", stream, as_json)
-    reports.write("mz gate", gate_suites(result), result.exit)
+        result = run_layers(
+            project, layer_numbers, may_be_empty, lambda layer: write_lines(stream, (layer_line(layer),))
+        )
+        print_result(result, "check", stream, as_json)
+    reports.write("mz check", check_suites(result), result.exit)
     return int(result.exit)
 
 
 def run_self_test(root: Path, as_json: bool) -> int:
-    """Test mz itself, and print the result like that of the gate."""
+    """Test mz itself, and print the result like `mz check`."""
     project = load_project(root, os.environ, (), 1, datetime.now(UTC), print_note, Path.cwd())
     stream = sys.stderr if as_json else sys.stdout
-    result = run_gate(project, None, (), lambda layer: write_lines(stream, (layer_line(layer),)), SELF_TEST_LAYERS)
+    result = run_layers(project, None, (), lambda layer: write_lines(stream, (layer_line(layer),)), SELF_TEST_LAYERS)
     print_result(result, "self-test", stream, as_json)
     return int(result.exit)
 
 
-def gate_suites(result: GateResult) -> tuple[Suite, ...]:
+def check_suites(result: CheckRun) -> tuple[Suite, ...]:
     """Return a suite per executed layer, with a case per kind of checked item."""
     return tuple(
         Suite(
@@ -153,9 +155,9 @@ def gate_suites(result: GateResult) -> tuple[Suite, ...]:
 
 
 # for programs ---------------------------------------------------------------------------------------------------------
-def gate_document(result: GateResult) -> GateReport:
+def check_document(result: CheckRun) -> CheckReport:
     failed = result.first_failure
-    return GateReport(
+    return CheckReport(
         version=VERSION,
         verdict="failed" if failed else "passed",
         exit=int(result.exit),
@@ -164,17 +166,17 @@ def gate_document(result: GateResult) -> GateReport:
         seconds=result.duration_ms / 1000,
         cost_usd="0.00",
         layers=tuple(
-            shape_of(GateLayer, layer, seconds=layer.duration_ms / 1000, findings=finding_shapes(layer.findings, ""))
+            shape_of(CheckedLayer, layer, seconds=layer.duration_ms / 1000, findings=finding_shapes(layer.findings, ""))
             for layer in result.layers
         ),
-        first_failure=shape_of(GateFailure, failed, message=failed.findings[0].message) if failed else None,
+        first_failure=shape_of(FirstFailure, failed, message=failed.findings[0].message) if failed else None,
     )
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def print_result(result: GateResult, name: str, stream: TextIO, as_json: bool) -> None:
+def print_result(result: CheckRun, name: str, stream: TextIO, as_json: bool) -> None:
     if as_json:
-        print_document(name, gate_document(result))
+        print_document(name, check_document(result))
     else:
         write_lines(stream, remaining_lines(result, name))
 
@@ -192,7 +194,7 @@ def layer_line(layer: LayerResult) -> Line:
     )
 
 
-def remaining_lines(result: GateResult, name: str = "gate") -> Iterator[Line]:
+def remaining_lines(result: CheckRun, name: str = "check") -> Iterator[Line]:
     """Yield findings, remarks and verdict."""
     for layer in result.layers:
         if layer.findings:
@@ -206,7 +208,7 @@ def remaining_lines(result: GateResult, name: str = "gate") -> Iterator[Line]:
     yield (Span(summary(result, name), "bold red" if result.first_failure else "bold green"),)
 
 
-def summary(result: GateResult, name: str = "gate") -> str:
+def summary(result: CheckRun, name: str = "check") -> str:
     """Return the verdict in one line."""
     ran = [layer for layer in result.layers if layer.status != "skipped"]
     parts = [

@@ -1,4 +1,4 @@
-"""Layers of `mz gate` and of `mz doctor --self-test`; runs them in order and times each. An exception in a layer
+"""Layers of `mz check` and of `mz doctor --self-test`; runs them in order and times each. An exception in a layer
 becomes a finding of it."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import find_cassettes
 from mz_recordings.findings.model import Finding
 
-from mz_qa.gate import adapters, artifacts, formats, replays, static
-from mz_qa.results import CheckedItem, GateResult, Layer, LayerResult, Project, Remark, Status
+from mz_qa.layers import adapters, artifacts, formats, replays, static
+from mz_qa.results import CheckedItem, CheckRun, Layer, LayerResult, Project, Remark, Status
 
 LAYERS: tuple[Layer, ...] = (
     Layer(1, "static", "settings, pipelines, rules and templates are valid", static.check),
@@ -71,13 +71,13 @@ def load_project(
     )
 
 
-def run_gate(
+def run_layers(
     project: Project,
     chosen: Collection[int] | None = None,
     allow_empty: Collection[int] = (),
     on_result: Callable[[LayerResult], None] = lambda result: None,
     layers: tuple[Layer, ...] = LAYERS,
-) -> GateResult:
+) -> CheckRun:
     """Run the chosen layers (None: all), whatever earlier ones find; call `on_result` after each."""
     started, started_s = datetime.now(UTC), time.monotonic()
     results = []
@@ -88,7 +88,7 @@ def run_gate(
             result = replace(_skipped_result(layer), reason=NOT_SELECTED)
         on_result(result)
         results.append(result)
-    return GateResult(
+    return CheckRun(
         started=started, finished=datetime.now(UTC), duration_ms=_elapsed_ms(started_s), layers=tuple(results)
     )
 
@@ -115,7 +115,7 @@ def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult
             findings.append(
                 Finding(
                     kind="NOTHING-CHECKED", message=f"{NOTHING_CHECKED}, so nothing was verified",
-                    fix=f"record a run: mz run --record; or allow it: mz gate --allow-empty {layer.number}",
+                    fix=f"record a run: mz run --record; or allow it: mz check --allow-empty {layer.number}",
                 )
             )  # fmt: skip
     return replace(

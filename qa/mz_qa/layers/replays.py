@@ -1,6 +1,6 @@
 """Layer 7: recordings of agents' calls.
 
-The gate replays the project's cassettes through the current pipeline and compares them with the current code. The
+`mz check` replays the project's cassettes through the current pipeline and compares them with the current code. The
 self-test plays the bundled recordings with every ending that a call can have."""
 
 from __future__ import annotations

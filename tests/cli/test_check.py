@@ -1,4 +1,4 @@
-"""`mz gate`: what it prints, its JSON, its reports and its exit codes."""
+"""`mz check`: what it prints, its JSON, its reports and its exit codes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_cli.check.gate import gate_document, gate_suites, layer_line, remaining_lines, summary
+from mz_cli.check.command import check_document, check_suites, layer_line, remaining_lines, summary
 from mz_cli.terminal.width import plain_text
-from mz_qa.gate.run import LAYERS
-from mz_qa.results import GateResult, LayerResult
+from mz_qa.layers.run import LAYERS
+from mz_qa.results import CheckRun, LayerResult
 from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
@@ -36,7 +36,7 @@ PROMPTS = tuple(
 )  # fmt: skip
 COUNTS = {"static": {"pipelines": 2, "prompts": 40}, "artifacts": {"artifacts": 2744}, "replays": {"cassettes": 3}}
 FINDINGS = {"artifacts": (RULE,), "replays": PROMPTS}
-RESULT = GateResult(
+RESULT = CheckRun(
     started=AT, finished=AT, duration_ms=12_340,
     layers=tuple(
         LayerResult(
@@ -60,16 +60,16 @@ def test_the_page(snapshot: SnapshotAssertion) -> None:
 def test_the_document(snapshot: SnapshotAssertion) -> None:
     from mz_cli.terminal.json import json_document as written
 
-    assert written("gate", gate_document(RESULT)).replace('"version": "0.1.0"', '"version": "0"') == snapshot
+    assert written("check", check_document(RESULT)).replace('"version": "0.1.0"', '"version": "0"') == snapshot
 
 
-def test_the_sum_of_a_gate_that_passes() -> None:
-    passed = GateResult(started=AT, finished=AT, duration_ms=900, layers=RESULT.layers[:1])
-    assert summary(passed) == "gate passed: 1 layer, 42 checks, 0.9 s, $0"
+def test_the_summary_of_a_check_that_passes() -> None:
+    passed = CheckRun(started=AT, finished=AT, duration_ms=900, layers=RESULT.layers[:1])
+    assert summary(passed) == "check passed: 1 layer, 42 checks, 0.9 s, $0"
 
 
 def test_a_suite_for_each_layer_that_ran() -> None:
-    suites = gate_suites(RESULT)
+    suites = check_suites(RESULT)
     assert [suite.name for suite in suites] == ["1 static", "3 artifacts", "4 formats", "7 replays"]
     assert suites[3].findings == PROMPTS
 
@@ -85,13 +85,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "gate", "--allow-empty", "7", "--junit", "gate.xml", "--html", "gate.html")
+    result = run(capsys, "check", "--allow-empty", "7", "--junit", "check.xml", "--html", "check.html")
     assert result.exit == 0, result.out
     lines = result.out.splitlines()
     assert [line.split()[2] for line in lines[:4]] == ["passed", "empty", "empty", "empty"]
-    assert lines[-1].startswith("gate passed: 4 layers, ")
-    assert 'name="3 artifacts"' in (project / "gate.xml").read_text()
-    assert "artifacts" in (project / "gate.html").read_text()
+    assert lines[-1].startswith("check passed: 4 layers, ")
+    assert 'name="3 artifacts"' in (project / "check.xml").read_text()
+    assert "artifacts" in (project / "check.html").read_text()
 
 
 @pytest.mark.slow
@@ -105,18 +105,18 @@ def test_a_self_test(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "gate", "--layer", "7")
+    result = run(capsys, "check", "--layer", "7")
     assert result.exit == 4
     assert "NOTHING-CHECKED  nothing to check, so nothing was verified\n" in result.out
-    assert run(capsys, "gate", "--layer", "7", "--allow-empty", "7").exit == 0
+    assert run(capsys, "check", "--layer", "7", "--allow-empty", "7").exit == 0
 
 
 def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "mz.yaml").write_text("budgte: 1\n")
-    result = run(capsys, "gate", "--layer", "1", "--layer", "7", "--json")
+    result = run(capsys, "check", "--layer", "1", "--layer", "7", "--json")
     reported = json.loads(result.out)
     assert result.exit == reported["exit"] == 10
-    assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.gate/1", "failed", "0.00")
+    assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.check/1", "failed", "0.00")
     assert reported["first_failure"]["layer"] == 1
     assert [layer["status"] for layer in reported["layers"]] == ["failed", "skipped", "skipped", "failed"]
     assert reported["layers"][0]["findings"][0]["file"] == "mz.yaml"
@@ -127,10 +127,10 @@ def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsy
     "args", [("--layer", "2"), ("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-j", "0")]
 )
 def test_wrong_use(project: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
-    assert run(capsys, "gate", *args).exit == 2
+    assert run(capsys, "check", *args).exit == 2
 
 
 def test_a_place_without_cassettes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "gate", "nowhere")
+    result = run(capsys, "check", "nowhere")
     assert (result.exit, result.out) == (4, "")
     assert "MZ6001" in result.err

@@ -1,6 +1,6 @@
 """Layer 4: data of older versions is read correctly.
 
-The gate reads the project's log and cassettes. The self-test reads bundled logs with their expected projections, and
+`mz check` reads the project's log and cassettes. The self-test reads bundled logs with their expected projections, and
 pins. Projections are stored as plain values and compared field by field; fields that projections gained since are
 ignored.
 """

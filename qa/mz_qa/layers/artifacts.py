@@ -1,6 +1,6 @@
 """Layer 3: every rule set accepts valid artifacts and rejects invalid ones by the violated rule.
 
-Artifacts are generated from the rules, then broken one rule at a time. The gate checks the project's rule sets, the
+Artifacts are generated from the rules, then broken one rule at a time. `mz check` checks the project's rule sets, the
 self-test the bundled ones."""
 
 from __future__ import annotations
@@ -167,4 +167,4 @@ def _rule_finding(rules: RuleSet, file: str, problem: str) -> Finding:
 
 def fix_for(file: str) -> str:
     """Return the fix: a project can change its own rules."""
-    return "change the rules, then run: mz gate --layer 3" if file else "report it: these rules are bundled with mz"
+    return "change the rules, then run: mz check --layer 3" if file else "report it: these rules are bundled with mz"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mz_engine.errors.exits import Exit
-from mz_qa.gate.run import LAYERS, NUMBERS, SELF_TEST_LAYERS, run_gate, run_layer
+from mz_qa.layers.run import LAYERS, NUMBERS, SELF_TEST_LAYERS, run_layer, run_layers
 from mz_qa.results import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
 from mz_recordings.findings.model import KIND_PROPERTIES, ORDER, Finding
 
@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_all_run_though_the_first_fails(project: Project) -> None:
     layer_results: list[LayerResult] = []
-    result = run_gate(project, (1, 2, 3), on_result=layer_results.append, layers=layers(breaks, drifts, fine))
+    result = run_layers(project, (1, 2, 3), on_result=layer_results.append, layers=layers(breaks, drifts, fine))
     assert [layer.status for layer in result.layers] == ["failed", "failed", "passed"]
     assert layer_results == list(result.layers)
     assert result.first_failure is result.layers[0]
@@ -60,11 +60,11 @@ def test_all_run_though_the_first_fails(project: Project) -> None:
 
 
 def test_what_a_layer_dies_of_is_its_finding(project: Project) -> None:
-    (layer,) = run_gate(project, (1,), layers=layers(breaks)).layers
+    (layer,) = run_layers(project, (1,), layers=layers(breaks)).layers
     rule, crash = layer.findings
     assert rule == RULE
     assert (crash.kind, crash.message) == ("INTERNAL-ERROR", "internal error in the check: ZeroDivisionError: by hand")
-    assert any(line.strip().startswith("test_gate.py:") for line in crash.detail)
+    assert any(line.strip().startswith("test_check.py:") for line in crash.detail)
     assert not any("/" in line for line in crash.detail)
 
 
@@ -76,21 +76,21 @@ def test_what_a_layer_dies_of_is_its_finding(project: Project) -> None:
     ],
 )  # fmt: skip
 def test_the_exit_code_is_the_worst_of_what_was_found(project: Project, checks: tuple[object, ...], code: Exit) -> None:
-    assert run_gate(project, (1, 2), layers=layers(*checks)).exit is code
+    assert run_layers(project, (1, 2), layers=layers(*checks)).exit is code
 
 
 def test_nothing_to_check_fails_unless_it_may_be_so(project: Project) -> None:
-    (layer,) = run_gate(project, (1,), layers=layers(silent)).layers
+    (layer,) = run_layers(project, (1,), layers=layers(silent)).layers
     assert (layer.status, layer.findings[0].kind) == ("failed", "NOTHING-CHECKED")
-    assert "mz gate --allow-empty 1" in layer.findings[0].fix
-    (layer,) = run_gate(project, (1,), (1,), layers=layers(silent)).layers
+    assert "mz check --allow-empty 1" in layer.findings[0].fix
+    (layer,) = run_layers(project, (1,), (1,), layers=layers(silent)).layers
     assert (layer.status, layer.reason, layer.findings) == ("empty", "nothing to check", ())
-    (layer,) = run_gate(project, (1,), (1,), layers=layers(fine)).layers
+    (layer,) = run_layers(project, (1,), (1,), layers=layers(fine)).layers
     assert layer.status == "passed"
 
 
 def test_a_layer_that_nobody_asked_for_is_skipped(project: Project) -> None:
-    result = run_gate(project, (2,), layers=layers(breaks, fine))
+    result = run_layers(project, (2,), layers=layers(breaks, fine))
     assert [(layer.status, layer.reason) for layer in result.layers] == [("skipped", "not selected"), ("passed", "")]
     assert result.exit is Exit.OK
 
@@ -108,7 +108,7 @@ def test_the_fast_self_tests_pass_outside_of_a_project(project: Project, layer: 
 
 
 def test_a_layer_about_what_a_project_may_lack_can_be_empty(project: Project) -> None:
-    results = run_gate(project, (3, 4)).layers
+    results = run_layers(project, (3, 4)).layers
     assert [layer.status for layer in results if layer.number in (3, 4)] == ["empty", "empty"]
 
 
