@@ -12,7 +12,7 @@ from mz_projections.cost.totals import priced_calls, spending, totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.rollback import superseded_phases
 from mz_projections.views.run import run_view
-from mz_qa.gate.formats import read_log
+from mz_qa.layers.formats import read_log
 
 from tests.support.tree import ROOT
 
