@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -88,5 +87,4 @@ def test_what_cannot_be_forked(done: tuple[Workshop, str], args: tuple[str, ...]
 
 
 def test_the_page_names_what_there_is() -> None:
-    assert Path(ROOT / "cli/mz_cli/deliver/fork.py").is_file()
     assert {"--agent", "--model", "--prompt"} <= set(re.findall(r"--\w+", PAGE))

@@ -10,12 +10,12 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Work": {
         "run": ("deliver.run", "Deliver the backlog, feature by feature."),
-        "resume": ("deliver.resume", "Continue a run."),
+        "resume": ("deliver.run", "Continue a run."),
         "pause": ("deliver.messages", "Pause a run; its process stays alive."),
         "cancel": ("deliver.messages", "Cancel features, or the rest of a run."),
         "retry": ("deliver.messages", "Retry a failed, cancelled, waiting or held feature."),
         "review": ("review.command", "List and answer open questions."),
-        "fork": ("deliver.fork", "Start a new run from an event of a past run, with another agent, model or prompt."),
+        "fork": ("deliver.run", "Start a new run from an event of a past run, with another agent, model or prompt."),
     },
     "Look": {
         "status": ("inspect.status", "Show a run: progress, cost and open questions."),

@@ -1,4 +1,4 @@
-"""Command `mz run`."""
+"""Commands `mz run`, `mz resume` and `mz fork`, which drive a run until it stops."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
-from mz_engine.errors.diagnostics import format_diagnostic
+from mz_engine.decoding.text_file import read_text
+from mz_engine.errors.diagnostics import MzError, format_diagnostic
 from mz_engine.errors.exits import Exit
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.pipelines.material import check_template
+from mz_engine.run.fork import CannotFork, ForkChange, phase_start
 from mz_engine.run.process import RunProcess
+from mz_events.catalog.inbox import ResumePosted
+from mz_events.catalog.run import Verdict
+from mz_events.names import run_stream
+from mz_projections.run.fold import fold_run
+from mz_projections.views.model import RunView
 
-from mz_cli.app.context import find_home
-from mz_cli.app.help import command, format_options, jobs_option, view_options
+from mz_cli.app.context import find_home, open_log
+from mz_cli.app.help import command, did_you_mean, format_options, jobs_option, message_option, view_options
+from mz_cli.app.input import read_text_option
+from mz_cli.app.selectors import select, select_part
+from mz_cli.common.advice import run_context
+from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
+from mz_cli.people.inbox import active_run, delivery_text, post_message, store_user_name
+from mz_cli.people.questions import post_answers, unfinished_runs
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import count_noun
 
 SKIPPED_STEP = "MZ3009"
 """Code for a pipeline step whose command is not configured: shown in the plan, not at every run."""
+ANSWERS = tuple(verdict.value for verdict in Verdict)
 
 
 @command(
@@ -62,8 +80,6 @@ def run(
         has_work = print_plan(home, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
-    started_runs: list[str] = []
-
     def begin(session: RunProcess, say: Callable[[str], None]) -> None:
         if record:
             from mz_cli.common.recording import check_recordable
@@ -75,13 +91,12 @@ def run(
                 say(format_diagnostic(warning))
         if session.coordinator is None:
             raise NothingToDo(nothing_to_do_text(len(plan.intake.skipped)))
-        started_runs.append(session.coordinator.run)
 
-    code = drive_run(home, begin, "run", as_json)
-    if record and started_runs:
+    code, run_id = drive_run(home, begin, "run", as_json)
+    if record and run_id is not None:
         from mz_cli.common.recording import record_finished_run
 
-        record_finished_run(started_runs[0])
+        record_finished_run(run_id)
     return code
 
 
@@ -90,3 +105,143 @@ def nothing_to_do_text(delivered: int) -> str:
         return "nothing to do: the backlog has no feature with the status FEAT"
     features = count_noun(delivered, "feature")
     return f"nothing to do: {features} of the backlog already delivered; `mz runs` lists the runs"
+
+
+# resume ---------------------------------------------------------------------------------------------------------------
+@command(
+    "resume",
+    examples=(
+        ("mz resume", "continue the paused run, or the newest unfinished one"),
+        ("mz resume login --answer approve", "answer the question of login, and continue"),
+        ("mz resume login --answer retry -m 'use SQLite'", "try again, with a note for the agent"),
+    ),
+    next_command="`mz review list` shows open questions.",
+)
+@click.argument("selector", required=False)
+@click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
+@click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
+@message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.")
+@view_options
+@format_options("Print one object with the schema mz.resume/1.", default="table")
+@click.pass_context
+def resume(
+    context: click.Context, selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Continue a run.
+
+    Continues exactly where the log ends, after a stop, a crash or a question; paid calls are not repeated. An answer
+    applies to the named features, or to the only waiting one. If a process is already running the run, it gets the
+    answer, and continues if it was paused. SELECTOR is a run's id or its beginning, or with an answer [RUN/]FEATURE.
+    """
+    home, run_id, answers = find_home(Path.cwd()), selector, bool(features or answer or ack)
+    if selector is not None or answers or (home / MZ_FOLDER / LOG_FILE).is_file():
+        with open_log(home) as log:
+            selected = None if selector is None else select_part(log, selector)
+            if selected is not None and selected.feature is not None:
+                if not answers:
+                    hint = f"`mz resume {selected.run}` continues the run; --answer or -m answers the feature"
+                    raise MzError("MZ1002", f"{selected.feature} is a feature; runs are resumed as a whole", hint=hint)
+                features = (selected.feature, *features)
+            # Without a selector the running run, else the newest unfinished one, else the newest.
+            run_id = (
+                selected.run if selected else active_run(log) or next(iter(unfinished_runs(log)), log.find_run(None))
+            )
+            messages = []
+            if answers:
+                answered = features_to_answer(log.view(run_id), features, context)
+                note = read_text_option(ack, "the reason")
+                posted = post_answers(log, run_id, answered, Verdict(answer or "approve"), note)
+                if posted.process_running:
+                    messages.append(f"answered: {', '.join(answered)}; {delivery_text(posted)}")
+            if active_run(log) == run_id and fold_run(log.store.read(run_stream(run_id))).paused:
+                posted = post_message(log, run_id, lambda: (ResumePosted(actor=store_user_name(log)),))
+                if posted.process_running:
+                    messages.append(f"run {run_id} continues; {delivery_text(posted)}")
+            for message in messages:
+                print_note(message)
+            if messages:
+                if as_json:
+                    print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
+                return 0
+    return drive_run(home, lambda session, _: session.resume(run_id), "resume", as_json)[0]
+
+
+def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
+    """Return the features to answer. Raises MzError (MZ4010) and UsageError."""
+    waiting_features = [feature.feature for feature in view.features if feature.status == "waiting"]
+    if not features:
+        if len(waiting_features) != 1:
+            names = f": {', '.join(waiting_features)}; name one" if waiting_features else ""
+            problem = f"{len(waiting_features)} features of run {view.run} wait for an answer{names}"
+            raise click.UsageError(problem, context)
+        return tuple(waiting_features)
+    for feature in features:
+        if view.find_feature(feature) is None:
+            names = did_you_mean(feature, [other.feature for other in view.features])
+            problem = f"run {view.run} has no feature {feature!r}{names}"
+            raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(waiting_features) or 'none'}")
+    return tuple(dict.fromkeys(features))
+
+
+# fork -----------------------------------------------------------------------------------------------------------------
+@command(
+    "fork",
+    examples=(
+        ("mz fork r4f1/login@57 --model claude-opus-4-6", "continue from event 57 with another model"),
+        ("mz fork r4f1/login/techspec --prompt try.md.j2", "repeat a phase with another prompt"),
+    ),
+    next_command="`mz diff RUN FORK` compares results, tokens and cost; `mz log RUN` shows the versions.",
+)
+@click.argument("source", metavar="RUN/FEATURE[/PHASE|@VERSION]")
+@click.option("--agent", metavar="NAME", help="Agent to use from there.")
+@click.option("--model", metavar="NAME", help="Model to use for every call from there.")
+@click.option(
+    "--prompt", metavar="FILE", type=click.Path(path_type=Path), help="Template to use for the phase that continues."
+)
+@view_options
+@format_options("Print one object with the schema mz.fork/1.", default="table")
+@click.pass_context
+def fork(
+    context: click.Context, source: str, agent: str | None, model: str | None, prompt: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Start a new run from an event of a past run, with another agent, model or prompt.
+
+    PHASE stands for its last start, VERSION for an event of the feature's stream, as `mz log` prints it. The new run
+    copies the feature's events up to there and calls the agent from there, for real money. An
+    unfinished call is repeated. The fork has its own branches, opens no pull request, and is ignored by later runs: it
+    serves for comparison. `mz resume ID` continues it.
+    """
+    home = find_home(Path.cwd())
+    with open_log(home) as log:
+        selector = select(log, source, feature_only=True)
+        run, feature = selector.run, str(selector.feature)
+        version = selector.version
+        if selector.phase is not None:
+            version = phase_start(tuple(log.store.read(selector.stream)), selector.phase)
+            if version is None:
+                raise MzError("MZ5007", f"{feature} has not started {selector.phase}", hint=f"mz log {run}/{feature}")
+        if version is None:
+            raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE", context)
+    change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
+
+    def begin(session: RunProcess, _: Callable[[str], None]) -> None:
+        try:
+            session.fork(run, feature, version, change)
+        except CannotFork as error:
+            hint = f"mz log {run}/{feature}"
+            raise MzError("MZ5008", f"cannot fork {source}: {error}", hint=hint) from error
+
+    code, forked_run = drive_run(home, begin, "fork", as_json)
+    print_note(f"compare: mz diff {run} {forked_run}")
+    return code
+
+
+def read_template(file: Path) -> str:
+    """Return the text of a prompt template. Raises MzError (MZ3017) if it cannot be rendered."""
+    text = read_text(file, str(file))
+    errors = tuple(check_template(str(file), file.name, text, {file.name}))
+    if errors:
+        raise MzError.from_diagnostics(errors)
+    return text

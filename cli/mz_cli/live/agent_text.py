@@ -23,7 +23,6 @@ TOOL_KEYS = ["command", "file_path", "path", "notebook_path", "pattern", "query"
 """Arguments of a tool that describe its use, the best first."""
 CHARACTERS_MAX = 500
 """Maximum length of a line; no terminal shows more."""
-DEPTH_MAX = 6
 TAIL_BYTES = 64 * 1024
 LINES_SHOWN = 3
 _JSON = msgspec.json.Decoder()
@@ -61,17 +60,17 @@ def _line_texts(raw: bytes) -> Iterator[str]:
             yield raw.decode("utf-8", "replace")
         return
     try:
-        yield from _event_texts(_JSON.decode(raw), DEPTH_MAX)
+        yield from _event_texts(_JSON.decode(raw))
     except (msgspec.DecodeError, RecursionError):
         return
 
 
-def _event_texts(value: Any, depth: int) -> Iterator[str]:
+def _event_texts(value: Any) -> Iterator[str]:
     """Yield texts of the agent in an event, not those of the user or of a tool's result."""
     if isinstance(value, list):
         for element in value:
-            yield from _event_texts(element, depth - 1)
-    if not isinstance(value, dict) or depth <= 0 or _is_foreign(value):
+            yield from _event_texts(element)
+    if not isinstance(value, dict) or _is_foreign(value):
         return
     name = value.get("name") or value.get("tool_name")
     tool_input = value.get("input") or value.get("parameters")
@@ -85,7 +84,7 @@ def _event_texts(value: Any, depth: int) -> Iterator[str]:
     if isinstance(content, str) and value.get("role") == "assistant":
         yield from content.splitlines()
     for key in ("message", "content", "item", "delta"):
-        yield from _event_texts(value.get(key), depth - 1)
+        yield from _event_texts(value.get(key))
 
 
 def _is_foreign(value: dict[Any, Any]) -> bool:

@@ -34,8 +34,8 @@ class NothingToDo(Exception):
     """There is neither a run to start nor one to continue; the message says why."""
 
 
-def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> int:
-    """Start or resume a run with `start_run`, drive it until it stops, and print it; return the exit code.
+def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> tuple[int, str | None]:
+    """Start or resume a run with `start_run`, drive it until it stops, and print it; return the exit code and the run.
 
     Raises MzError if it cannot start, and any exception of a worker thread."""
     run = None
@@ -44,7 +44,7 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> i
     except NothingToDo as nothing:
         print_note(str(nothing))
         if not as_json:
-            return 0
+            return 0, None
     with open_log(home) as log:
         view = log.view(log.find_run(run))
         context = run_context(log, view.run)
@@ -52,7 +52,7 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> i
         print_document(command, run_status(view, context))
     else:
         print_run(view, context)
-    return int(run_exit(view)) if run else 0
+    return int(run_exit(view)) if run else 0, run
 
 
 def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:

@@ -14,16 +14,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import fold
-from mz_projections.feature.state import (
-    BetweenPhases,
-    CreatingWorkspace,
-    InPhase,
-    Restoring,
-    RunningSetup,
-    State,
-    UnitRun,
-    Waiting,
-)
+from mz_projections.feature.state import CreatingWorkspace, InPhase, RunningSetup, State, UnitRun, Waiting
 from mz_projections.run.fold import fold_run, is_over
 from mz_projections.views.messages import Decision, InboxMessage, decisions
 from mz_projections.views.model import FeatureView, Question, RunView
@@ -186,10 +177,8 @@ def verdict_effects(state: State, pipeline: Pipeline | None) -> Effects:
             again = CREATION_EFFECTS.get(state.question.code, "mz tries again; first fix the reported error")
         case RunningSetup():
             again = "the failed set-up command runs again"
-        case InPhase() | Restoring():
+        case _:
             again = "mz tries again"
-        case BetweenPhases():
-            return ()
     return _same_effect(again)
 
 
