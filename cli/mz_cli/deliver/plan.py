@@ -302,10 +302,9 @@ def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], a
         plan = make_plan(home, os.environ, flags, only, store, text_digest, keeps_views=False)
         model_of = models_of_agent(plan.pins.config)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
-    for warning in summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands):
+    warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands)
+    for warning in (*warnings, *preflight_warnings(home, plan.pins.config, os.environ)):
         print_note(format_diagnostic(warning))
-    for missing_tool in preflight_warnings(home, plan.pins.config, os.environ):
-        print_note(format_diagnostic(missing_tool))
     shape = plan_shape(plan, resumed_run, model_of)
     print_document("plan", shape) if as_json else print_plan_text(shape)
     return bool(shape.features) or resumed_run is not None

@@ -75,7 +75,8 @@ def _event_texts(value: Any) -> Iterator[str]:
     name = value.get("name") or value.get("tool_name")
     tool_input = value.get("input") or value.get("parameters")
     if isinstance(name, str) and isinstance(tool_input, dict):
-        yield f"{name} {_main_argument(tool_input)}".rstrip()
+        argument = next((tool_input[key] for key in TOOL_KEYS if isinstance(tool_input.get(key), str)), "")
+        yield f"{name} {argument}".rstrip()
         return
     for key in ("text", "command"):
         if isinstance(value.get(key), str):
@@ -89,7 +90,3 @@ def _event_texts(value: Any) -> Iterator[str]:
 
 def _is_foreign(value: dict[Any, Any]) -> bool:
     return value.get("role") in ("user", "system") or value.get("type") in ("user", "system", "tool_result", "thinking")
-
-
-def _main_argument(tool_input: dict[Any, Any]) -> str:
-    return next((str(tool_input[key]) for key in TOOL_KEYS if isinstance(tool_input.get(key), str)), "")

@@ -98,8 +98,8 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
         paused = number == PAUSE_SIGNAL
         Thread(target=session.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
 
-    previous = {number: signal.signal(number, handle) for number in SIGNALS}
-    previous |= {number: signal.signal(number, pause_or_resume) for number in (PAUSE_SIGNAL, RESUME_SIGNAL)}
+    handlers = {**dict.fromkeys(SIGNALS, handle), PAUSE_SIGNAL: pause_or_resume, RESUME_SIGNAL: pause_or_resume}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:

@@ -213,20 +213,18 @@ def _status_reason(feature: FeatureView, now_us: int) -> str:
 
 def _timeline(feature: FeatureView, phases: Sequence[str], cells: int) -> Line:
     """Return all phases with names if they fit, else a glyph for each and the name of the current one."""
-    names = phases or tuple(dict.fromkeys(phase.phase for phase in feature.phases))
-    marks = [_phase_mark(feature, name) for name in names]
-    counts = _phase_counts(feature)
-    labels = [f" {name}{counts if name == feature.phase else ''}  " for name in names]
-    full_line = tuple(Span(mark.text + label, mark.style) for mark, label in zip(marks, labels, strict=True))
-    if display_width(plain_text(full_line)) <= cells:
-        return full_line
+    marks, labels, counts = [], [], _phase_counts(feature)
+    for name in phases or dict.fromkeys(phase.phase for phase in feature.phases):
+        mark = Span(PENDING, "dim")
+        if name in feature.completed_phases:
+            mark = Span(DONE, "green")
+        elif name == feature.phase:
+            mark = Span(CURRENT, "bold cyan")
+        marks.append(mark)
+        labels.append(Span(f"{mark.text} {name}{counts if name == feature.phase else ''}  ", mark.style))
+    if display_width(plain_text(tuple(labels))) <= cells:
+        return tuple(labels)
     return *marks, Span(f" {feature.phase}{counts}", "cyan")
-
-
-def _phase_mark(feature: FeatureView, name: str) -> Span:
-    if name in feature.completed_phases:
-        return Span(DONE, "green")
-    return Span(CURRENT, "bold cyan") if name == feature.phase else Span(PENDING, "dim")
 
 
 def _phase_counts(feature: FeatureView) -> str:

@@ -22,21 +22,16 @@ FEATURE_MILESTONES = (
 
 
 def milestone_text(recorded: Recorded[Event]) -> str:
-    """Return the event as text; empty for a detail."""
+    """Return the event as text; empty for a detail, and for a check that found nothing."""
+    match recorded.event:
+        case validation.ArtifactValidated(violations=()) | validation.GateChecked(passed=True):
+            return ""
+        case delivery.BaseMerged(changed=False) | delivery.ChecksPolled(commit_known=False):
+            return ""
     _, run_id, *feature_id = recorded.stream.split("/")
     important = isinstance(recorded.event, FEATURE_MILESTONES if feature_id else RUN_MILESTONES)
-    if not important or _is_uneventful(recorded.event) or (feature_id and recorded.is_forked_copy):
+    if not important or (feature_id and recorded.is_forked_copy):
         return ""
     subject = feature_id[0] if feature_id else f"run {run_id}"
     name = type_of(recorded.event).replace(".", " ").replace("-", " ")
     return f"{subject}: {name}: {describe(recorded.event)}"
-
-
-def _is_uneventful(event: Event) -> bool:
-    """Return True for a check that found nothing."""
-    match event:
-        case validation.ArtifactValidated(violations=()) | validation.GateChecked(passed=True):
-            return True
-        case delivery.BaseMerged(changed=False) | delivery.ChecksPolled(commit_known=False):
-            return True
-    return False

@@ -29,7 +29,7 @@ from mz_cli.app.help import DisplayMode, display_mode
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.frame import LOG_LINES, FrameContext, render_frame
 from mz_cli.live.milestones import milestone_text
-from mz_cli.terminal.console import is_terminal, may_escape
+from mz_cli.terminal.console import is_terminal, may_escape, terminal_size
 from mz_cli.terminal.text import local_time, single_line, strip_escapes
 from mz_cli.terminal.width import Line, ansi_text, display_width, plain_text
 
@@ -45,8 +45,6 @@ TEXTS_CACHED = 512
 """Cached texts of blobs, since each frame needs the same ones."""
 CALLS_SEARCHED = 3
 """Last calls of a feature that are searched for output."""
-SIZE = 80, 24
-"""Default columns and lines, if the terminal does not report them."""
 BEGIN, END = "\x1b[?2026h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?2026l"
 """Synchronised update, hidden cursor, no wrapping; and their end."""
 SHOW_CURSOR, WRAP = "\x1b[?25h", "\x1b[?7h"
@@ -63,14 +61,6 @@ class Painter:
         self._stream = stream
         self._widths: list[int] = []
         """Of the painted lines."""
-
-    def size(self) -> tuple[int, int]:
-        """Return columns and lines."""
-        try:
-            columns, lines = os.get_terminal_size(self._stream.fileno())
-        except (OSError, ValueError):
-            return SIZE
-        return columns or SIZE[0], lines or SIZE[1]
 
     def paint(self, lines: Sequence[Line]) -> None:
         """Replace the frame by these lines, which must fit the size."""
@@ -94,7 +84,7 @@ class Painter:
 
     def _move_to_top(self) -> str:
         """After a resize the terminal may have wrapped long lines."""
-        columns, lines = self.size()
+        columns, lines = terminal_size(self._stream)
         rows = sum(max(-(-width // columns), 1) for width in self._widths)
         lines_up = min(rows, lines) - 1
         return "\r" + (LINES_UP.format(lines_up) if lines_up > 0 else "")
@@ -121,7 +111,7 @@ class LiveView:
         self._folded_position = 0
         """Log position up to which events were folded by `begin`."""
         self._milestones: deque[str] = deque(maxlen=LOG_LINES)
-        self._painter = Painter(stream)
+        self._stream, self._painter = stream, Painter(stream)
         self._next_paint = 0.0
 
     def begin(self, run: str) -> RunProjection:
@@ -149,7 +139,7 @@ class LiveView:
         started = time.monotonic()
         if self._projection is None or started < self._next_paint:
             return
-        columns, lines = self._painter.size()
+        columns, lines = terminal_size(self._stream)
         run = self._projection.run
         context = FrameContext(
             now_us=time.time_ns() // 1000,

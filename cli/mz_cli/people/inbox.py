@@ -150,21 +150,17 @@ def store_user_name(log: ProjectLog) -> Digest:
 
 def user_name(home: Path, chosen: str) -> str:
     """Return the chosen name; else git's `NAME <ADDRESS>`; else the login."""
-    try:
+    name = address = ""
+    with suppress(RepositoryUnusable):
         name, address = (
             run_git_as_user(home, os.environ, "config", "--get", f"user.{part}").text for part in ("name", "email")
         )
-    except RepositoryUnusable:
-        name = address = ""
     name_text = single_line(chosen) or single_line(f"{name} <{address}>" if name and address else name or address)
-    return name_text[:NAME_MAX] or login()
-
-
-def login() -> str:
-    try:
+    if name_text:
+        return name_text[:NAME_MAX]
+    with suppress(OSError, KeyError):
         return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
+    return "unknown"
 
 
 def print_delivery(

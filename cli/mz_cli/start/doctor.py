@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,13 +56,15 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     with all stored outputs of the agent, stored data of older versions, and every ending of recorded calls. Exits with
     1 if something fails.
     """
+    root, now = None, time.time()
+    with suppress(MzError):
+        root = find_home(Path.cwd())
     if self_test:
         from mz_cli.check.command import run_self_test
 
-        return run_self_test(home() or Path.cwd(), as_json)
-    now = time.time()
+        return run_self_test(root or Path.cwd(), as_json)
     examined = run_checks(
-        DoctorOptions(directory=Path.cwd(), root=home(), environment=os.environ, online=online, now_seconds=now)
+        DoctorOptions(directory=Path.cwd(), root=root, environment=os.environ, online=online, now_seconds=now)
     )
     checks = examined.checks
     if examined.root is not None:
@@ -69,23 +72,15 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     status = overall_status(checks)
     code = Exit.PREREQUISITE if status is CheckStatus.FAIL else Exit.OK
     if as_json:
-        root = str(examined.root) if examined.root else None
-        print_document(
-            "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=checks)
-        )
+        repository = str(examined.root) if examined.root else None
+        shape = DoctorShape(repository=repository, online=online, status=status.value, exit=code, checks=checks)
+        print_document("doctor", shape)
     else:
         rows = tuple((check.name, check.status.value, result_cell(check), check.hint or "-") for check in checks)
         print_table(Table(columns=columns("check", "status", "result", "|hint"), rows=rows))
         if not prints_tsv():
             print_line(f"\n{VERDICTS[status]}")
     return int(code)
-
-
-def home() -> Path | None:
-    try:
-        return find_home(Path.cwd())
-    except MzError:
-        return None
 
 
 def result_cell(check: DoctorCheck) -> Cell:

@@ -7,7 +7,6 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import click
 import msgspec
@@ -177,12 +176,11 @@ def _gitignore_action(root: Path) -> InitFile:
 
 def _schema_action(root: Path) -> InitFile:
     """Return the action on the schema for editors; mz owns the file and updates it."""
-    data = schema_text()
-    path = root / SCHEMA_PATH
+    data, path = schema_text(), root / SCHEMA_PATH
     if path.is_file() and path.read_bytes() == data:
         return InitFile(path=SCHEMA_PATH, does="keep", about="up to date")
-    does: Literal["renew", "make"] = "renew" if path.exists() else "make"
-    return InitFile(path=SCHEMA_PATH, does=does, about=f"editors check {FILE_NAME} with it", content=data.decode())
+    about = f"editors check {FILE_NAME} with it"
+    return InitFile(path=SCHEMA_PATH, does="renew" if path.exists() else "make", about=about, content=data.decode())
 
 
 def write_file(root: Path, action: InitFile) -> None:

@@ -11,7 +11,7 @@ from typing import TextIO
 from mz_cli.terminal.text import strip_escapes
 from mz_cli.terminal.width import Line, ansi_text, plain_text, sanitised, wrap
 
-DEFAULT_WIDTH = 80
+DEFAULT_SIZE = 80, 24
 FORMATS = ("table", "tsv", "json")
 FORMAT_KEY = "mz.format"
 """Key of the format chosen on the command line, in the metadata of click's context."""
@@ -33,12 +33,17 @@ def may_escape(stream: TextIO, environment: Mapping[str, str]) -> bool:
     return environment.get("TERM", "dumb") not in ("dumb", "unknown") and is_terminal(stream)
 
 
-def terminal_width(stream: TextIO) -> int:
-    """Return the columns of the stream's terminal; 80 if unknown."""
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Return columns and lines of the stream's terminal; 80 and 24 if unknown."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
+        columns, lines = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        return DEFAULT_WIDTH
+        return DEFAULT_SIZE
+    return columns or DEFAULT_SIZE[0], lines or DEFAULT_SIZE[1]
+
+
+def terminal_width(stream: TextIO) -> int:
+    return terminal_size(stream)[0]
 
 
 def write_text(stream: TextIO, text: str) -> None:
