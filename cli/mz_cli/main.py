@@ -21,16 +21,6 @@ from mz_cli.app.help import HELP_WIDTH, CommandFamily, write_commands
 class LazyGroup(CommandFamily):
     """Group that imports a command only to run it or to print its help."""
 
-    examples = (
-        ("mz demo", "see it work, without any agent, offline and free"),
-        ("mz init && mz run", "deliver this repository's backlog"),
-        ("mz status", "show progress and open questions"),
-    )
-    next_command = (
-        "`mz help all` lists all commands; `mz COMMAND --help` explains one, `mz help TOPIC` a topic: exit-codes, "
-        "environment, formatting."
-    )
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -82,6 +72,13 @@ def move_color_option_first(arguments: Sequence[str]) -> list[str]:
 
 @click.group(
     cls=LazyGroup,
+    examples=(
+        ("mz demo", "see it work, without any agent, offline and free"),
+        ("mz init && mz run", "deliver this repository's backlog"),
+        ("mz status", "show progress and open questions"),
+    ),
+    next_command="`mz help all` lists all commands; `mz COMMAND --help` explains one, `mz help TOPIC` a topic: "
+    "exit-codes, environment, formatting.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
     invoke_without_command=True,
 )

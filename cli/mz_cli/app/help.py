@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Literal
@@ -51,13 +50,6 @@ class SuggestedText(click.types.StringParamType):
 
         files = [CompletionItem(incomplete, type="file")] if param.name in WITH_FILES else []
         return [*files, *map(CompletionItem, suggestions(self.kind, incomplete, ctx.params))]
-
-
-def add_suggestions(target: click.Command) -> None:
-    """Give suggestions to every parameter with a name in `SUGGESTION_KINDS`."""
-    for parameter in target.params:
-        if (parameter.name or "") in SUGGESTION_KINDS and parameter.type is click.STRING:
-            parameter.type = SuggestedText(SUGGESTION_KINDS[parameter.name or ""])
 
 
 def option_names(ctx: click.Context) -> list[str]:
@@ -143,40 +135,42 @@ def display_mode() -> DisplayMode:
 
 
 class CommandPage(click.Command):
-    """A command whose help shows examples before options and ends with the next command."""
+    """A command whose help shows examples before options and ends with the next command.
 
-    examples: tuple[tuple[str, str], ...] = ()
-    """Command line and its purpose."""
-    next_command: str = ""
-    """The command to try next, and why."""
+    `examples` are command lines and their purposes; `next_command` is what to try next, and why. Every text parameter
+    with a name in `SUGGESTION_KINDS` gets suggestions.
+    """
+
+    def __init__(
+        self, *arguments: Any, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
+    ) -> None:
+        super().__init__(*arguments, **attributes)
+        self.examples, self.next_command = examples, next_command
+        for parameter in self.params:
+            if (parameter.name or "") in SUGGESTION_KINDS and parameter.type is click.STRING:
+                parameter.type = SuggestedText(SUGGESTION_KINDS[parameter.name or ""])
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
-        with formatter.section("Examples") if self.examples else nullcontext():
+        with formatter.section("Examples"):
             for line, purpose in self.examples:  # Never wrapped, so that each can be copied.
                 indent = " " * formatter.current_indent
                 formatter.write(f"{indent}# {purpose}\n{indent}{line}\n")
         self.format_options(ctx, formatter)
-        if self.next_command:
-            formatter.write_paragraph()
-            formatter.write_text(f"Next: {self.next_command}")
+        formatter.write_paragraph()
+        formatter.write_text(f"Next: {self.next_command}")
 
 
 class CommandFamily(CommandPage, click.Group):
     """A command with subcommands, each with a help page of its own. Without a subcommand it prints its help."""
 
-    def page(
-        self, name: str, *, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
-    ) -> Callable[[Callable[..., Any]], CommandPage]:
+    def page(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
         """Decorator like `command`, for a subcommand."""
+        return self.command(name, cls=CommandPage, **attributes)
 
-        def decorate(function: Callable[..., Any]) -> CommandPage:
-            page = command(name, examples=examples, next_command=next_command, **attributes)(function)
-            self.add_command(page)
-            return page
-
-        return decorate
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -213,38 +207,14 @@ def write_commands(formatter: click.HelpFormatter, names: Iterable[str] = COMMAN
                 formatter.write_dl(rows)
 
 
-def command(
-    name: str, *, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
-) -> Callable[[Callable[..., Any]], CommandPage]:
+def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], CommandPage]:
     """Decorator for a command: the function's docstring is its help, the first line its summary in `mz --help`."""
-
-    def decorate(function: Callable[..., Any]) -> CommandPage:
-        page = click.command(name, cls=CommandPage, **attributes)(function)
-        page.examples, page.next_command = tuple(examples), next_command
-        add_suggestions(page)
-        return page
-
-    return decorate
+    return click.command(name, cls=CommandPage, **attributes)
 
 
-def command_family(
-    name: str, *, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
-) -> Callable[[Callable[..., Any]], CommandFamily]:
+def command_family(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], CommandFamily]:
     """Decorator for a family of commands: the function provides the docstring; subcommands are added with `page`."""
-
-    def decorate(function: Callable[..., Any]) -> CommandFamily:
-        def show_help(**parameters: Any) -> None:
-            context = click.get_current_context()
-            if context.invoked_subcommand is None:
-                click.echo(context.get_help())
-            function(**parameters)
-
-        show_help.__doc__ = function.__doc__
-        family = click.group(name, cls=CommandFamily, invoke_without_command=True, **attributes)(show_help)
-        family.examples, family.next_command = tuple(examples), next_command
-        return family
-
-    return decorate
+    return click.group(name, cls=CommandFamily, **attributes)
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

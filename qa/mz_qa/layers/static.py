@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase, PhaseOutput
+from mz_engine.model.pipeline import Gate, Phase, PhaseOutput, PreparedCommand
 from mz_engine.pipelines.lint import MISSING_COMMAND_CODE, summarise_warnings
 from mz_engine.pipelines.load import (
     TEMPLATES_FOLDER,
@@ -209,27 +210,26 @@ def _samples_of_role(
     if template not in pins.templates or any(output.rules not in pins.rules for output in outputs):
         return
     data = _prompt_data(pins, phase, role, outputs)
-    rework = ReworkData(
-        messages=("sample.md:3: the section is empty [sample.rule]", FAILURE_EXCERPT),
-        artifacts={output.path or output.artifact: HOSTILE for output in data.outputs},
-        hints=("it was mended by a change of src/sample.py",),
-    )
-    rework_data = replace(data, rework=rework)
-    yield SamplePrompt(phase.phase, template, "as the first prompt", data)
-    yield SamplePrompt(phase.phase, template, "with notes", replace(data, notes=("please be\nfriendlier", HOSTILE)))
-    yield SamplePrompt(phase.phase, template, "when nobody can be asked", replace(data, interactive=False))
-    yield SamplePrompt(phase.phase, template, "as a rework", rework_data)
-    if role != BUILDER:
-        return
-    yield SamplePrompt(phase.phase, template, "as a rework in a session", rework_data, continuation=True)
-    session_parts = SeenContent(
-        rules=True, request=True, inputs=tuple(data.inputs), files=tuple(file.path for file in data.context)
-    )
-    yield SamplePrompt(phase.phase, template, "as the next phase in a session", replace(data, known=session_parts))
+    messages = ("sample.md:3: the section is empty [sample.rule]", FAILURE_EXCERPT)
+    rejected = {output.path or output.artifact: HOSTILE for output in data.outputs}
+    hints = ("it was mended by a change of src/sample.py",)
+    rework_data = replace(data, rework=ReworkData(messages=messages, artifacts=rejected, hints=hints))
+    situations = {
+        "as the first prompt": data,
+        "with notes": replace(data, notes=("please be\nfriendlier", HOSTILE)),
+        "when nobody can be asked": replace(data, interactive=False),
+        "as a rework": rework_data,
+    }
+    if role == BUILDER:
+        files = tuple(file.path for file in data.context)
+        seen = SeenContent(rules=True, request=True, inputs=tuple(data.inputs), files=files)
+        situations["as the next phase in a session"] = replace(data, known=seen)
+        yield SamplePrompt(phase.phase, template, "as a rework in a session", rework_data, continuation=True)
+    yield from (SamplePrompt(phase.phase, template, *situation) for situation in situations.items())
 
 
 def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput, ...]) -> PromptData:
-    limits, commands = pins.config.limits, pins.config.commands
+    limits = pins.config.limits
     output_data = tuple(
         OutputData(
             artifact=output.artifact,
@@ -238,10 +238,10 @@ def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput
         )
         for output in outputs
     )
-    inputs = {entry.artifact: HOSTILE for entry in phase.inputs}
-    if role != BUILDER:
-        inputs |= {output.artifact: HOSTILE for output in phase.outputs}
-    paths = tuple(output.path for output in output_data if output.path)
+    inputs = [use.artifact for use in phase.inputs]
+    inputs += [output.artifact for output in phase.outputs if role != BUILDER]
+    writable = phase.writable if role == BUILDER else ()
+    patterns = (UNIT_FILES if pattern == "{unit.files}" else (_fill_placeholders(pattern),) for pattern in writable)
     return PromptData(
         feature=FEATURE,
         title="Show one month only",
@@ -249,19 +249,11 @@ def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput
         phase=phase.phase,
         role=role,
         unit=UnitData(id=UNIT, files=UNIT_FILES) if phase.for_each else None,
-        inputs=inputs,
+        inputs=dict.fromkeys(inputs, HOSTILE),
         outputs=output_data,
-        prepared=tuple(
-            CommandData(name=entry.run, command=commands[entry.run].run, passed=at > 0, excerpt=FAILURE_EXCERPT)
-            for at, entry in enumerate(phase.prepare)
-            if entry.run in commands
-        ),
-        gates=tuple(
-            CommandData(name=gate.run, command=commands[gate.run].run, passed=True, excerpt="")
-            for gate in phase.gates
-            if gate.run in commands
-        ),
-        may_change=(*_writable_patterns(phase), *paths) if role == BUILDER else paths,
+        prepared=tuple(_commands(pins, phase.prepare, FAILURE_EXCERPT)),
+        gates=tuple(_commands(pins, phase.gates, "")),
+        may_change=(*chain.from_iterable(patterns), *(output.path for output in output_data if output.path)),
         denied=pins.config.denied_paths,
         limits=limits,
         interactive=True,
@@ -272,9 +264,12 @@ def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput
     )
 
 
-def _writable_patterns(phase: Phase) -> Iterator[str]:
-    for pattern in phase.writable:
-        yield from UNIT_FILES if pattern == "{unit.files}" else (_fill_placeholders(pattern),)
+def _commands(pins: Pins, uses: Sequence[PreparedCommand | Gate], excerpt: str) -> Iterator[CommandData]:
+    """Yield the configured commands of these steps; the first of several has failed if it printed something."""
+    for at, use in enumerate(uses):
+        if use.run in pins.config.commands:
+            command = pins.config.commands[use.run].run
+            yield CommandData(name=use.run, command=command, passed=at > 0 or not excerpt, excerpt=excerpt)
 
 
 def _fill_placeholders(pattern: str) -> str:
