@@ -91,7 +91,7 @@ def test_amounts_within_their_range() -> None:
         [cost(100, 120), cost(100, 121), cost(100, 80), cost(0, 5), cost(100, 110, "reported")], entries, ["x"]
     )
     assert (match.hidden_count, len(match.remaining)) == (2, 3)
-    assert match.matched_entries == ((entries[0], 2),)
+    assert match.matched_entries == {entries[0]: 2}
 
 
 def test_what_was_learned_from_a_difference_hides_it() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from math import ceil
@@ -148,33 +148,32 @@ def _rejection_of_pattern(path: str) -> RejectionName | None:
 
 # matching -------------------------------------------------------------------------------------------------------------
 class NoiseMatch(NamedTuple):
-    """Differences, split into remaining and hidden ones."""
+    """Differences that remain, and the entries that hid others."""
 
     remaining: tuple[Difference, ...]
-    matched_entries: tuple[tuple[NoiseEntry, int], ...]
-    """Entries that hid something, each with the number of differences."""
+    matched_entries: Counter[NoiseEntry]
+    """Number of differences that each entry hid, at least in part."""
     hidden_count: int
     """Number of hidden differences."""
 
 
-def hide_noise(differences: Iterable[Difference], entries: Iterable[NoiseEntry], names: Iterable[str]) -> NoiseMatch:
+def hide_noise(differences: Sequence[Difference], entries: Iterable[NoiseEntry], names: Iterable[str]) -> NoiseMatch:
     """Hide the differences of which every part is noise. `names`: names of the compared cassettes."""
     cassettes = {None, *names}
     applicable = [entry for entry in entries if entry.cassette in cassettes]
-    remaining, counts, hidden = [], Counter[int](), 0
+    remaining, counts = [], Counter[NoiseEntry]()
     for difference in differences:
-        matching = [_first_match(difference, leaf, applicable) for leaf in difference.leaves]
+        matching = dict.fromkeys(_first_match(difference, leaf, applicable) for leaf in difference.leaves)
         if matching and None not in matching:
-            hidden += 1
-            counts.update({at for at in matching if at is not None})
+            counts.update(entry for entry in matching if entry is not None)
         else:
             remaining.append(difference)
-    return NoiseMatch(tuple(remaining), tuple((applicable[at], count) for at, count in sorted(counts.items())), hidden)
+    return NoiseMatch(tuple(remaining), counts, len(differences) - len(remaining))
 
 
-def _first_match(difference: Difference, leaf: LeafDifference, entries: list[NoiseEntry]) -> int | None:
+def _first_match(difference: Difference, leaf: LeafDifference, entries: list[NoiseEntry]) -> NoiseEntry | None:
     kind = difference.finding.kind
-    return next((at for at, entry in enumerate(entries) if entry.kind == kind and matches(entry, leaf)), None)
+    return next((entry for entry in entries if entry.kind == kind and matches(entry, leaf)), None)
 
 
 def matches(entry: NoiseEntry, leaf: LeafDifference) -> bool:

@@ -244,9 +244,7 @@ def _apply_noise(
         (result, hide_noise(static_differences, entries, (name, *names)))
         for name, result, static_differences in checked
     ]
-    match_counts: Counter[NoiseEntry] = Counter()
-    for _, match in matches:
-        match_counts.update(dict(match.matched_entries))
+    match_counts = sum((match.matched_entries for _, match in matches), Counter[NoiseEntry]())
     return LibraryDrift(
         results=tuple(
             replace(result, findings=(*result.findings, *(difference.finding for difference in match.remaining)))

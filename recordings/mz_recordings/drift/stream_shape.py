@@ -16,6 +16,7 @@ import msgspec
 from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.package import StreamDialect
+from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.ports import CallResult, ParsedReply
 
 from mz_recordings.drift.model import Difference, LeafDifference
@@ -253,7 +254,7 @@ def _build_field(counter: _FieldCounter, name: str, path: str) -> Field:
 def _frame_defects(stdout: bytes, reading: ParsedReply, counter: _FieldCounter) -> Iterator[str]:
     """Yield defects that a stream cannot have if its agent ended by itself."""
     bad_lines, last = reading.undecodable_lines, stdout.rpartition(b"\n")[2]
-    if last.strip() and bad_lines and not _is_json_object(last):
+    if last.strip() and bad_lines and decode_object(last) is None:
         yield f"the last line is cut off: {last[:60].decode('utf-8', 'replace')}"
         bad_lines -= 1
     if bad_lines:
@@ -262,13 +263,6 @@ def _frame_defects(stdout: bytes, reading: ParsedReply, counter: _FieldCounter) 
     if ends and (after := counter.event_names[ends[-1] + 1 :]):
         count = "an event follows" if len(after) == 1 else f"{len(after)} events follow"
         yield f"{count} the final one: {', '.join(sorted(set(after)))}"
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(line), dict)
-    except (msgspec.DecodeError, RecursionError):
-        return False
 
 
 def is_known_event(name: str, fields: dict[str, Field], adapter: Adapter, dialect: StreamDialect) -> bool:

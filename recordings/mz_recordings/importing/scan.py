@@ -62,41 +62,25 @@ def _is_subagent_file(path: Path) -> bool:
 def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple[FileMetadata, int]]:
     """Yield the file itself, or those of a directory, with their devices. Links to directories are not followed, to
     avoid loops."""
-    try:
-        stat_result = path.stat()
-    except OSError as error:
-        unreadable.append(UnreadableFile(str(path), error.strerror or str(error)))
-        return
-    if stat.S_ISREG(stat_result.st_mode):
-        yield _metadata(path, stat_result, is_named=True), stat_result.st_dev
-    elif stat.S_ISDIR(stat_result.st_mode):
-        yield from _walk(path, unreadable)
-    else:
-        unreadable.append(UnreadableFile(str(path), "is neither a file nor a directory"))
 
-
-def _walk(top: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple[FileMetadata, int]]:
     def report(error: OSError) -> None:
         unreadable.append(UnreadableFile(str(error.filename), error.strerror or str(error)))
 
-    for folder, _, names in os.walk(top, onerror=report):
-        for path in (Path(folder, name) for name in names if name.endswith(SUFFIXES)):
-            try:
-                stat_result = path.stat()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
+    is_directory = os.path.isdir(path)  # noqa: PTH112 (`Path.is_dir` raises PermissionError)
+    folders = os.walk(path, onerror=report) if is_directory else ()
+    below = (Path(folder, name) for folder, _, names in folders for name in names if name.endswith(SUFFIXES))
+    for file in below if is_directory else (path,):
+        try:
+            stat_result = file.stat()
+        except OSError as error:
+            if not (is_directory and isinstance(error, FileNotFoundError)):
                 report(error)
-                continue
-            if stat.S_ISREG(stat_result.st_mode):
-                yield _metadata(path, stat_result, is_named=False), stat_result.st_dev
-
-
-def _metadata(path: Path, stat_result: os.stat_result, *, is_named: bool) -> FileMetadata:
-    return FileMetadata(
-        path=path,
-        size_bytes=stat_result.st_size,
-        modified_ns=stat_result.st_mtime_ns,
-        inode=stat_result.st_ino,
-        is_named=is_named,
-    )
+            continue
+        if stat.S_ISREG(stat_result.st_mode):
+            metadata = FileMetadata(
+                path=file, size_bytes=stat_result.st_size, modified_ns=stat_result.st_mtime_ns,
+                inode=stat_result.st_ino, is_named=not is_directory,
+            )  # fmt: skip
+            yield metadata, stat_result.st_dev
+        elif not is_directory:
+            unreadable.append(UnreadableFile(str(path), "is neither a file nor a directory"))
