@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +29,7 @@ from mz_projections.feature.state import State
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs import feature as core
-from mz_recordings.past_runs.comparison import COMPARED_OUTCOME_FIELDS, PROMPT_FIELDS, masked
+from mz_recordings.past_runs.comparison import COMPARED_OUTCOME_FIELDS, PROMPT_FIELDS
 from mz_recordings.past_runs.model import (
     Divergence,
     DivergenceKind,
@@ -122,11 +121,6 @@ def other_verdict(events: Stream) -> tuple[Stream, int]:
     return edited(events, at, violations=(Violation(rule="plan.made", path="plans/a.json", line=3),)), at
 
 
-def by_chance(events: Stream) -> tuple[Stream, int]:
-    at = index_of(events, AgentRequested, 1)
-    return edited(events, at, session=str(uuid4())), at
-
-
 EDITS: dict[DivergenceKind, tuple[Callable[[Stream], tuple[Stream, int]], FindingKind]] = {
     "order": (swapped, "TRACE"),
     "extra": (dropped, "TRACE"),
@@ -134,12 +128,11 @@ EDITS: dict[DivergenceKind, tuple[Callable[[Stream], tuple[Stream, int]], Findin
     "arguments": (other_arguments, "CONFIG"),
     "result": (other_result, "STREAM"),
     "verdict": (other_verdict, "DECISION"),
-    "nondeterminism": (by_chance, "CONFIG"),
 }
 
 
 @pytest.mark.parametrize("kind", EDITS)
-def test_seven_edits_of_a_log_are_found_with_place_and_kind(past: Past, kind: DivergenceKind) -> None:
+def test_edits_of_a_log_are_found_with_place_and_kind(past: Past, kind: DivergenceKind) -> None:
     edit, finding = EDITS[kind]
     events, at = edit(past.stream())
     replayed = past.replay(events)
@@ -211,10 +204,6 @@ def another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "validate", stricter)
 
 
-def a_hidden_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "session_id", lambda key: str(uuid4()))
-
-
 CHANGED: dict[DivergenceKind, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "order": (gate_before_command, "command.ran"),
     "missing": (no_price, "call.priced"),
@@ -222,12 +211,11 @@ CHANGED: dict[DivergenceKind, tuple[Callable[[pytest.MonkeyPatch], None], str]] 
     "arguments": (another_model, "agent.requested"),
     "result": (another_parser, "reply.parsed"),
     "verdict": (another_rule, "artifact.validated"),
-    "nondeterminism": (a_hidden_clock, "agent.requested"),
 }
 
 
 @pytest.mark.parametrize("kind", CHANGED)
-def test_seven_changes_of_code_are_found(past: Past, kind: DivergenceKind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_code_are_found(past: Past, kind: DivergenceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     change, event = CHANGED[kind]
     change(monkeypatch)
     first = past.replay(past.stream("b")).divergences[0]
@@ -449,19 +437,6 @@ def test_runs_that_cannot_be_replayed(past: Past) -> None:
     with pytest.raises(PinsUnreadable, match="cannot read"):
         replay_run(store, trial.RUN, replace(means, blobs=Erased()))
     assert pinned.decode_pins(pinned.encode_pins(past.pins)) == past.pins
-
-
-@pytest.mark.parametrize(
-    ("text", "other"),
-    [
-        ("at 2026-01-02T03:04:05Z", "at 2025-11-30T23:00:00Z"),
-        ("id 0f6b2a1e-9d34-4c0e-8f9a-1b2c3d4e5f60", "id 1f6b2a1e-9d34-4c0e-8f9a-1b2c3d4e5f60"),
-        ("begun 1772366400", "begun 1772366401"),
-    ],
-)
-def test_times_and_ids_are_chance(text: str, other: str) -> None:
-    assert masked(text) == masked(other)
-    assert masked("at most 10 files") != masked("at most 12 files")
 
 
 def test_divergences_compare_by_value() -> None:

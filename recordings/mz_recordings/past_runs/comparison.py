@@ -7,7 +7,6 @@ different courses, the comparison ends.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -45,22 +44,8 @@ EXTERNAL_FIELDS = frozenset({"refs"})
 IDENTITY_FIELDS = frozenset({"ref", "key"})
 RESULT_EVENTS = (ReplyParsed, CallPriced, CallSettled, ArtifactParsed, CommandRan)
 VERDICT_EVENTS = (ArtifactValidated, GateChecked, ChangesChecked)
-ESTIMATE_FIELDS = frozenset({"estimated_tokens", "estimated_nanousd", "prompt_tokens", "full_prompt_tokens"})
-"""Fields that follow from the prompt."""
-PROMPT_FIELDS = frozenset({"prompt"}) | ESTIMATE_FIELDS
-VALUE_CHARACTERS_MAX = 300
-MASKED_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
-        r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?",
-        r"\b\d\d:\d\d:\d\d(\.\d+)?\b",
-        r"\b1[0-9]{9}(\.\d+|\d{3}|\d{6}|\d{9})?\b",
-        r"(?i)\b0x[0-9a-f]{6,}\b",
-        r"\b0\.\d{12,}\b",
-    )
-)
-"""Patterns of random ids, dates, times of day, times since the epoch, addresses and random fractions."""
+PROMPT_FIELDS = frozenset({"prompt", "estimated_tokens", "estimated_nanousd", "prompt_tokens", "full_prompt_tokens"})
+"""The prompt, and what follows from it."""
 LOOKAHEAD_EVENTS = 4
 """Recorded events that are searched for one that the current code produces earlier."""
 MESSAGE_CHARACTERS_MAX = 300
@@ -116,7 +101,7 @@ class StreamComparison(Generic[S]):
                 return
             field_differences = differences(recorded.event, event, self.texts)
             if field_differences:
-                self.note(divergence_kind(event, field_differences, self.texts), recorded, event, field_differences)
+                self.note(divergence_kind(event), recorded, event, field_differences)
             self.compared += event.KIND in COMPARED_KINDS
             if not self.apply_recorded():
                 self.has_ended = True
@@ -262,35 +247,11 @@ def _text_lines(value: Any, texts: Texts) -> list[str]:
     return text.splitlines()
 
 
-def divergence_kind(event: Event, field_differences: tuple[EventFieldDifference, ...], texts: Texts) -> DivergenceKind:
-    """Classify a divergence by the fields that differ."""
-    significant = [difference for difference in field_differences if difference.field not in ESTIMATE_FIELDS]
-    if significant and all(_is_nondeterministic(difference, texts) for difference in significant):
-        return "nondeterminism"
+def divergence_kind(event: Event) -> DivergenceKind:
+    """Classify a divergence of an event with other fields."""
     if isinstance(event, VERDICT_EVENTS):
         return "verdict"
     return "result" if isinstance(event, RESULT_EVENTS) else "arguments"
-
-
-def _is_nondeterministic(difference: EventFieldDifference, texts: Texts) -> bool:
-    """Return True if the values differ only in parts that look like times or random ids."""
-    old, new = _text_of_value(difference.recorded, texts), _text_of_value(difference.produced, texts)
-    return bool(old and new) and masked(old) == masked(new)
-
-
-def _text_of_value(encoded: str | None, texts: Texts) -> str:
-    value = json.loads(encoded) if encoded is not None else None
-    if not isinstance(value, str):
-        return "" if value is None else str(value)
-    text = texts(value)
-    return value if text is None else text
-
-
-def masked(text: str) -> str:
-    """Replace everything that looks like a time or an id."""
-    for mask in MASKED_PATTERNS:
-        text = mask.sub("<?>", text)
-    return text
 
 
 def finding_kind(
@@ -299,7 +260,7 @@ def finding_kind(
     """Return the finding kind of a divergence."""
     if kind == "verdict":
         return "DECISION"
-    if kind in ("arguments", "nondeterminism") and isinstance(event, AgentRequested):
+    if kind == "arguments" and isinstance(event, AgentRequested):
         fields = {field_name(difference.field) for difference in field_differences}
         return "PROMPT" if "prompt" in fields and fields <= PROMPT_FIELDS else "CONFIG"
     if kind == "result":

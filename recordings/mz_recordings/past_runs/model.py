@@ -15,9 +15,7 @@ from mz_events.names import StreamId
 
 from mz_recordings.findings.model import Finding, FindingKind
 
-DivergenceKind = Literal[
-    "order", "missing", "extra", "decision", "arguments", "result", "verdict", "nondeterminism", "failure"
-]
+DivergenceKind = Literal["order", "missing", "extra", "decision", "arguments", "result", "verdict", "failure"]
 
 DIVERGENCE_DESCRIPTIONS: Mapping[DivergenceKind, str] = {
     "order": "the same events are in another order",
@@ -27,7 +25,6 @@ DIVERGENCE_DESCRIPTIONS: Mapping[DivergenceKind, str] = {
     "arguments": "the same request or decision has other arguments",
     "result": "the same bytes are parsed differently",
     "verdict": "a rule, a gate or a permission decides differently",
-    "nondeterminism": "a clock or randomness is involved: the same input gives different results",
     "failure": "the current code fails with an error",
 }
 """Descriptions, each a clause."""

@@ -49,7 +49,6 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import BlobMissing, Blobs
 
 from mz_recordings.past_runs.workspace import (
-    BlobReader,
     CapturedTrees,
     NotInRecord,
     RecordedDataMissing,
@@ -63,7 +62,7 @@ SOME_COMMIT = Commit("0" * 40)
 class RecordedForge:
     """Implements `mz_engine.ports.Forge`. `base` is the run's base branch."""
 
-    def __init__(self, stream: RecordedStream, blobs: BlobReader, base: str) -> None:
+    def __init__(self, stream: RecordedStream, blobs: Blobs, base: str) -> None:
         self.stream, self.blobs, self.base = stream, blobs, base
 
     def find(self, branch: str, key: str) -> PullRequest | None:

@@ -35,6 +35,7 @@ from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan, RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path
+from mz_events.store import Blobs
 
 CONFLICT_MARKER = b"<<<<<<< \n"
 E = TypeVar("E", bound=Event)
@@ -59,9 +60,14 @@ class RecordedStream:
         self.events = events
         self.position = 0
 
+    def ahead(self, events_max: int | None = None) -> Iterator[Event]:
+        """Yield the events from the position on."""
+        end = None if events_max is None else self.position + events_max
+        return (recorded.event for recorded in islice(self.events, self.position, end))
+
     def next_event(self) -> Event | None:
         """Return the event at the position; None at the end."""
-        return self.events[self.position].event if self.position < len(self.events) else None
+        return next(self.ahead(), None)
 
     def skip_produced(self, produced: Sequence[Event]) -> None:
         """Advance past those produced events that were recorded here."""
@@ -78,10 +84,7 @@ class RecordedStream:
     def outcome(self, *kinds: type[Event]) -> Event:
         """Return the recorded outcome, behind moved refs. Raises RepositoryUnusable if the repository was unusable, and
         NotInRecord."""
-        index = self.position
-        while index < len(self.events) and isinstance(self.events[index].event, RefMoved):
-            index += 1
-        event = self.events[index].event if index < len(self.events) else None
+        event = next((event for event in self.ahead() if not isinstance(event, RefMoved)), None)
         self.raise_if_unusable()
         if isinstance(event, kinds):
             return event
@@ -95,31 +98,25 @@ class RecordedStream:
 
     def find_near(self, kind: type[E]) -> E | None:
         """Return the next event of that kind if it belongs to what the effect is about to append."""
-        near = islice(self.events, self.position, self.position + NEAR)
-        return next((recorded.event for recorded in near if isinstance(recorded.event, kind)), None)
+        return next((event for event in self.ahead(NEAR) if isinstance(event, kind)), None)
 
     def changes_checked(self) -> ChangesChecked | None:
         """Return the check of the tree at the position; a set-up of the worktree may precede it."""
-        for recorded in self.events[self.position :]:
-            if isinstance(recorded.event, ChangesChecked):
-                return recorded.event
-            if not (isinstance(recorded.event, CommandRan) and recorded.event.stage == "setup"):
-                break
+        for event in self.ahead():
+            if not (isinstance(event, CommandRan) and event.stage == "setup"):
+                return event if isinstance(event, ChangesChecked) else None
         return None
 
     def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
         """Return the one of two event types that comes next, if it is near."""
-        near = (type(recorded.event) for recorded in islice(self.events, self.position, self.position + NEAR))
-        return next((kind for kind in near if kind in (usual, other)), usual)
+        return next((type(event) for event in self.ahead(NEAR) if type(event) in (usual, other)), usual)
 
-    def moved_refs(self) -> list[RefMoved]:
-        """Return the moved refs at the position."""
-        moves = []
-        for recorded in self.events[self.position :]:
-            if not isinstance(recorded.event, RefMoved):
-                break
-            moves.append(recorded.event)
-        return moves
+    def moved_refs(self) -> Iterator[RefMoved]:
+        """Yield the moved refs at the position."""
+        for event in self.ahead():
+            if not isinstance(event, RefMoved):
+                return
+            yield event
 
     def now_us(self) -> int:
         """Return the time at which the next event was observed, by the raw clock."""
@@ -137,16 +134,10 @@ class CapturedTrees(Protocol):
     def paths(self, tree: Commit) -> tuple[Path, ...]: ...
 
 
-class BlobReader(Protocol):
-    """Blob store; raises RecordedDataMissing."""
-
-    def get(self, digest: Digest) -> bytes: ...
-
-
 class RecordedWorkspace:
     """Implements `mz_engine.ports.Workspace`."""
 
-    def __init__(self, stream: RecordedStream, trees: CapturedTrees | None, blobs: BlobReader) -> None:
+    def __init__(self, stream: RecordedStream, trees: CapturedTrees | None, blobs: Blobs) -> None:
         self.stream, self.trees, self.blobs = stream, trees, blobs
         self.read_last: Path | None = None
         """Path that was read last."""
@@ -207,11 +198,11 @@ class RecordedWorkspace:
             return CONFLICT_MARKER if path in merged.conflicts else b""
         if self.trees is not None:
             return self.trees.read(tree, path)
-        for recorded in self.stream.events[self.stream.position :]:
-            if not isinstance(recorded.event, ArtifactParsed):
+        for event in self.stream.ahead():
+            if not isinstance(event, ArtifactParsed):
                 return None
-            if recorded.event.path == path:
-                return self.blobs.get(recorded.event.digest)
+            if event.path == path:
+                return self.blobs.get(event.digest)
         return None
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
