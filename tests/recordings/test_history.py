@@ -268,7 +268,7 @@ def test_an_intended_change_explains_what_it_explains(past: Past) -> None:
     events, _ = other_arguments(past.stream())
     change = IntendedChange(
         "templates", "9.9", "why not",
-        lambda kind, fields: kind == "agent.requested" and set(fields) == {"template"},
+        lambda item: item.produced == "agent.requested" and {field.field for field in item.differences} == {"template"},
     )  # fmt: skip
     replayed = past.replay(edited(events, index_of(events, ReplyParsed, 3), bad_lines=1), changes=(change,))
     assert [(divergence.kind, divergence.intended_change) for divergence in replayed.divergences] == [
@@ -284,7 +284,9 @@ def test_an_explained_divergence_hides_no_later_one(past: Past, monkeypatch: pyt
         return None if isinstance(recorded.event, HumanRequested) else apply_strict(state, recorded)
 
     events, _ = other_arguments(past.stream())
-    change = IntendedChange("templates", "9.9", "why not", lambda what, fields: set(fields) == {"template"})
+    change = IntendedChange(
+        "templates", "9.9", "why not", lambda item: [field.field for field in item.differences] == ["template"]
+    )
     monkeypatch.setattr(core, "apply_strict", refuses)
     plain = [divergence.event_ref for divergence in past.replay(past.stream()).divergences]
     event_refs = [

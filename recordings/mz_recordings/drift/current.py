@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from mz_engine.agents.registry import all_adapters
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase
-from mz_engine.model.rules import RuleSet
 from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
@@ -33,18 +31,24 @@ TREE_RULES = "tree."
 PARSED_FIELDS = ("ending", "bad_lines", "problem", "usage", "reported_nanousd")
 
 
-def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
-    """Yield the differences from the current state. Without `pins` (the pipeline is invalid) rules are not checked."""
-    yield from (Difference(finding) for finding in static_findings(cassette, today))
+def check_cassette(
+    cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime
+) -> tuple[tuple[Difference, ...], int]:
+    """Return the differences from the current state, and the number of artifacts that the current rules check. Without
+    `pins` (the pipeline is invalid) there are none."""
     calls = cassette.by_identity()
     agents = all_adapters(pins.config.agents if pins is not None else {})
     readings = {
         call: reading for call, recorded_call in calls.items() if (reading := parse_recorded(recorded_call, agents))
     }
-    yield from _parser_differences(cassette, readings)
-    yield from _price_differences(calls, readings, prices)
-    if pins is not None:
-        yield from _rule_differences(cassette, pins)
+    rule_differences, count = _check_artifacts(cassette, pins) if pins is not None else ([], 0)
+    differences = (
+        *(Difference(finding) for finding in static_findings(cassette, today)),
+        *_parser_differences(cassette, readings),
+        *_price_differences(calls, readings, prices),
+        *rule_differences,
+    )
+    return differences, count
 
 
 # parsers --------------------------------------------------------------------------------------------------------------
@@ -114,73 +118,39 @@ def _price_differences(
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
-class ProducedArtifact(NamedTuple):
-    """An artifact that a call had to produce, with its rules and the artifacts that existed before."""
-
-    artifact: str
-    path: str
-    rules: RuleSet
-    sha256: str | None
-    text: str | None
-    """None: it is missing."""
-    earlier_artifacts: Mapping[str, str]
-
-
-def count_checked_artifacts(cassette: Cassette, pins: Pins) -> int:
-    """Return the number of recorded artifacts that the current rules check."""
-    return sum(
-        artifact.text is not None for _, _, artifacts in _produced_artifacts(cassette, pins) for artifact in artifacts
-    )
-
-
-def _rule_differences(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
-    """Yield differences in what the current rules decide on the recorded artifacts and parse from them."""
+def _check_artifacts(cassette: Cassette, pins: Pins) -> tuple[list[Difference], int]:
+    """Return differences in what the current rules decide on the recorded artifacts and parse from them, and the number
+    of artifacts that they check."""
     parsed = {
         (feature, event.get("digest")): event
         for feature, trace in cassette.traces.items()
         for event in trace_events(trace, "artifact.parsed")
     }
-    for call, line, artifacts in _produced_artifacts(cassette, pins):
-        violations: list[tuple[str, str]] = []
-        for name, path, rules, sha256, text, earlier_artifacts in artifacts:
-            problems = validate(rules, text, path or name, pins.config.limits, earlier_artifacts)
-            violations += [(problem.violation.rule, problem.violation.path) for problem in problems]
-            before = parsed.get((call.feature, sha256))
-            if text is not None and before is not None:
-                yield from _parse_difference(call, name, before, parse_artifact(rules, text))
-        yield from _verdict_difference(call, _recorded_violations(line), violations)
-
-
-def _produced_artifacts(
-    cassette: Cassette, pins: Pins
-) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifact, ...]]]:
-    """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
-    order = [phase.phase for phase in pins.pipeline.phases]
-    recorded_calls = cassette.by_identity()
+    order, recorded_calls = [phase.phase for phase in pins.pipeline.phases], cassette.by_identity()
     texts: dict[str, dict[tuple[int, str], str]] = {}
+    differences, count = list[Difference](), 0
     for call, line in _call_events(cassette, "artifact.validated"):
         if call not in recorded_calls or call.phase not in order:
             continue
         position, feature_texts = order.index(call.phase), texts.setdefault(call.feature, {})
         earlier_artifacts = {name: text for (at, name), text in sorted(feature_texts.items()) if at <= position}
-        phase = pins.pipeline.phases[position]
-        artifacts = tuple(_artifacts_of_call(recorded_calls[call], phase, pins, earlier_artifacts))
-        feature_texts |= {
-            (position, artifact.artifact): artifact.text for artifact in artifacts if artifact.text is not None
+        stored = {
+            (file.artifact, file.path): (file.sha256, text) for file, text in recorded_calls[call].artifacts().items()
         }
-        yield call, line, artifacts
-
-
-def _artifacts_of_call(
-    call: RecordedCall, phase: Phase, pins: Pins, earlier_artifacts: Mapping[str, str]
-) -> Iterator[ProducedArtifact]:
-    """Yield the artifacts that a call had to produce and that have rules now."""
-    stored = {(file.artifact, file.path): (file.sha256, text) for file, text in call.artifacts().items()}
-    for artifact, path, rules in phase_outputs(phase, call.identity):
-        if rules in pins.rules:
+        violations: list[tuple[str, str]] = []
+        for artifact, path, rule_set in phase_outputs(pins.pipeline.phases[position], call):
+            if (rules := pins.rules.get(rule_set)) is None:
+                continue
             sha256, text = stored.get((artifact, path), (None, None))
-            yield ProducedArtifact(artifact, path, pins.rules[rules], sha256, text, earlier_artifacts)
-            earlier_artifacts = earlier_artifacts if text is None else {**earlier_artifacts, artifact: text}
+            problems = validate(rules, text, path or artifact, pins.config.limits, earlier_artifacts)
+            violations += [(problem.violation.rule, problem.violation.path) for problem in problems]
+            if text is not None:
+                count += 1
+                earlier_artifacts[artifact] = feature_texts[position, artifact] = text
+                if before := parsed.get((call.feature, sha256)):
+                    differences += _parse_difference(call, artifact, before, parse_artifact(rules, text))
+        differences += _verdict_difference(call, _recorded_violations(line), violations)
+    return differences, count
 
 
 def _verdict_difference(

@@ -20,7 +20,7 @@ from mz_recordings.cassette.files import CassetteUnreadable, load
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.drift.compare import differences
-from mz_recordings.drift.current import check_cassette, count_checked_artifacts
+from mz_recordings.drift.current import check_cassette
 from mz_recordings.drift.model import Difference
 from mz_recordings.drift.noise import (
     FILE_NAME,
@@ -159,11 +159,10 @@ def _check_cassette(
         static_differences = tuple(Difference(finding) for finding in static_findings(cassette, job.today))
     else:
         prices = GenaiPrices(pins.config.prices if pins is not None else ())
-        static_differences = (
-            *check_cassette(cassette, pins, prices, job.today),
-            *check_streams(cassette, knowledge.baselines, knowledge.agent_descriptions),
-        )
-        result = replace(result, artifacts_checked=count_checked_artifacts(cassette, pins) if pins is not None else 0)
+        static_differences, artifacts = check_cassette(cassette, pins, prices, job.today)
+        streams = check_streams(cassette, knowledge.baselines, knowledge.agent_descriptions)
+        static_differences = (*static_differences, *streams)
+        result = replace(result, artifacts_checked=artifacts)
     return (
         cassette,
         result,

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 import msgspec
 import yaml
-from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
 from mz_engine.model.agent_description import AgentDescription
 
@@ -196,20 +195,12 @@ def extend_baseline(baseline: StreamShape | None, observed: StreamShape) -> Stre
 def _merge_fields(old_fields: dict[str, Field], new_fields: dict[str, Field]) -> dict[str, Field]:
     merged = {}
     for path in sorted(old_fields.keys() | new_fields.keys()):
-        old_field, new_field, parent = old_fields.get(path), new_fields.get(path), parent_path(path)
-        if old_field and new_field:
-            merged[path] = _merge_field(old_field, new_field)
-        elif field := old_field or new_field:
-            other_fields = new_fields if old_field else old_fields
-            is_missing = not parent or parent in other_fields
-            merged[path] = replace(field, is_always_present=False) if is_missing else field
+        same, parent = [fields[path] for fields in (old_fields, new_fields) if path in fields], parent_path(path)
+        parent_is_in_both = not parent or (parent in old_fields and parent in new_fields)
+        merged[path] = Field(
+            types=tuple(sorted({name for field in same for name in field.types})),
+            use="read" if any(field.use == "read" for field in same) else "ignored",
+            is_always_present=all(field.is_always_present for field in same)
+            and (len(same) == 2 or not parent_is_in_both),
+        )
     return merged
-
-
-def _merge_field(first: Field, second: Field) -> Field:
-    types = tuple(sorted({*first.types, *second.types}))
-    return Field(
-        types=types,
-        use="read" if "read" in (first.use, second.use) else "ignored",
-        is_always_present=first.is_always_present and second.is_always_present,
-    )

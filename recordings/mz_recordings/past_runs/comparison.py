@@ -25,7 +25,6 @@ from mz_recordings.past_runs.model import (
     EventFieldDifference,
     IntendedChange,
     StreamReplay,
-    explanation,
     field_name,
 )
 from mz_recordings.replay.compare import diff_lines
@@ -121,21 +120,17 @@ class StreamComparison(Generic[S]):
         field_differences: tuple[EventFieldDifference, ...] = (),
         note: str = "",
     ) -> None:
-        produced_type, recorded_type = type_of(produced) if produced is not None else None, type_of(recorded.event)
-        fields = {difference.field: (difference.recorded, difference.produced) for difference in field_differences}
-        change = explanation(self.changes, produced_type or recorded_type, fields)
-        self.divergences.append(
-            Divergence(
-                event_ref=recorded.event_ref,
-                kind=kind,
-                finding=finding_kind(produced, kind, field_differences),
-                recorded=recorded_type,
-                produced=produced_type,
-                differences=field_differences,
-                note=note,
-                intended_change=change.id if change is not None else "",
-            )
+        divergence = Divergence(
+            event_ref=recorded.event_ref,
+            kind=kind,
+            finding=finding_kind(produced, kind, field_differences),
+            recorded=type_of(recorded.event),
+            produced=type_of(produced) if produced is not None else None,
+            differences=field_differences,
+            note=note,
         )
+        change_id = next((change.id for change in self.changes if change.explains(divergence)), "")
+        self.divergences.append(replace(divergence, intended_change=change_id))
 
     def result(self, not_recomputed: Mapping[str, int], missing_data: str | None = None) -> StreamReplay:
         """Return the result; with `missing_data`, nothing was compared from the next recorded event on."""

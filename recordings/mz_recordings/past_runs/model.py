@@ -7,7 +7,7 @@ of what the code decides, produces or parses; without it, all earlier runs diver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -99,15 +99,11 @@ class RunReplay(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def divergences(self) -> tuple[Divergence, ...]:
         """Return the divergences that no intended change explains."""
-        return tuple(
-            divergence for stream in self.streams for divergence in stream.divergences if not divergence.intended_change
-        )
+        return tuple(item for stream in self.streams for item in stream.divergences if not item.intended_change)
 
     @property
     def explained(self) -> tuple[Divergence, ...]:
-        return tuple(
-            divergence for stream in self.streams for divergence in stream.divergences if divergence.intended_change
-        )
+        return tuple(item for stream in self.streams for item in stream.divergences if item.intended_change)
 
 
 class DivergenceCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +118,10 @@ def group_by_cause(divergences: tuple[Divergence, ...]) -> tuple[DivergenceCause
     by_cause: dict[tuple[str, ...], list[Divergence]] = {}
     for divergence in divergences:
         by_cause.setdefault(divergence.cause, []).append(divergence)
+    groups = by_cause.values()
     return tuple(
-        DivergenceCause(first=group[0], event_refs=tuple(divergence.event_ref for divergence in group))
-        for group in by_cause.values()
+        DivergenceCause(first=group[0], event_refs=tuple(item.event_ref for item in group)) for group in groups
     )
-
-
-Fields = Mapping[str, tuple[str | None, str | None]]
-"""By path within the event: recorded and produced value, as JSON; empty if the events as a whole differ."""
 
 
 class IntendedChange(NamedTuple):
@@ -139,17 +131,12 @@ class IntendedChange(NamedTuple):
     """The first version of `mz` with the change."""
     reason: str
     """Reason, in one sentence."""
-    explains: Callable[[str, Fields], bool]
-    """Returns True if a divergence in these fields of an event of this type follows from the change."""
+    explains: Callable[[Divergence], bool]
+    """Returns True if the divergence follows from the change."""
 
 
 INTENDED_CHANGES: tuple[IntendedChange, ...] = ()
 """Empty: no version of `mz` that decides differently has been released."""
-
-
-def explanation(changes: Iterable[IntendedChange], event_type: str, fields: Fields) -> IntendedChange | None:
-    """Return the first change that explains the divergence."""
-    return next((change for change in changes if change.explains(event_type, fields)), None)
 
 
 FIX = "revert the change of mz, or add it to mz_recordings/past_runs/model.py"
