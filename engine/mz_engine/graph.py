@@ -9,10 +9,8 @@ CYCLES_MAX = 20
 
 
 def find_cycles(needs: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """Return at most twenty disjoint cycles; each member needs the next, and the last one the first.
-
-    A cycle begins with its first member in `needs`. Needs that are no key, and needs of a member itself, are ignored.
-    """
+    """Return at most twenty disjoint cycles, each from its first member in `needs` on; each member needs the next, and
+    the last one the first. Needs that are no key, and needs of a member itself, are ignored."""
     position = {member: index for index, member in enumerate(needs)}
     graph = {
         member: [needed for needed in needs_of_member if needed in needs and needed != member]

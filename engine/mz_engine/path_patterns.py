@@ -83,10 +83,8 @@ def is_pattern(text: str) -> bool:
 
 
 def matches(patterns: Sequence[str], path: str) -> bool:
-    """Return True if a file's path is selected: the last pattern that matches it, or a directory above it, decides.
-
-    `!` excludes again, also below a selected directory, which git's own ignore rules cannot do.
-    """
+    """Return True if a file's path is selected: the last pattern that matches it or a directory above it decides. `!`
+    excludes again, also below a selected directory, unlike in git's own ignore rules."""
     parts = _encode(path).split(b"/")
     directories = [b"/".join(parts[:count]) for count in range(1, len(parts))]
     for pattern in reversed(_compiled(tuple(patterns))):

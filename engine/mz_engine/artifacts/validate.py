@@ -106,10 +106,8 @@ class ArtifactSubject:
 def validate(
     rules: RuleSet, text: str | None, source: str, limits: Limits, earlier_artifacts: Mapping[str, str]
 ) -> tuple[RuleFinding, ...]:
-    """Return every broken rule, in the order of the rules; empty: valid.
-
-    `text` None: the file does not exist. `source` is its path, or the artifact's name for a reply; `earlier_artifacts`
-    are texts by name: a rule about an absent one never fails."""
+    """Return every broken rule, in the order of the rules. `text` is None if the file does not exist; `source` is its
+    path, or the artifact's name for a reply. A rule about an absent one of the `earlier_artifacts` never fails."""
     if text is None:
         missing = [rule for rule in rules.rules if isinstance(rule, kinds.FileRule)]
         return tuple(rule_finding(rule, RuleViolation(), source, limits) for rule in missing)

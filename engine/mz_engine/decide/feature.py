@@ -156,10 +156,7 @@ def units_of(progress: FeatureProgress, phase: Phase) -> tuple[str, ...]:
 
 
 def dependency_order(units: tuple[Unit, ...]) -> tuple[str, ...]:
-    """Return unit ids with dependencies first, otherwise as listed.
-
-    A cycle, which the artifact's rules reject, keeps the listed order.
-    """
+    """Return unit ids with dependencies first, otherwise as listed; a cycle, which rules reject, stays as listed."""
     ids = {unit.id for unit in units}
     graph = {unit.id: [other for other in unit.depends_on if other in ids] for unit in units}
     try:
@@ -262,10 +259,8 @@ def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
 
 
 def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
-    """Run gates in order, then the agent review, then ask people, then commit.
-
-    Gates whose command `mz.yaml` lacks are skipped, so that built-in pipelines need no linter.
-    """
+    """Run gates, then the agent review, then ask people, then commit. Gates whose command `mz.yaml` lacks are
+    skipped."""
     if unit_run.role == BUILDER:
         for gate in phase.gates:
             is_last_unit = len(state.finished_units) + 1 >= len(state.units)
@@ -341,11 +336,8 @@ def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
 
 
 def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
-    """Merge the target branch, then run every command gate of the pipeline again.
-
-    Conflict markers block the phase. Conflicts without markers are a question for a person, who accepts our side or
-    sends them to the agent.
-    """
+    """Merge the target branch, then run every command gate again. Conflict markers block the phase; about a conflict
+    without markers a person decides."""
     merged = unit_run.target_merge
     if merged is None:
         return Work.MERGE_BASE
@@ -365,10 +357,8 @@ def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
 
 
 def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
-    """Wait until every required CI check passes, or a person accepts the state.
-
-    CI checks appear one by one, so the list counts as complete only after `checks_settle`.
-    """
+    """Wait until every required CI check passes. Checks appear one by one, so the list is complete only after
+    `checks_settle`."""
     if AWAIT_CHECKS in unit_run.approved_questions:
         return None
     until_us = unit_run.checks_began_at_us + settings.checks_wait * SECOND_US

@@ -34,11 +34,9 @@ def next_call(unit_run: UnitRun, role: str) -> Action:
 
 
 def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, config: Config) -> Action:
-    """Choose what follows a failed call by the problem's class.
-
-    In this order: ask a person if the problem needs one; switch to the next agent if this one cannot continue; halt the
-    run if the problem is fatal; otherwise retry, after a wait if the problem is transient and asks for one.
-    """
+    """Choose what follows a failed call: a question if the problem needs a person, the next agent if this one cannot
+    continue, a halt of the run if the problem is fatal, otherwise a retry, after a wait if a transient problem asks for
+    one."""
     if problem.kind is ProblemClass.NEEDS_PERSON:
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
     exhausted = sum(unit_run.attempts.get(unit_run.role, Attempts()).failures.values()) > phase.retries
@@ -81,10 +79,8 @@ def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Actio
 
 
 def after_answer(unit_run: UnitRun, answer: HumanAnswered) -> Action:
-    """Choose what follows an answer: another call with the note, or, after a rejection, a block or the feature's end.
-
-    Only the rejection of an approval is a block.
-    """
+    """Choose what follows an answer: a call with the note, or, if it rejects, a block (of an approval only) or the
+    end."""
     if answer.verdict is not Verdict.REJECT:
         return next_call(unit_run, unit_run.role)
     if unit_run.answered_question is not None and unit_run.answered_question.question_kind is QuestionKind.APPROVAL:

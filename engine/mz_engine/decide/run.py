@@ -150,10 +150,8 @@ def _await_events(state: RunState) -> RunAction | None:
 
 
 def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
-    """Return active features without a thread (`alive` have one), up to the number of free slots.
-
-    During a pause only cancelled ones: they have to record the cancellation.
-    """
+    """Return active features without a thread, up to the free slots; during a pause only those that must record a
+    cancellation."""
     if state.halt or state.stop_requested:
         return ()
     candidates = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 
 from msgspec.json import decode, encode
@@ -60,6 +61,7 @@ NOTHING_SALVAGED = CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
 CALL_LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NOT_STARTED_CODES = frozenset({"tool-missing", "unstartable"})
 """Problem codes of calls that cost nothing, since no process started."""
+BRANCH_REF = re.compile(r"refs/(?:heads|remotes/[^/]+)/(.+)", re.DOTALL)
 WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 
@@ -128,10 +130,8 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
 
 
 def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: AgentSession | None) -> int:
-    """Return the input tokens of the first model request: as the agent counted them, else estimated.
-
-    The estimate is the prompt plus, in a continued session, the estimate of the call before.
-    """
+    """Return the input tokens of the first model request: as the agent counted them, else as the prompt and, in a
+    continued session, the call before let expect."""
     if counted is not None:
         return counted
     return prompt_tokens + (session.estimated_tokens if session else 0)
@@ -139,15 +139,11 @@ def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: Age
 
 def _estimated_cost(context: StepContext, agent: str, model: str, input_tokens: int) -> Steps[int | None]:
     """Return the estimated cost of the call in nano-dollars, corrected by calibration."""
-    tokens = expected_tokens(
-        context.pins.config.calibration, agent, model, context.phase_state.phase, input_tokens, REPLY_TOKENS
-    )
+    calibration, phase = context.pins.config.calibration, context.phase_state.phase
+    tokens = expected_tokens(calibration, agent, model, phase, input_tokens, REPLY_TOKENS)
     now_us = yield from call_port(Clock.now_us)
-    return (
-        yield from call_port(
-            Prices.estimate, model, tokens.input, tokens.output, now_us, tokens.cache_read, tokens.cache_write
-        )
-    )
+    counts = (tokens.input, tokens.output, now_us, tokens.cache_read, tokens.cache_write)
+    return (yield from call_port(Prices.estimate, model, *counts))
 
 
 def session_id(key: str) -> str:
@@ -204,10 +200,7 @@ def _record_outcome(
 def moved_refs(
     refs_before: dict[str, str], refs_after: dict[str, str], branches: frozenset[str]
 ) -> tuple[RefChange, ...]:
-    """Return the refs that changed without an event of ours.
-
-    The run's own branches and their remote copies are left out: mz restores these.
-    """
+    """Return the refs that changed without an event of ours, except the run's own branches, which mz restores."""
     return tuple(
         RefChange(name=name, old=refs_before.get(name, ""), new=refs_after.get(name, ""))
         for name in sorted(refs_before.keys() | refs_after.keys())
@@ -217,14 +210,8 @@ def moved_refs(
 
 def branch_of(ref: str) -> str:
     """Return `feat/a` for `refs/heads/feat/a` and `refs/remotes/origin/feat/a`; an empty text for anything else."""
-    match ref.split("/", 3):
-        case ["refs", "heads", first, remaining]:
-            return f"{first}/{remaining}"
-        case ["refs", "heads", name]:
-            return name
-        case ["refs", "remotes", _, name]:
-            return name
-    return ""
+    match = BRANCH_REF.fullmatch(ref)
+    return match[1] if match else ""
 
 
 def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:
@@ -304,10 +291,7 @@ def _stored_result(outcome: AgentOutcome) -> Steps[CallResult]:
     if isinstance(outcome, AgentLost):
         return CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=0, problem=CALL_LOST)
     stderr = yield from call_port(Blobs.get, outcome.stderr)
+    result = CallResult(stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms)
     if isinstance(outcome, AgentFailed):
-        return CallResult(
-            stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms, problem=outcome.problem
-        )
-    return CallResult(
-        stdout=stdout, stderr=stderr, exit=outcome.exit, duration_ms=outcome.duration_ms, version=outcome.version
-    )
+        return replace(result, problem=outcome.problem)
+    return replace(result, exit=outcome.exit, version=outcome.version)

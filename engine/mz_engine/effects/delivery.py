@@ -71,10 +71,8 @@ def merge_base(context: StepContext) -> Effect:
 
 
 def _target_branch(context: StepContext) -> Steps[str]:
-    """Return the branch that the pull request targets.
-
-    For a stacked feature this is the dependency's branch until that is merged, then the base. Raises RemoteError.
-    """
+    """Return the branch that the pull request targets: for a stacked feature the dependency's until that is merged.
+    Raises RemoteError."""
     target = context.phase_state.progress.started.target
     if target == context.base_branch or context.pins.config.pull_requests.strategy == "none":
         return target
@@ -173,10 +171,8 @@ def _pull_request_body(context: StepContext) -> Steps[str]:
 
 
 def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -> Effect:
-    """Find the pull request by head branch and key, or open it; the same the first time and after a crash.
-
-    One that an earlier iteration opened is updated.
-    """
+    """Find the pull request by head branch and key and update it, or open it; the same the first time and after a
+    crash."""
     title, body = (yield from get_text(intent.title)), (yield from get_text(intent.body))
     if intent.strategy == "none":
         yield from call_port(Forge.write_description, context.worktree, intent.target, title, body)
@@ -198,10 +194,7 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
 
 
 def finish_feature(context: StepContext) -> Effect:
-    """Close the worktree and record the delivery; the branch stays.
-
-    Files that came from the target branch by a merge do not count as changed by the feature.
-    """
+    """Close the worktree and record the delivery. Files that only a merge of the target branch changed do not count."""
     assert isinstance(context.state, BetweenPhases)
     progress, worktree = context.state.progress, context.worktree
     head, merged_target = progress.head, progress.merged_target
@@ -218,10 +211,8 @@ LOG_LINES_MAX = 50
 
 
 def poll_checks(context: StepContext) -> Effect:
-    """Poll the CI checks once; the report holds the log ends of failed ones.
-
-    While the forge cannot be asked, no check is known; the next poll asks again, within the same time limit.
-    """
+    """Poll the CI checks once; the report holds the log ends of failed ones. If the forge cannot be asked, no check is
+    known, and the next poll asks again."""
     head, number = context.phase_state.progress.head, context.unit_run.pull_request_number
     checks: tuple[CiCheck, ...] | None = ()
     report = None

@@ -50,10 +50,8 @@ def text_mark(*parts: str) -> str:
 
 
 def unseen_data(data: PromptData, seen_marks: Collection[str]) -> PromptData:
-    """Return prompt data for a session that has seen these marks.
-
-    Known content is only named; notes and rejected texts that were shown or written there are left out.
-    """
+    """Return prompt data for a session that has seen these marks: known content is only named, known notes and rejected
+    texts are left out."""
     content = SeenContent(
         rules="rules" in seen_marks,
         request="request" in seen_marks,
@@ -113,16 +111,11 @@ def configured_model(config: Config, agent: str, tier: str) -> str | None:
 
 def keeps_session(phase: Phase, role: str, config: Config) -> bool:
     """Return True if calls of this role continue the feature's session. A reviewer's never do."""
-    if role != BUILDER or phase.agent is None:
-        return False
-    return (phase.agent.session or config.sessions) == "continue"
+    return role == BUILDER and phase.agent is not None and (phase.agent.session or config.sessions) == "continue"
 
 
 def plan_session(context: StepContext, role: str, agent: str, model: str, key: str) -> Steps[SessionPlan]:
-    """Choose the session of a call. A session that cannot be continued is dropped, with a recorded reason.
-
-    An agent without sessions starts a new one every time.
-    """
+    """Choose the session of a call. One that cannot be continued is dropped, with a recorded reason."""
     if not keeps_session(context.phase, role, context.pins.config):
         return SessionPlan()
     last_session = context.phase_state.progress.agent_session

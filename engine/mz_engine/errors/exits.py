@@ -29,10 +29,8 @@ class Exit(IntEnum):
 
 
 def most_severe(exits: Iterable[Exit], bisect: bool = False) -> Exit:
-    """Return the exit code of a command to which all of these apply; OK if there are none.
-
-    Under `bisect`, "not comparable" beats drift and recording, so that `git bisect run` skips the commit.
-    """
+    """Return the exit code if all of these apply; OK if there are none. Under `bisect`, "not comparable" beats drift
+    and recording, so that `git bisect run` skips the commit."""
     codes = frozenset(exits)
     if bisect and Exit.NOT_COMPARABLE in codes:
         codes -= {Exit.DRIFT, Exit.RECORDING}

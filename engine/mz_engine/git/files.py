@@ -276,10 +276,8 @@ def make_directory(top: bytes, path: bytes, created: set[bytes]) -> None:
 
 
 def write_engine_files(top: pathlib.Path, files: Mapping[Path, bytes]) -> None:
-    """Write the engine's own files, whose paths begin with `.mz/`; git in the worktree ignores them. Raises OSError.
-
-    An agent may have written there before: a link in the way is removed, never followed.
-    """
+    """Write the engine's own files, below `.mz/`, which git in the worktree ignores. A link that an agent put in the
+    way is removed, never followed. Raises OSError."""
     created: set[bytes] = set()
     for path, data in ({Path(f"{MZ_FOLDER}/.gitignore"): IGNORE_ALL} | dict(files)).items():
         make_directory(os.fsencode(top), os.fsencode(path).rpartition(b"/")[0], created)

@@ -49,9 +49,8 @@ CAPTURE_TRIES = 3
 
 
 class GitWorkspace:
-    """One repository. Thread-safe as long as each worktree is used by one thread at a time.
-
-    The constructor raises RepositoryUnusable if `root` is no repository that mz can work in."""
+    """One repository. Thread-safe as long as each worktree is used by one thread at a time. Raises RepositoryUnusable
+    if `root` is no repository that mz can work in."""
 
     def __init__(
         self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ

@@ -139,10 +139,8 @@ class Coordinator:
         return () if self.is_stopping() else forge_polls(self.state, self.pins)
 
     def poll_forge(self, poll: ForgePoll, ports: Ports) -> ForgeChange | None:
-        """Return the change that the poll found, or None. An unreachable forge, remote or repository is no change.
-
-        Reads only; any thread may call it.
-        """
+        """Return the change that the poll found; an unreachable forge, remote or repository is none. Reads only; any
+        thread may call it."""
         try:
             if poll.subject == "checks":
                 feature = fold(self.store.read(feature_stream(self.run, poll.feature)))
@@ -176,10 +174,7 @@ class Coordinator:
             self._append((event,))
 
     def worker_stopped(self, feature_loop: FeatureLoop) -> None:
-        """Record that a feature's thread ended.
-
-        A feature with a new message stays active and is driven again, at once or, if the run stops, after a resume.
-        """
+        """Record that a feature's thread ended. A feature with a new message stays active, to be driven again."""
         stopped, stopping = feature_loop.stopped_event(), self.is_stopping()
         if feature_loop.has_messages():
             stopped = replace(stopped, status=FeatureOutcome.INTERRUPTED, hold=None, until_us=None, code=None)

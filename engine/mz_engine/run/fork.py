@@ -58,10 +58,8 @@ class ForkChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> tuple[int, State]:
-    """Return the last version up to `at` without a pending outcome of a call or commit, and the state there.
-
-    Open questions are asked again. Raises CannotFork if the feature had not started, or had ended.
-    """
+    """Return the last version up to this one without a pending outcome of a call or commit, and the state there. Raises
+    CannotFork if the feature had not started, or had ended."""
     state: State = NotStarted()
     point: tuple[int, State] | None = None
     for recorded in events[:version]:

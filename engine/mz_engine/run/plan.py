@@ -73,11 +73,8 @@ def take_items(
     mode: ScreenMode,
     put: PutText,
 ) -> BacklogIntake:
-    """Return what a run takes from the backlog.
-
-    `delivered` is by source, over all runs; `in_run` holds features that the run already has; `put` stores a text as a
-    blob and returns its digest.
-    """
+    """Return what a run takes from the backlog. `delivered` is by source, over all runs; `in_run` are features that the
+    run has already; `put` stores a text as a blob."""
     source, existing = tuple(items), frozenset(in_run)
     before = frozenset(item.id for item in source if item.source in delivered) - existing
     planned = plan_backlog(source, only, before)
@@ -137,12 +134,8 @@ def make_plan(
     put: PutText,
     keeps_views: bool = True,
 ) -> RunPlan:
-    """Return the plan of a run.
-
-    `only` holds ids of features, empty for all; `store` is None if nothing ever ran. Without `keeps_views` earlier
-    deliveries are computed in memory, and no file is written. Raises MzError, and RepositoryUnusable if there is no
-    commit to start from.
-    """
+    """Return the plan of a run. `only`: ids of features, empty for all; `store` is None if nothing ever ran. Without
+    `keeps_views` no file is written. Raises MzError, and RepositoryUnusable if there is no commit to start from."""
     loaded = load_config(root, environment, flags)
     config, material = loaded.config, load_valid_pipeline_files(root)
     base = config.base or current_branch(root, environment)
@@ -181,10 +174,7 @@ def foreseen_warnings(pipeline: Pipeline, config: Config, environment: Mapping[s
 def load_configured_pipeline(
     loaded: LoadedConfig, root: Path, material: PipelineFiles | None = None
 ) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
-    """Load the pipeline that the settings name; the error for a missing one carries the location of its name.
-
-    `material` is read again if it is not passed. Raises MzError.
-    """
+    """Load the pipeline that the settings name. Raises MzError, for a missing one with the location of its name."""
     try:
         names = known_names(loaded.config, material or load_valid_pipeline_files(root))
         return load_pipeline(loaded.config.pipeline, root, names)
@@ -295,10 +285,8 @@ def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -
 
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return missing programs by setting, such as `commands.test`: neither on PATH nor in the repository.
-
-    Skips command lines that only a shell can parse, and paths if there is a set-up that may create them.
-    """
+    """Return missing programs by setting, such as `commands.test`. Skips command lines that only a shell can parse, and
+    paths if there is a set-up that may create them."""
     lines = {f"commands.{name}": command.run for name, command in config.commands.items()}
     lines |= {f"workspace.setup[{index}]": line for index, line in enumerate(config.workspace.setup)}
     programs = {name: program_of(line) for name, line in lines.items()}
@@ -334,10 +322,8 @@ PREREQUISITES = (check_agents, check_commands, check_delivery)
 
 
 def preflight_warnings(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Return the errors with which a run would refuse to start, as warnings.
-
-    Raises RepositoryUnusable, and MzError (MZ1004) for an unknown agent.
-    """
+    """Return the errors with which a run would refuse to start, as warnings. Raises RepositoryUnusable, and MzError
+    (MZ1004) for an unknown agent."""
     for name in config.agent_order:
         find_agent(name, config.agents)
     for check in PREREQUISITES:

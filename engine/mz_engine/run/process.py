@@ -92,10 +92,8 @@ class RunProcess:
 
     # starting ---------------------------------------------------------------------------------------------------------
     def start(self, flags: Mapping[str, object], only: tuple[str, ...]) -> RunPlan:
-        """Start a run, or add to the unfinished one of the same pipeline and base.
-
-        If the backlog has nothing to do, no run starts and `coordinator` stays None. Raises MzError.
-        """
+        """Start a run, or add to the unfinished one of the same pipeline and base. Without anything to do, no run
+        starts and `coordinator` stays None. Raises MzError."""
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text)
         if plan.unfinished is not None:
             self._add_items(plan.unfinished, plan)
@@ -132,11 +130,8 @@ class RunProcess:
         self.resume(started.run)
 
     def fork(self, source: str, feature: str, at_version: int, change: ForkChange) -> RunForked:
-        """Start a run that continues a feature of another run from version `at` of its stream.
-
-        If a call was in progress there, the fork begins at the last version before it. Raises MzError, CannotFork, and
-        BlobMissing if the source was erased.
-        """
+        """Start a run that continues a feature of another run from this version of its stream, or the last one before a
+        call in progress. Raises MzError, CannotFork, and BlobMissing if the source was erased."""
         original = fold_run(self.store.read(run_stream(source)))
         if original.started is None or feature not in original.tracks:
             raise MzError("MZ5001", f"run {source} has no feature {feature!r}", hint=f"mz status {source}")
@@ -154,10 +149,8 @@ class RunProcess:
         return forked
 
     def resume(self, run: str | None) -> None:
-        """Resume a run, with its pins; only the budget is read from the settings again.
-
-        Raises MzError; MZ5001 if there is no unfinished run.
-        """
+        """Resume a run, with its pins; only the budget is read from the settings again. Raises MzError; MZ5001 if no
+        run is unfinished."""
         state = find_unfinished_run(self.store, run)
         if state is None or state.started is None:
             raise MzError("MZ5001", "there is no run to resume", hint="`mz status` shows the newest run")

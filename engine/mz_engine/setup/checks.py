@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
@@ -31,16 +32,9 @@ class DoctorCheck(msgspec.Struct, frozen=True):
     """How to fix it."""
 
 
-def ok(summary: str, hint: str = "") -> DoctorCheck:
-    return DoctorCheck("", CheckStatus.OK, summary, hint)
-
-
-def warn(summary: str, hint: str = "") -> DoctorCheck:
-    return DoctorCheck("", CheckStatus.WARN, summary, hint)
-
-
-def fail(summary: str, hint: str = "") -> DoctorCheck:
-    return DoctorCheck("", CheckStatus.FAIL, summary, hint)
+ok = partial(DoctorCheck, "", CheckStatus.OK)
+warn = partial(DoctorCheck, "", CheckStatus.WARN)
+fail = partial(DoctorCheck, "", CheckStatus.FAIL)
 
 
 def fail_with_error(error: MzError, default_hint: str = "") -> DoctorCheck:

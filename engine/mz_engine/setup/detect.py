@@ -101,10 +101,8 @@ def detect(root: Path) -> DetectedProject:
 
 
 def installed_agents(environment: Mapping[str, str]) -> dict[str, AuthCheck]:
-    """Return the login check of every installed agent, by name; bundled agents with a key if no other is installed.
-
-    Starts each agent once for its version; calls no model.
-    """
+    """Return the login check of every installed agent, by name; bundled ones with a key if there is no other. Starts
+    each agent once for its version; calls no model."""
     adapters = built_in_adapters()
     bundled = {name for name, adapter in adapters.items() if adapter.capabilities().bundled}
     checks = {name: adapter.check_auth(environment) for name, adapter in adapters.items()}
