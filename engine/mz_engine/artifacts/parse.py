@@ -159,17 +159,15 @@ def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtif
             listed.path for listed in md.listed_files(rules, md.find_rule(rules, extraction.files, FileList), document)
         )
     ids = md.defined_ids(extraction.ids, document) if extraction.ids else ()
+    criteria: Iterable[md.SectionPart] = ()
+    if extraction.criteria:
+        criteria = md.section_parts(rules, md.find_rule(rules, extraction.criteria, SectionRule), document)
     return ParsedArtifact(
         files=tuple(dict.fromkeys(filter(None, files))),
         ids=tuple(dict.fromkeys(ids)),
-        criteria=count_entries(rules, extraction.criteria, document) if extraction.criteria else 0,
+        criteria=len({entry.line for part in criteria for entry in document.entries_between(part.first, part.end)}),
         breaking=tuple(line.strip() for line in document.lines if BREAKING_CHANGE.match(line)),
     )
-
-
-def count_entries(rules: RuleSet, section: str, document: md.MarkdownDocument) -> int:
-    parts = md.section_parts(rules, md.find_rule(rules, section, SectionRule), document)
-    return len({entry.line for part in parts for entry in document.entries_between(part.first, part.end)})
 
 
 def parse_json(rules: RuleSet, text: str) -> ParsedArtifact:

@@ -157,7 +157,9 @@ def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int
     candidates = [
         FeatureId(feature)
         for feature, track in state.tracks.items()
-        if track.active and feature not in driven and (not state.paused or _is_cancelled(track))
+        if track.active
+        and feature not in driven
+        and (not state.paused or any(isinstance(message, CancelAccepted) for _, message in track.messages[-1:]))
     ]
     return tuple(candidates[: max(0, parallel_max - len(driven))])
 
@@ -182,10 +184,6 @@ def forge_polls(state: RunState, pins: Pins) -> tuple[ForgePoll, ...]:
         and (dependency not in state.tracks or state.tracks[dependency].is_delivered)
     )
     return (*checks, *(ForgePoll("merge", dependency) for dependency in unmerged))
-
-
-def _is_cancelled(track: FeatureTrack) -> bool:
-    return bool(track.messages) and isinstance(track.messages[-1][1], CancelAccepted)
 
 
 def due_features(state: RunState, now_us: int) -> tuple[FeatureId, ...]:

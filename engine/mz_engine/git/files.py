@@ -63,6 +63,7 @@ class WorktreeScanner(msgspec.Struct):
     copied_paths: frozenset[bytes] = frozenset()
     has_file_modes: bool = True
     """The file system stores the executable bit."""
+    tracked_directories: set[bytes] = set()
     scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}))
 
     def scan_worktree(self) -> WorktreeScan:
@@ -72,25 +73,23 @@ class WorktreeScanner(msgspec.Struct):
         except OSError as error:
             message = f"the worktree {os.fsdecode(self.top)} no longer exists"
             raise RepositoryUnusable("worktree-lost", message) from error
-        tracked_directories = parent_directories(self.tracked)
+        self.tracked_directories = parent_directories(self.tracked)
         pending = [(b"", False)]
         try:
             while pending:
                 directory, ignored = pending.pop()
-                pending.extend(self._scan_directory(directory, ignored, tracked_directories))
+                pending.extend(self._scan_directory(directory, ignored))
         except OSError as error:
             raise scan_error(error, self.top) from error
         return self.scan
 
-    def _scan_directory(
-        self, directory: bytes, ignored: bool, tracked_directories: set[bytes]
-    ) -> Iterable[tuple[bytes, bool]]:
+    def _scan_directory(self, directory: bytes, ignored: bool) -> Iterable[tuple[bytes, bool]]:
         entries = list_directory(os.path.join(self.top, directory))
         prefix = directory + b"/" if directory else b""
         is_nested_repository = bool(directory) and not ignored and any(entry.name == b".git" for entry in entries)
         if is_nested_repository:
             self.scan.excluded.append(ExcludedPath(directory, "nested-git"))
-            if directory not in tracked_directories:
+            if directory not in self.tracked_directories:
                 return
         if directory and not ignored:
             self.scan.directories.add(directory)
@@ -101,19 +100,17 @@ class WorktreeScanner(msgspec.Struct):
             if path == b".mz":
                 self.scan.files.update(entries_below(self.tracked, path))
             elif entry.is_dir(follow_symlinks=False):
-                yield from self._scan_subdirectory(path, ignored, tracked_directories)
+                yield from self._scan_subdirectory(path, ignored)
             else:
                 self._scan_file(path, ignored, entry)
 
-    def _scan_subdirectory(
-        self, path: bytes, ignored: bool, tracked_directories: set[bytes]
-    ) -> Iterable[tuple[bytes, bool]]:
+    def _scan_subdirectory(self, path: bytes, ignored: bool) -> Iterable[tuple[bytes, bool]]:
         entry = self.tracked.get(path)
         if entry is not None and entry.mode == SUBMODULE:
             self.scan.files[path] = entry
             return
         ignored = ignored or path in self.copied_paths or self.ignore_rules.ignores(path, True)
-        if path in tracked_directories:
+        if path in self.tracked_directories:
             yield path, ignored
         elif not ignored and (not is_valid_tree_name(path.rpartition(b"/")[2], False) or len(path) > PATH_BYTES_MAX):
             self.scan.excluded.append(ExcludedPath(path, "special"))

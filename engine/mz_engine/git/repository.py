@@ -163,12 +163,6 @@ def fetch(git: Git, remote: str, branch: str) -> Commit | None:
     return Commit(git.run("rev-parse", "--verify", f"{ref}^{{commit}}").text)
 
 
-def local_head(git: Git, branch: str) -> Commit | None:
-    """Return the commit of the user's own branch; None without such a branch."""
-    result = git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False)
-    return Commit(result.text) if result.exit_code == 0 else None
-
-
 def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
     """Set the branch to `commit` if the remote still has it at `old` (None: does not have it)."""
     ref = f"refs/heads/{branch}"

@@ -259,7 +259,10 @@ class GitWorkspace:
         if remote is not None:
             with self._fetch_lock:
                 remote_commit = git_repository.fetch(self._git, remote, branch)
-        return remote_commit or git_repository.local_head(self._git, branch)
+        if remote_commit is not None:
+            return remote_commit
+        local = self._git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False)
+        return Commit(local.text) if local.exit_code == 0 else None
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         git_repository.push(self._git, remote, branch, commit, old)

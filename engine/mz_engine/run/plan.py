@@ -272,14 +272,10 @@ def check_agents(root: Path, config: Config, environment: Mapping[str, str]) -> 
 
 def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check that the program of every command exists. Raises MzError (MZ1004) with all that are missing."""
-    missing = tuple(
-        Diagnostic(
-            code="MZ1004",
-            message=f"`{name}` needs {program}, which is not on PATH",
-            hint=f"install it, or change {name} in mz.yaml",
-        )
-        for name, program in missing_programs(root, config, environment).items()
-    )
+    missing = []
+    for name, program in missing_programs(root, config, environment).items():
+        message, hint = f"`{name}` needs {program}, which is not on PATH", f"install it, or change {name} in mz.yaml"
+        missing.append(Diagnostic(code="MZ1004", message=message, hint=hint))
     if missing:
         raise MzError.from_diagnostics(missing)
 
@@ -289,19 +285,14 @@ def missing_programs(root: Path, config: Config, environment: Mapping[str, str])
     paths if there is a set-up that may create them."""
     lines = {f"commands.{name}": command.run for name, command in config.commands.items()}
     lines |= {f"workspace.setup[{index}]": line for index, line in enumerate(config.workspace.setup)}
+
+    def is_missing(program: str) -> bool:
+        if "/" in program:
+            return not config.workspace.setup and not (root / program).exists()
+        return shutil.which(program, path=environment.get("PATH")) is None
+
     programs = {name: program_of(line) for name, line in lines.items()}
-    has_setup = bool(config.workspace.setup)
-    return {
-        name: program
-        for name, program in programs.items()
-        if program and not (has_setup and "/" in program) and not _is_installed(program, root, environment)
-    }
-
-
-def _is_installed(program: str, root: Path, environment: Mapping[str, str]) -> bool:
-    if "/" in program:
-        return (root / program).exists()
-    return shutil.which(program, path=environment.get("PATH")) is not None
+    return {name: program for name, program in programs.items() if program and is_missing(program)}
 
 
 def check_delivery(root: Path, config: Config, environment: Mapping[str, str]) -> None:
