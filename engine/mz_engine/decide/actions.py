@@ -90,20 +90,23 @@ class CheckRule(BaseAction, frozen=True):
     cause: str
 
 
-class AskPerson(BaseAction, frozen=True):
-    question_kind: QuestionKind
-    code: str = ""
+class ReportingAction(BaseAction, frozen=True, kw_only=True):
+    """Base of the actions that end the work on a unit for now, with the reason."""
+
     reports: tuple[Digest, ...] = ()
     """Blobs: JSON arrays of messages."""
     text: Digest | None = None
     """Blob: plain text, where there is no report."""
 
 
-class BlockPhase(BaseAction, frozen=True):
+class AskPerson(ReportingAction, frozen=True, kw_only=True):
+    question_kind: QuestionKind
+    code: str = ""
+
+
+class BlockPhase(ReportingAction, frozen=True, kw_only=True):
     cause: str
     check: str
-    reports: tuple[Digest, ...] = ()
-    text: Digest | None = None
 
 
 class RestoreTree(BaseAction, frozen=True):
@@ -112,18 +115,6 @@ class RestoreTree(BaseAction, frozen=True):
     committed: bool
 
 
-Action = (
-    Event
-    | Work
-    | RunSetup
-    | ClaimFiles
-    | RunPreparation
-    | CallAgent
-    | ReconcileIntent
-    | ParseReply
-    | RunGate
-    | CheckRule
-    | AskPerson
-    | BlockPhase
-    | RestoreTree
-)
+CommandAction = RunSetup | RunPreparation | RunGate | CheckRule
+AgentAction = CallAgent | ReconcileIntent | ParseReply
+Action = Event | Work | CommandAction | AgentAction | ClaimFiles | AskPerson | BlockPhase | RestoreTree
