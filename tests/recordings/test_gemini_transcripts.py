@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 
 import pytest
-from mz_engine.agents.gemini.stream import SESSION
+from mz_engine.agents.gemini.stream import SessionReader
 from mz_engine.agents.reading.byte_lines import buffered
 from mz_engine.agents.reading.records import (
     AssistantText,
@@ -99,8 +99,8 @@ def test_a_log_is_read_on_where_it_was_left(name: str) -> None:
 
 
 def _sightings(lines: list[bytes], *, anew: bool) -> Iterator[TranscriptRecord]:
-    reader = SESSION.reader(ReaderState())
+    reader = SessionReader(ReaderState())
     for line in lines:
         yield from reader.read(line)
         if anew:
-            reader = SESSION.reader(reader.state())
+            reader = SessionReader(reader.state())

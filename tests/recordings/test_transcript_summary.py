@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mz_engine.agents.claude_code.stream import STREAM
+from mz_engine.agents.claude_code.stream import StreamReader
 from mz_engine.agents.reading.records import (
     NOTES,
     AssistantText,
@@ -22,7 +22,7 @@ NOW_US = 1_780_000_000_000_000
 
 
 def folded(*records: TranscriptRecord) -> TranscriptSummary:
-    summary = SummaryBuilder(format=STREAM)
+    summary = SummaryBuilder(format=StreamReader)
     for record in records:
         summary.add(record)
     return summary.build()

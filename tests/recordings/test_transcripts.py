@@ -128,12 +128,10 @@ def test_reading_on_finds_the_same_requests(name: str) -> None:
     detected_transcript = detect_transcript(buffered(io.BytesIO(ALL[name][0].read_bytes())))
     lines = list(detected_transcript.pieces)
     middle = random.Random(name).randrange(len(lines) + 1)
-    full, first = detected_transcript.format.reader(ReaderState()), detected_transcript.format.reader(ReaderState())
+    full, first = detected_transcript.format(ReaderState()), detected_transcript.format(ReaderState())
     together = counted(entry for line in lines for entry in read_piece(detected_transcript.format, full, line))
     begun = [record for line in lines[:middle] for record in read_piece(detected_transcript.format, first, line)]
-    second = detected_transcript.format.reader(
-        msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState)
-    )
+    second = detected_transcript.format(msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState))
     records = [item for line in lines[middle:] for item in read_piece(detected_transcript.format, second, line)]
     assert counted([*begun, *records]) == together
 
@@ -198,7 +196,7 @@ def test_a_damaged_file_is_read_as_far_as_can_be(name: str, wounds: list[tuple[i
 @settings(max_examples=30, deadline=None)
 @given(lines=st.lists(PIECES, max_size=6))
 def test_no_reader_raises(form: Format, lines: list[bytes]) -> None:
-    reader = form.reader(ReaderState())
+    reader = form(ReaderState())
     for line in lines:
         list(reader.read(line))
     assert msgspec.json.decode(msgspec.json.encode(reader.state()), type=ReaderState) == reader.state()

@@ -43,7 +43,7 @@ def call_output(data: bytes) -> CallOutput:
 def test_a_transcript_agrees_with_the_call(path: Path) -> None:
     data = path.read_bytes()
     summary, transcript_summary = call_output(data), summarised(data)
-    assert transcript_summary.format == StreamReader.format
+    assert transcript_summary.format == StreamReader.name
     assert [entry.usage for entry in transcript_summary.usages] == list(summary.requests.values())
     assert (transcript_summary.session, transcript_summary.version) == (summary.session, summary.version)
     assert (transcript_summary.status, transcript_summary.bad_lines, transcript_summary.unknown_lines) == (

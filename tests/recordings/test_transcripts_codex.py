@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.codex.stream import ROLLOUT, STREAM
+from mz_engine.agents.codex.stream import RolloutReader, StreamReader
 from mz_engine.agents.reading.records import Format, ModelRequest, ReaderState, SessionInfo, StreamEnd, TranscriptRecord
 from mz_events.catalog.call import Usage
 
@@ -17,12 +17,12 @@ VERSIONS = ("0.104.0", "0.143.0", "0.169.0")
 
 
 def observed(path: Path, form: Format) -> list[TranscriptRecord]:
-    reader = form.reader(ReaderState())
+    reader = form(ReaderState())
     return [sighting for line in path.read_bytes().splitlines() for sighting in reader.read(line)]
 
 
 def requests(path: Path) -> dict[str, Usage]:
-    return {record.id: record.usage for record in observed(path, ROLLOUT) if isinstance(record, ModelRequest)}
+    return {record.id: record.usage for record in observed(path, RolloutReader) if isinstance(record, ModelRequest)}
 
 
 def tokens(usages: list[Usage]) -> tuple[int, int, int]:
@@ -52,7 +52,7 @@ def test_what_a_fork_took_is_not_what_its_origin_took() -> None:
     assert tokens(list(fork.values()))[1] == 155
     (opened, *_) = [
         record
-        for record in observed(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT)
+        for record in observed(CASES / "forked-rollout-2-0.169.0.jsonl", RolloutReader)
         if isinstance(record, SessionInfo)
     ]
     assert opened.parent == "11111111-2222-4333-8444-555555555555"
@@ -71,24 +71,24 @@ def test_sums_alone_tell_the_same_requests(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_stream_and_session_agree(version: str) -> None:
     stream, rollout = CASES / f"works-stream-{version}.jsonl", CASES / f"works-rollout-{version}.jsonl"
-    (end,) = [record for record in observed(stream, STREAM) if isinstance(record, StreamEnd)]
+    (end,) = [record for record in observed(stream, StreamReader) if isinstance(record, StreamEnd)]
     assert tokens(list(end.usage)) == tokens(list(requests(rollout).values()))
 
 
 def test_a_sub_agent_belongs_to_its_session() -> None:
     path = CASES / "sub-agent-rollout-2-0.169.0.jsonl"
-    opened = next(record for record in observed(path, ROLLOUT) if isinstance(record, SessionInfo))
+    opened = next(record for record in observed(path, RolloutReader) if isinstance(record, SessionInfo))
     assert (opened.subagent, opened.session) == ("look_around", opened.parent)
     assert {usage.subagent for usage in requests(path).values()} == {"look_around"}
 
 
 @pytest.mark.parametrize("path", ROLLOUTS, ids=lambda path: str(path.stem))
 def test_a_file_is_read_on_where_it_was_left(path: Path) -> None:
-    lines, records = path.read_bytes().splitlines(), observed(path, ROLLOUT)
+    lines, records = path.read_bytes().splitlines(), observed(path, RolloutReader)
     for cut in range(len(lines) + 1):
-        first = ROLLOUT.reader(ReaderState())
+        first = RolloutReader(ReaderState())
         sightings = [sighting for line in lines[:cut] for sighting in first.read(line)]
-        second = ROLLOUT.reader(first.state())
+        second = RolloutReader(first.state())
         sightings += [sighting for line in lines[cut:] for sighting in second.read(line)]
         assert [record for record in sightings if isinstance(record, ModelRequest)] == [
             item for item in records if isinstance(item, ModelRequest)

@@ -62,7 +62,7 @@ def format_figure(form: Format, sample: tuple[bytes, ...], lines: int, rounds: i
             decoder.decode(line)
 
     def read() -> None:
-        reader = form.reader(ReaderState())
+        reader = form(ReaderState())
         for line in many:
             for _ in read_piece(form, reader, Piece(data=line, offset_end=0)):
                 pass

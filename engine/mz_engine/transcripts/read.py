@@ -60,7 +60,7 @@ class DetectedTranscript(msgspec.Struct, frozen=True, kw_only=True):
 
     def records(self, state: ReaderState | None = None) -> Iterator[TranscriptRecord]:
         """Yield all records of the file. Raises OSError."""
-        reader = self.format.reader(state or ReaderState())
+        reader = self.format(state or ReaderState())
         if self.encoding_note:
             yield Note(code=self.encoding_note)
         for piece in self.pieces:
@@ -111,7 +111,7 @@ def _first_match(head: Sequence[Piece], lines: Iterable[bytes], formats: Sequenc
     if not next(iter(lines)).startswith(OPENERS):
         text = b"\n".join(piece.data for piece in head)[:HEAD_BYTES]
         for form in formats:
-            if form.matches_text is not None and form.matches_text(text):
+            if form.is_text and form.matches_text(text):
                 return form
     values = (value for line in lines for value in decode_objects(line))
     return next((form for value in values for form in formats if form.matches(value)), None)
@@ -139,7 +139,7 @@ def read_piece(form: Format, reader: Reader, piece: Piece) -> Iterator[Transcrip
         yield Note(code="long-line")
         yield UndecodableLine(reason="too long")
         return
-    if form.matches_text is not None:
+    if form.is_text:
         yield from reader.read(piece.data)
         return
     data = _stripped(piece)

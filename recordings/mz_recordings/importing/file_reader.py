@@ -122,7 +122,7 @@ def new_segments(
         file.seek(0)
         detected = detect_transcript(file, formats=formats)
         form = detected.format
-        reads_completely = form.unit == "file" or form.matches_text is not None or bool(detected.encoding_note)
+        reads_completely = form.unit == "file" or form.is_text or bool(detected.encoding_note)
         yield from _FileReading(file, metadata, form, None, reads_completely).segments(detected.pieces)
 
 
@@ -160,7 +160,7 @@ class _FileReading:
     ) -> None:
         self.file, self.metadata, self.form, self.row = file, metadata, form, row
         self.reads_completely = reads_completely
-        self.reader = form.reader(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
+        self.reader = form(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
         self.first_line_sha256 = row.read.first_line_sha256 if row else ""
         self.stats = SegmentStats(at_us=modified_us(metadata.modified_ns))
         if row is not None:
@@ -272,7 +272,7 @@ def _is_complete_json(format_: Format, piece: Piece) -> bool:
     """Return True if a piece without a line end is complete JSON. Some programs end lines with a carriage return alone;
     then the last of them decides."""
     data = piece.data.rstrip()
-    if format_.matches_text is not None or not data.endswith((b"}", b"]")):
+    if format_.is_text or not data.endswith((b"}", b"]")):
         return False
     return _decodes(data) or (b"\r" in data and _decodes(data[data.rindex(b"\r") :].strip(BLANK)))
 
@@ -289,7 +289,7 @@ def _first_line_sha256(format_: Format, piece: Piece) -> str:
     """Return the digest of a file's first line, which is equal in copies. Shell output before it does not count; a
     multi-line document is one piece."""
     data = piece.data.strip(BLANK)
-    if not data or (format_.matches_text is None and not data.startswith((b"{", b"["))):
+    if not data or (not format_.is_text and not data.startswith((b"{", b"["))):
         return ""
     return hashlib.sha256(data).hexdigest()
 

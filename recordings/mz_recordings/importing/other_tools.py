@@ -7,7 +7,7 @@ record that names the agent's session is reconciled with that session's own file
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
 from mz_engine.agents.reading.json_lines import (
@@ -42,7 +42,7 @@ FIELD = re.compile(rb"^( *)([a-z_]+):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 class CostReader(Reader):
     """Monozukuri's `cost.json` of a feature: counted tokens of each phase."""
 
-    format = "monozukuri-cost"
+    name = "monozukuri-cost"
     agent = MONOZUKURI
     unit: Literal["line", "file"] = "file"
 
@@ -60,11 +60,15 @@ class CostReader(Reader):
                     at_us=time_us(recorded_at),
                 )
 
+    @staticmethod
+    def matches(document: dict[str, object]) -> bool:
+        return "feature_id" in document and "cumulative_tokens" in document and isinstance(document.get("phases"), list)
+
 
 class EventReader(Reader):
     """Monozukuri's events: runs and features. Their tokens are in `cost.json`."""
 
-    format = "monozukuri-events"
+    name = "monozukuri-events"
     agent = MONOZUKURI
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
@@ -78,11 +82,15 @@ class EventReader(Reader):
         elif kind in ("skill.completed", "skill.failed"):
             yield ToolUse(tool=string(event.get("skill")) or "skill", failed=kind == "skill.failed")
 
+    @staticmethod
+    def matches(line: dict[str, object]) -> bool:
+        return "run_id" in line and "ts" in line and EVENT_TYPES.match(string(line.get("type"))) is not None
+
 
 class IssueReader(Reader):
     """Mage's invocation records: comments of issues, one issue per line."""
 
-    format = "mage-issues"
+    name = "mage-issues"
     agent = MAGE
 
     def read_object(self, issue: Json, /) -> Iterator[TranscriptRecord]:
@@ -97,13 +105,18 @@ class IssueReader(Reader):
                 reported_nanousd=nanousd(record.get("cost_usd")),
             )  # fmt: skip
 
+    @staticmethod
+    def matches(line: dict[str, object]) -> bool:
+        return isinstance(line.get("id"), str) and any(True for _ in _records(line))
+
 
 class StatsReader(Reader):
     """Mage's `stats` of one call, in YAML. It names the session of Claude Code, whose own files take precedence."""
 
-    format = "mage-stats"
+    name = "mage-stats"
     agent = CLAUDE
     unit: Literal["line", "file"] = "file"
+    is_text = True
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
         fields = _yaml_fields(data)
@@ -114,6 +127,11 @@ class StatsReader(Reader):
             status="success" if fields.get("status") in ("success", "completed", "done") else "error",
             reported_nanousd=nanousd(fields.get("cost_usd")), usage=(usage,) if usage.input or usage.output else (),
         )  # fmt: skip
+
+    @staticmethod
+    def matches_text(head: bytes) -> bool:
+        fields = _yaml_fields(head)
+        return fields.get("caller") in CALLERS and "tokens.input" in fields and "session_id" in fields
 
 
 def _usage(tokens: Json) -> Usage:
@@ -147,26 +165,4 @@ def _yaml_fields(data: bytes) -> dict[str, str]:
     return fields
 
 
-def _matches_cost(document: Mapping[str, object]) -> bool:
-    return "feature_id" in document and "cumulative_tokens" in document and isinstance(document.get("phases"), list)
-
-
-def _matches_event(line: Mapping[str, object]) -> bool:
-    return "run_id" in line and "ts" in line and EVENT_TYPES.match(string(line.get("type"))) is not None
-
-
-def _matches_issue(line: Mapping[str, object]) -> bool:
-    return isinstance(line.get("id"), str) and any(True for _ in _records(line))
-
-
-def _matches_stats(head: bytes) -> bool:
-    fields = _yaml_fields(head)
-    return fields.get("caller") in CALLERS and "tokens.input" in fields and "session_id" in fields
-
-
-RECORD_FORMATS: tuple[Format, ...] = (
-    Format(matches=_matches_cost, reader=CostReader),
-    Format(matches=_matches_event, reader=EventReader),
-    Format(matches=_matches_issue, reader=IssueReader),
-    Format(reader=StatsReader, matches_text=_matches_stats),
-)
+RECORD_FORMATS: tuple[Format, ...] = (CostReader, EventReader, IssueReader, StatsReader)

@@ -24,7 +24,7 @@ from mz_recordings.importing.other_tools import StatsReader
 
 SESSION_LOG_FORMATS = frozenset(form.name for form in FORMATS if form.is_session_log)
 """Formats whose totals are of the whole session, including calls that have streams of their own."""
-SECOND_HAND_FORMATS = frozenset({StatsReader.format})
+SECOND_HAND_FORMATS = frozenset({StatsReader.name})
 """Formats in which another program recorded a call's totals."""
 
 

@@ -16,7 +16,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.package import AgentPackage, cut_stderr, json_line
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import Json, count, decode_lines, mapping, nanousd, string, token_count
-from mz_engine.agents.reading.records import Format, Reader, ReaderState, Records
+from mz_engine.agents.reading.records import Reader, ReaderState, Records
 
 HIDDEN_MODELS = ("None", "REDACTED")
 US_PER_SECOND = 1_000_000
@@ -44,8 +44,9 @@ _PROGRAM_OUTPUT = re.compile(
 class LogReader(Reader):
     """Reader of the lines of `--analytics-log`."""
 
-    format = "aider-analytics"
+    name = "aider-analytics"
     agent = "aider"
+    unreported_fields = UNREPORTED_FIELDS
 
     def read_object(self, event: Json, /) -> Records:
         seconds = count(event.get("time"))
@@ -87,12 +88,19 @@ class LogReader(Reader):
             at_us=at_us,
         )
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        is_event = isinstance(event.get("event"), str) and isinstance(event.get("properties"), dict)
+        return is_event and "user_id" in event and count(event.get("time")) is not None
+
 
 class OutputReader(Reader):
     """Reader of terminal output, line by line."""
 
-    format = "aider-output"
+    name = "aider-output"
     agent = "aider"
+    unreported_fields = UNREPORTED_FIELDS
+    is_text = True
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -144,12 +152,17 @@ class OutputReader(Reader):
             status="success", text=self._take_text(), reported_nanousd=nanousd(match["cost"]) or None, cumulative=False
         )
 
+    @staticmethod
+    def matches_text(head: bytes) -> bool:
+        return _PRINTED.search(head[:PRINTED_BYTES]) is not None
+
 
 class HistoryReader(OutputReader):
     """Reader of `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
     heading."""
 
-    format = "aider-history"
+    name = "aider-history"
+    is_session_log = True
 
     def _read_line(self, line: str) -> Records:
         if match := _STARTED.match(line):
@@ -166,32 +179,15 @@ class HistoryReader(OutputReader):
         elif len(self._text_lines) < LINES_MAX:
             self._text_lines.append(line)
 
+    @staticmethod
+    def matches_text(head: bytes) -> bool:
+        return head.lstrip().startswith(b"# aider chat started at ")
+
 
 def _parse_rounded(text: str | None) -> int:
     """Return 1200 for `1.2k`."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(k?)", text or "")
     return int(Decimal(match[1]) * (1000 if match[2] else 1)) if match else 0
-
-
-def _matches_log(event: dict[str, object]) -> bool:
-    is_event = isinstance(event.get("event"), str) and isinstance(event.get("properties"), dict)
-    return is_event and "user_id" in event and count(event.get("time")) is not None
-
-
-FORMATS: tuple[Format, ...] = (
-    Format(matches=_matches_log, reader=LogReader, unreported_fields=UNREPORTED_FIELDS),
-    Format(
-        reader=HistoryReader,
-        unreported_fields=UNREPORTED_FIELDS,
-        is_session_log=True,
-        matches_text=lambda head: head.lstrip().startswith(b"# aider chat started at "),
-    ),
-    Format(
-        reader=OutputReader,
-        unreported_fields=UNREPORTED_FIELDS,
-        matches_text=lambda head: _PRINTED.search(head[:PRINTED_BYTES]) is not None,
-    ),
-)
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
@@ -237,7 +233,7 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
 AGENT = AgentPackage(
     name="aider",
     install="install aider (pip install aider-chat)",
-    formats=FORMATS,
+    formats=(LogReader, HistoryReader, OutputReader),
     stderr_endings=endings,
     success_check=succeeds,
     fault_endings={

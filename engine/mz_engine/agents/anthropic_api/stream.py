@@ -17,7 +17,7 @@ from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamD
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.anthropic import has_cache_lifetimes, request_usage
 from mz_engine.agents.reading.json_lines import Json, count, decode_lines, has_types, mapping, session_id, string
-from mz_engine.agents.reading.records import REPORTS_FIELD, Format, Reader, ReaderState, Records
+from mz_engine.agents.reading.records import REPORTS_FIELD, Reader, ReaderState, Records
 from mz_engine.ports import COUNT_MAX
 
 IGNORED_TYPES = frozenset({"tool_result", "retry", "progress", "note", "count"})
@@ -35,8 +35,9 @@ def read_count(stdout: bytes) -> int | None:
 
 
 class StreamReader(Reader):
-    format = "anthropic-stream"
+    name = "anthropic-stream"
     agent = "anthropic"
+    unreported_fields = ("reasoning",)
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -82,6 +83,10 @@ class StreamReader(Reader):
         )
         yield records.ModelRequest(id=f"{self._session}:{request_id}", usage=usage)
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        return has_types(event, LINE_TYPES)
+
 
 def _stream_end(event: Json) -> records.StreamEnd:
     error = mapping(event.get("error"))
@@ -115,13 +120,6 @@ LINE_TYPES: Mapping[str, Mapping[str, type]] = {
 """Lines with only a text could be any agent's."""
 
 
-def _matches(event: dict[str, object]) -> bool:
-    return has_types(event, LINE_TYPES)
-
-
-FORMATS: tuple[Format, ...] = (Format(matches=_matches, reader=StreamReader, unreported_fields=("reasoning",)),)
-
-
 # the agent -----------------------------------------------------------------------------------------------------------
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
     """An end has status `success` or `error`, with the API's error."""
@@ -153,7 +151,7 @@ AGENT = AgentPackage(
     name="anthropic",
     folder="anthropic_api",
     adapter="adapter:AnthropicApi",
-    formats=FORMATS,
+    formats=(StreamReader,),
     stdout_endings=endings,
     success_check=succeeds,
     fault_endings={

@@ -48,7 +48,7 @@ from mz_engine.agents.reading.json_lines import (
     strings,
     time_us,
 )
-from mz_engine.agents.reading.records import REPORTS_FIELD, UNNAMED_SUBAGENT, Format, Reader, ReaderState, Records
+from mz_engine.agents.reading.records import REPORTS_FIELD, UNNAMED_SUBAGENT, Reader, ReaderState, Records
 
 REPORTS_REASONING = f"{REPORTS_FIELD}reasoning"
 SYNTHETIC_MODEL = "<synthetic>"
@@ -61,6 +61,7 @@ class MessageReader(Reader):
     """Base class of the readers of streams and of session logs."""
 
     agent = "claude-code"
+    unreported_fields = ("reasoning",)
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -122,7 +123,7 @@ WAIT_MS_MAX = 10**10
 
 
 class StreamReader(MessageReader):
-    format = "claude-stream"
+    name = "claude-stream"
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -242,6 +243,23 @@ class StreamReader(MessageReader):
         main = max(sums, key=lambda usage: usage.input + usage.output)
         return tuple(replace(usage, requests=turns) if usage is main else usage for usage in sums)
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        """`qwen_code_version` marks Qwen Code, which writes the same lines."""
+        if not isinstance(event.get("session_id"), str) or "qwen_code_version" in event:
+            return False
+        match event.get("type"):
+            case "system":
+                return isinstance(event.get("subtype"), str) and ("uuid" in event or "mcp_servers" in event)
+            case "assistant" | "user":
+                return "role" in mapping(event.get("message")) and "sessionId" not in event
+            case "result":
+                return "num_turns" in event or count(event.get("duration_ms")) is not None
+            case "stream_event":
+                return isinstance(event.get("event"), dict)
+            case kind:
+                return string(kind) in IGNORED_EVENTS
+
 
 def status_of(result: Json) -> Literal["success", "error"]:
     """Return the status by `is_error` and by subtypes that name an error; the subtype `success` proves nothing."""
@@ -291,23 +309,6 @@ def _has_lifetimes(models: Json, turn: Json) -> bool:
     )
 
 
-def matches_stream(event: dict[str, object]) -> bool:
-    """`qwen_code_version` marks Qwen Code, which writes the same lines."""
-    if not isinstance(event.get("session_id"), str) or "qwen_code_version" in event:
-        return False
-    match event.get("type"):
-        case "system":
-            return isinstance(event.get("subtype"), str) and ("uuid" in event or "mcp_servers" in event)
-        case "assistant" | "user":
-            return "role" in mapping(event.get("message")) and "sessionId" not in event
-        case "result":
-            return "num_turns" in event or count(event.get("duration_ms")) is not None
-        case "stream_event":
-            return isinstance(event.get("event"), dict)
-        case kind:
-            return string(kind) in IGNORED_EVENTS
-
-
 # session logs ---------------------------------------------------------------------------------------------------------
 OPEN_MESSAGES_MAX = 100
 """Limit of unfinished messages that are kept by name; parallel subagents have a few."""
@@ -323,7 +324,8 @@ IGNORED_LINES = names("""
 
 
 class SessionReader(MessageReader):
-    format = "claude-session"
+    name = "claude-session"
+    is_session_log = True
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -387,6 +389,23 @@ class SessionReader(MessageReader):
             self._open[message_id if len(self._open) < OPEN_MESSAGES_MAX else OTHER_MESSAGES] = None
         yield from self._request_records(message, token_counts, line, subagent)
 
+    @staticmethod
+    def matches(line: dict[str, object]) -> bool:
+        """Return True if the line can only be of such a log. Other programs copy the format, but their messages have
+        `parts`."""
+        kind, message = line.get("type"), line.get("message")
+        if kind == "summary":
+            return "leafUuid" in line
+        if kind == "file-history-snapshot":
+            return "snapshot" in line and "messageId" in line
+        if not isinstance(line.get("sessionId"), str) or not isinstance(kind, str):
+            return False
+        if kind in ("user", "assistant"):
+            return "uuid" in line and isinstance(message, dict) and "parts" not in message
+        if kind in ("system", "attachment", "progress"):
+            return "uuid" in line and "parentUuid" in line and "userType" in line
+        return kind in IGNORED_LINES or kind == "cost-state"
+
 
 def _cost_reported(line: Json) -> records.CostReported:
     usages = (model_usage(model, mapping(numbers)) for model, numbers in mapping(line.get("modelUsage")).items())
@@ -394,27 +413,6 @@ def _cost_reported(line: Json) -> records.CostReported:
         reported_nanousd=None if line.get("hasUnknownModelCost") else nanousd(line.get("totalCostUSD")),
         usage=tuple(usage for usage in usages if usage.input or usage.output),
     )
-
-
-def matches_log(line: dict[str, object]) -> bool:
-    """Return True if the line can only be of such a log. Other programs copy the format, but their messages have
-    `parts`."""
-    kind, message = line.get("type"), line.get("message")
-    if kind == "summary":
-        return "leafUuid" in line
-    if kind == "file-history-snapshot":
-        return "snapshot" in line and "messageId" in line
-    if not isinstance(line.get("sessionId"), str) or not isinstance(kind, str):
-        return False
-    if kind in ("user", "assistant"):
-        return "uuid" in line and isinstance(message, dict) and "parts" not in message
-    if kind in ("system", "attachment", "progress"):
-        return "uuid" in line and "parentUuid" in line and "userType" in line
-    return kind in IGNORED_LINES or kind == "cost-state"
-
-
-STREAM = Format(matches=matches_stream, reader=StreamReader, unreported_fields=("reasoning",))
-SESSION = Format(matches=matches_log, reader=SessionReader, unreported_fields=("reasoning",), is_session_log=True)
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
@@ -452,7 +450,7 @@ AGENT = package.AgentPackage(
     title="Claude Code",
     folder="claude_code",
     adapter="adapter:ClaudeCode",
-    formats=(STREAM, SESSION),
+    formats=(StreamReader, SessionReader),
     session_folders=package.SessionFolders(variables=("CLAUDE_CONFIG_DIR",), default=".claude", folders=("projects",)),
     stdout_endings=endings,
     success_check=succeeds,

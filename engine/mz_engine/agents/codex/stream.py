@@ -39,10 +39,8 @@ from mz_engine.agents.reading.json_lines import (
     time_us,
     token_count,
 )
-from mz_engine.agents.reading.records import REPORTS_FIELD, UNNAMED_SUBAGENT, Format, Reader, ReaderState, Records
+from mz_engine.agents.reading.records import REPORTS_FIELD, UNNAMED_SUBAGENT, Reader, ReaderState, Records
 
-UNREPORTED_FIELDS = ("reasoning", "cache_write_5m", "cache_write_1h")
-"""The first two are reported by newer versions; lifetimes of cache writes by none."""
 STANDARD_TIERS = frozenset({"", "auto", "default", "standard"})
 
 
@@ -93,6 +91,8 @@ class ThreadReader(Reader):
     """Base class of the readers of streams and of rollouts."""
 
     agent = "codex"
+    unreported_fields = ("reasoning", "cache_write_5m", "cache_write_1h")
+    """The first two are reported by newer versions; lifetimes of cache writes by none."""
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -137,7 +137,7 @@ def _unwrap_error(message: str) -> tuple[str, int | None]:
 
 
 class StreamReader(ThreadReader):
-    format = "codex-stream"
+    name = "codex-stream"
 
     def read_object(self, event: Json, /) -> Records:
         if isinstance(event.get("msg"), dict):
@@ -206,6 +206,15 @@ class StreamReader(ThreadReader):
                 detail = string(message.get("message")) or string(message.get("reason"))
                 yield records.StreamEnd(status="error", detail=detail, cumulative=False)
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        """Return True if the line can only be of such a stream."""
+        if isinstance(event.get("msg"), dict):
+            return isinstance(event.get("id"), str) and isinstance(mapping(event["msg"]).get("type"), str)
+        if string(event.get("type")) in ITEM_EVENTS:
+            return bool({"type", "item_type"} & mapping(event.get("item")).keys())
+        return has_types(event, EVENT_TYPES) or ("type" not in event and "workdir" in event and "provider" in event)
+
 
 def _item_records(item: Json, *, is_completed: bool) -> Records:
     kind = string(item.get("type")) or string(item.get("item_type"))
@@ -235,15 +244,6 @@ EVENT_TYPES: Mapping[str, Mapping[str, type]] = {
 }
 
 
-def matches_stream(event: dict[str, object]) -> bool:
-    """Return True if the line can only be of such a stream."""
-    if isinstance(event.get("msg"), dict):
-        return isinstance(event.get("id"), str) and isinstance(mapping(event["msg"]).get("type"), str)
-    if string(event.get("type")) in ITEM_EVENTS:
-        return bool({"type", "item_type"} & mapping(event.get("item")).keys())
-    return has_types(event, EVENT_TYPES) or ("type" not in event and "workdir" in event and "provider" in event)
-
-
 # session files --------------------------------------------------------------------------------------------------------
 LINE_TYPES = frozenset({"session_meta", "turn_context", "event_msg", "response_item", "token_usage_record"})
 IGNORED_TYPES = frozenset(
@@ -254,7 +254,8 @@ TOOL_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call",
 
 
 class RolloutReader(ThreadReader):
-    format = "codex-rollout"
+    name = "codex-rollout"
+    is_session_log = True
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -353,6 +354,12 @@ class RolloutReader(ThreadReader):
             yield records.UserPrompt(at_us=at_us)
         self._prompted_turn = self._turn
 
+    @staticmethod
+    def matches(line: dict[str, object]) -> bool:
+        """Return True if the line can only be of such a file."""
+        has_known_type = string(line.get("type")) in LINE_TYPES | IGNORED_TYPES
+        return has_known_type and isinstance(line.get("payload"), dict) and isinstance(line.get("timestamp"), str)
+
 
 def _subagent_name(source: object, meta: Json) -> str:
     """Return the name of the file's subagent: its role, the end of its path, or its purpose."""
@@ -381,18 +388,6 @@ def _tool_records(item: Json) -> Records:
     if kind in TOOL_CALLS:
         name = string(item.get("name")) or kind.removesuffix("_call")
         yield records.ToolUse.named(name, string(item.get("call_id")) or item.get("id"))
-
-
-def matches_rollout(line: dict[str, object]) -> bool:
-    """Return True if the line can only be of such a file."""
-    has_known_type = string(line.get("type")) in LINE_TYPES | IGNORED_TYPES
-    return has_known_type and isinstance(line.get("payload"), dict) and isinstance(line.get("timestamp"), str)
-
-
-STREAM = Format(matches=matches_stream, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS)
-ROLLOUT = Format(
-    matches=matches_rollout, reader=RolloutReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True
-)
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
@@ -425,7 +420,7 @@ AGENT = package.AgentPackage(
     name="codex",
     title="Codex",
     adapter="adapter:Codex",
-    formats=(STREAM, ROLLOUT),
+    formats=(StreamReader, RolloutReader),
     session_folders=package.SessionFolders(
         variables=("CODEX_HOME",), default=".codex", folders=("sessions", "archived_sessions")
     ),

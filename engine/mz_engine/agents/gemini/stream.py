@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ from mz_engine.agents.reading.json_lines import (
     time_us,
     token_count,
 )
-from mz_engine.agents.reading.records import UNNAMED_SUBAGENT, Format, Reader, ReaderState, Records
+from mz_engine.agents.reading.records import UNNAMED_SUBAGENT, Reader, ReaderState, Records
 
 UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 """Caching is implicit and its writes are not reported."""
@@ -62,8 +62,9 @@ DOCUMENT_KEYS = frozenset({"session_id", "response", "stats", "error", "warnings
 
 
 class StreamReader(Reader):
-    format = "gemini-stream"
+    name = "gemini-stream"
     agent = "gemini"
+    unreported_fields = UNREPORTED_FIELDS
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -121,10 +122,15 @@ class StreamReader(Reader):
             stop_reasons=tuple(filter(None, (string(error.get("type")),))),
         )
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        return isinstance(event.get("timestamp"), str) and has_types(event, LINE_TYPES) and "num_turns" not in event
+
 
 class OutputDocumentReader(Reader):
-    format = "gemini-json"
+    name = "gemini-json"
     agent = "gemini"
+    unreported_fields = UNREPORTED_FIELDS
 
     def read_object(self, document: Json, /) -> Records:
         yield records.SessionInfo(session=string(document.get("session_id")))
@@ -142,6 +148,15 @@ class OutputDocumentReader(Reader):
             usage=tuple(_document_usage(mapping(mapping(document.get("stats")).get("models")))),
             detail=string(mapping(failure).get("message")),
         )
+
+    @staticmethod
+    def matches(document: dict[str, object]) -> bool:
+        if not document.keys() <= DOCUMENT_KEYS:
+            return False
+        if isinstance(document.get("stats"), dict):
+            return isinstance(mapping(document["stats"]).get("models"), dict)
+        failure = mapping(document.get("error"))
+        return {"type", "message"} <= failure.keys() and "session_id" in document
 
 
 def _document_usage(models: Json) -> Iterator[Usage]:
@@ -203,23 +218,12 @@ LINE_TYPES: Mapping[str, Mapping[str, type]] = {
 }
 
 
-def _matches_stream(event: dict[str, object]) -> bool:
-    return isinstance(event.get("timestamp"), str) and has_types(event, LINE_TYPES) and "num_turns" not in event
-
-
-def _matches_output_document(document: dict[str, object]) -> bool:
-    if not document.keys() <= DOCUMENT_KEYS:
-        return False
-    if isinstance(document.get("stats"), dict):
-        return isinstance(mapping(document["stats"]).get("models"), dict)
-    failure = mapping(document.get("error"))
-    return {"type", "message"} <= failure.keys() and "session_id" in document
-
-
 # sessions -------------------------------------------------------------------------------------------------------------
 class SessionReader(Reader):
-    format = "gemini-session"
+    name = "gemini-session"
     agent = "gemini"
+    is_session_log = True
+    unreported_fields = UNREPORTED_FIELDS
 
     def read_object(self, record: Json, /) -> Records:
         if "$set" in record:
@@ -288,11 +292,20 @@ class SessionReader(Reader):
             self._cwd = match[1].strip()
             yield self.session_info()
 
+    @staticmethod
+    def matches(record: dict[str, object]) -> bool:
+        """Match a head, a change, or a reply."""
+        if isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str):
+            return "messages" not in record
+        if record.keys() in ({"$set"}, {"$rewindTo"}):
+            return True
+        return record.get("type") == "gemini" and isinstance(record.get("id"), str) and "timestamp" in record
+
 
 class SessionDocumentReader(SessionReader):
     """Reader of a session in one document."""
 
-    format = "gemini-session-document"
+    name = "gemini-session-document"
     unit: Literal["line", "file"] = "file"
 
     def read_object(self, document: Json, /) -> Records:
@@ -300,6 +313,10 @@ class SessionDocumentReader(SessionReader):
         yield records.Note(code="tool-requests")
         for message in objects(document.get("messages")):
             yield from self._message_records(message)
+
+    @staticmethod
+    def matches(document: dict[str, object]) -> bool:
+        return isinstance(document.get("projectHash"), str) and isinstance(document.get("messages"), list)
 
 
 def request_usage(model: str, tokens: Json, subagent: str = "") -> Usage:
@@ -328,33 +345,6 @@ def is_prompt(content: object) -> bool:
     """Return True if a user message is by the user: tool results have the same type."""
     text = message_text(content)
     return bool(text.strip()) and not text.startswith(CONTEXT_PREFIX)
-
-
-def _matches_session(record: dict[str, object]) -> bool:
-    """Match a head, a change, or a reply."""
-    if isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str):
-        return "messages" not in record
-    if record.keys() in ({"$set"}, {"$rewindTo"}):
-        return True
-    return record.get("type") == "gemini" and isinstance(record.get("id"), str) and "timestamp" in record
-
-
-def _matches_session_document(document: dict[str, object]) -> bool:
-    return isinstance(document.get("projectHash"), str) and isinstance(document.get("messages"), list)
-
-
-def _format(reader: type[Reader], matches: Callable[[dict[str, object]], bool]) -> Format:
-    is_session_log = issubclass(reader, SessionReader)
-    return Format(matches=matches, reader=reader, unreported_fields=UNREPORTED_FIELDS, is_session_log=is_session_log)
-
-
-SESSION = _format(SessionReader, _matches_session)
-FORMATS = (
-    _format(StreamReader, _matches_stream),
-    _format(OutputDocumentReader, _matches_output_document),
-    SESSION,
-    _format(SessionDocumentReader, _matches_session_document),
-)
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
@@ -390,7 +380,7 @@ AGENT = package.AgentPackage(
     name="gemini",
     title="Gemini CLI",
     adapter="adapter:Gemini",
-    formats=FORMATS,
+    formats=(StreamReader, OutputDocumentReader, SessionReader, SessionDocumentReader),
     session_folders=package.SessionFolders(variables=("GEMINI_CLI_HOME",), default="", folders=(".gemini/tmp",)),
     stdout_endings=endings,
     success_check=succeeds,

@@ -11,7 +11,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.package import AgentPackage
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import Json, mapping, nanousd, string, token_count
-from mz_engine.agents.reading.records import Format, Reader, Records
+from mz_engine.agents.reading.records import Reader, Records
 
 PART_TYPES = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
 COST_NAME = "nanousd"
@@ -23,8 +23,9 @@ MS_MAX = 10**14
 
 
 class StreamReader(Reader):
-    format = "opencode-stream"
+    name = "opencode-stream"
     agent = "opencode"
+    unreported_fields = ("cache_write_1h",)
 
     def read_object(self, event: Json, /) -> Records:
         at_us = _time_us(event.get("timestamp"))
@@ -66,6 +67,17 @@ class StreamReader(Reader):
         elif cost_since_end:
             self._names[COST_NAME] = str(cost_since_end)
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        if not isinstance(event.get("sessionID"), str) or _time_us(event.get("timestamp")) is None:
+            return False
+        kind = event.get("type")
+        return (
+            isinstance(event.get("error"), dict)
+            if kind == "error"
+            else kind in PART_TYPES and isinstance(event.get("part"), dict)
+        )
+
 
 def _usage(tokens: Json) -> Usage:
     cache = mapping(tokens.get("cache"))
@@ -85,16 +97,4 @@ def _time_us(value: object) -> int | None:
     return value * US_PER_MS if type(value) is int and 0 <= value <= MS_MAX else None
 
 
-def _matches(event: dict[str, object]) -> bool:
-    if not isinstance(event.get("sessionID"), str) or _time_us(event.get("timestamp")) is None:
-        return False
-    kind = event.get("type")
-    return (
-        isinstance(event.get("error"), dict)
-        if kind == "error"
-        else kind in PART_TYPES and isinstance(event.get("part"), dict)
-    )
-
-
-FORMATS: tuple[Format, ...] = (Format(matches=_matches, reader=StreamReader, unreported_fields=("cache_write_1h",)),)
-AGENT = AgentPackage(name="opencode", formats=FORMATS)
+AGENT = AgentPackage(name="opencode", formats=(StreamReader,))

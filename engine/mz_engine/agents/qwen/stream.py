@@ -13,7 +13,7 @@ from mz_engine.agents.package import AgentPackage, SessionFolders
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.anthropic import assistant_texts, tool_uses
 from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, strings, time_us, token_count
-from mz_engine.agents.reading.records import Format, Reader, Records
+from mz_engine.agents.reading.records import Reader, Records
 
 VERSION_FIELD = "qwen_code_version"
 RESPONSE_EVENT = "qwen-code.api_response"
@@ -22,8 +22,9 @@ UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 
 
 class StreamReader(Reader):
-    format = "qwen-stream"
+    name = "qwen-stream"
     agent = "qwen"
+    unreported_fields = (*UNREPORTED_FIELDS, "reasoning")
 
     def read_object(self, event: Json, /) -> Records:
         message = mapping(event.get("message"))
@@ -64,12 +65,19 @@ class StreamReader(Reader):
             detail=string(error.get("message")) or "\n".join(strings(event.get("errors"))) if failed else "",
         )
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        """Match the first line; the others could be of Claude Code too."""
+        return event.get("type") == "system" and VERSION_FIELD in event
+
 
 class SessionReader(Reader):
     """Reader of `~/.qwen/projects/*/chats/*.jsonl`."""
 
-    format = "qwen-session"
+    name = "qwen-session"
     agent = "qwen"
+    unreported_fields = UNREPORTED_FIELDS
+    is_session_log = True
 
     def read_object(self, event: Json, /) -> Records:
         at_us, session = time_us(event.get("timestamp")), string(event.get("sessionId"))
@@ -113,6 +121,13 @@ class SessionReader(Reader):
             at_us=at_us,
         )
 
+    @staticmethod
+    def matches(event: dict[str, object]) -> bool:
+        if not isinstance(event.get("sessionId"), str) or "parentUuid" not in event:
+            return False
+        parts = mapping(event.get("message")).get("parts")
+        return isinstance(parts, list) or isinstance(event.get("systemPayload"), dict)
+
 
 def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
     input_tokens, output = token_count(numbers, "input_tokens"), token_count(numbers, "output_tokens")
@@ -120,24 +135,9 @@ def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
     return Usage(model=model, input=max(input_tokens, read), output=output, cache_read=read, requests=requests)
 
 
-def _matches_stream(event: dict[str, object]) -> bool:
-    """Match the first line; the others could be of Claude Code too."""
-    return event.get("type") == "system" and VERSION_FIELD in event
-
-
-def _matches_session(event: dict[str, object]) -> bool:
-    if not isinstance(event.get("sessionId"), str) or "parentUuid" not in event:
-        return False
-    return isinstance(mapping(event.get("message")).get("parts"), list) or isinstance(event.get("systemPayload"), dict)
-
-
-FORMATS: tuple[Format, ...] = (
-    Format(matches=_matches_stream, reader=StreamReader, unreported_fields=(*UNREPORTED_FIELDS, "reasoning")),
-    Format(matches=_matches_session, reader=SessionReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True),
-)
 AGENT = AgentPackage(
     name="qwen",
     title="Qwen Code",
-    formats=FORMATS,
+    formats=(StreamReader, SessionReader),
     session_folders=SessionFolders(variables=("QWEN_RUNTIME_DIR", "QWEN_HOME"), default=".qwen", folders=("projects",)),
 )

@@ -9,7 +9,7 @@ Caveats about a transcript's numbers, by stable code. `mz transcript` prints `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -195,11 +195,17 @@ class Reader:
     or `UnknownLine`, never an exception. Subclasses define `read_object` if every line, or the whole file, is a JSON
     object, else `read`. The fields of the state that every format may have are attributes."""
 
-    format: str
+    name: str
     """Name of the format: claude-stream, codex-rollout, ..."""
     agent: str
     unit: Literal["line", "file"] = "line"
     """Unit that `read` accepts: a line without its line end, or a whole file."""
+    unreported_fields: tuple[str, ...] = ()
+    """Fields of Usage that the format does not contain: unknown, not zero."""
+    is_session_log: bool = False
+    """True for session logs, which can continue at any time and have no terminal event."""
+    is_text: bool = False
+    """True for formats that are not JSON."""
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._version, self._model = state.session, state.version, state.model
@@ -238,32 +244,18 @@ class Reader:
         """Yield the records of one object."""
         raise NotImplementedError
 
+    @staticmethod
+    def matches(value: dict[str, object]) -> bool:
+        """Return True if a decoded line (or document) can only be of this format."""
+        return False
 
-class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """A format, recognised by content (`transcripts/read.py`)."""
+    @staticmethod
+    def matches_text(head: bytes) -> bool:
+        """Return True if the first bytes of a file that is not JSON can only be of this format."""
+        return False
 
-    reader: type[Reader]
-    matches: Callable[[dict[str, object]], bool] = lambda value: False
-    """Returns True if a decoded line (or document) can only be of this format."""
-    matches_text: Callable[[bytes], bool] | None = None
-    """For formats that are not JSON: returns True if the first bytes of a file can only be
-    of this format."""
-    unreported_fields: tuple[str, ...] = ()
-    """Fields of Usage that the format does not contain: unknown, not zero."""
-    is_session_log: bool = False
-    """True for session logs, which can continue at any time and have no terminal event."""
 
-    @property
-    def name(self) -> str:
-        return self.reader.format
-
-    @property
-    def agent(self) -> str:
-        return self.reader.agent
-
-    @property
-    def unit(self) -> Literal["line", "file"]:
-        return self.reader.unit
+Format: TypeAlias = type[Reader]
 
 
 NOTES: Mapping[str, str] = {
