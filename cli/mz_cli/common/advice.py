@@ -57,19 +57,10 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def pending_message(self, view: FeatureView) -> InboxMessage | None:
         """Return the first message for the feature that the run has not read yet."""
-        question_version = view.question.version if view.question else None
-        for message in self.messages:
-            concerns_feature = message.feature == view.feature or (
-                message.feature is None and view.status not in ENDED_STATUSES
-            )
-            if (
-                message.status == "pending"
-                and message.kind in PENDING_MESSAGE_TEXT
-                and concerns_feature
-                and message.question in (None, question_version)
-            ):
-                return message
-        return None
+        features = (view.feature,) if view.status in ENDED_STATUSES else (view.feature, None)
+        questions = (None, view.question.version if view.question else None)
+        pending = (m for m in self.messages if m.status == "pending" and m.kind in PENDING_MESSAGE_TEXT)
+        return next((m for m in pending if m.feature in features and m.question in questions), None)
 
 
 def run_context(log: ProjectLog, run: str) -> RunContext:
@@ -175,18 +166,14 @@ def _restart_hint(run: RunView) -> str:
     """Return how to replace a run that cannot continue. A branch with commits is never deleted by the command that is
     to be pasted."""
     unfinished = [feature for feature in run.features if feature.branch and feature.status not in ENDED_STATUSES]
-    empty_branches = [feature.branch for feature in unfinished if not feature.commits]
-    branches_with_work = [feature.branch for feature in unfinished if feature.commits]
     commands = f"mz cancel {run.run} && mz resume {run.run} && mz clean --yes {run.run}"
-    commands += f" && git branch -D {' '.join(empty_branches)}" if empty_branches else ""
-    keep_hint = (
-        f"; keep what you need of {', '.join(branches_with_work)}, then: git branch -D {' '.join(branches_with_work)}"
-        if branches_with_work
-        else ""
-    )
+    if empty_branches := " ".join(feature.branch for feature in unfinished if not feature.commits):
+        commands += f" && git branch -D {empty_branches}"
+    if with_work := [feature.branch for feature in unfinished if feature.commits]:
+        commands += f"; keep what you need of {', '.join(with_work)}, then: git branch -D {' '.join(with_work)}"
     return (
         "fix the template below pipelines/templates; `mz check --layer 1` checks all of them. This run keeps the "
-        f"template that it started with, so replace the run: {commands}{keep_hint}, then: mz run"
+        f"template that it started with, so replace the run: {commands}, then: mz run"
     )
 
 

@@ -222,8 +222,8 @@ def _samples_of_role(
     }
     if role == BUILDER:
         files = tuple(file.path for file in data.context)
-        seen = SeenContent(rules=True, request=True, inputs=tuple(data.inputs), files=files)
-        situations["as the next phase in a session"] = replace(data, known=seen)
+        content = SeenContent(rules=True, request=True, inputs=tuple(data.inputs), files=files)
+        situations["as the next phase in a session"] = replace(data, known=content)
         yield SamplePrompt(phase.phase, template, "as a rework in a session", rework_data, continuation=True)
     yield from (SamplePrompt(phase.phase, template, *situation) for situation in situations.items())
 
