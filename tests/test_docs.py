@@ -23,8 +23,7 @@ from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.pipelines.material import check_template, read_rules
-from mz_engine.prompts.data import PromptData
-from mz_engine.prompts.render import load_templates
+from mz_engine.prompts.render import PromptData, load_templates
 from mz_engine.setup.templates import starter_backlog
 
 from tests.support.tree import ROOT, kept_files

@@ -14,8 +14,18 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Phase
 from mz_engine.pipelines.load import load_pipeline
-from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
-from mz_engine.prompts.render import TemplateError, load_templates, render
+from mz_engine.prompts.render import (
+    CommandData,
+    ContextFile,
+    OutputData,
+    PromptData,
+    ReworkData,
+    SeenContent,
+    TemplateError,
+    UnitData,
+    load_templates,
+    render,
+)
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mz_engine.agents.contract import Capabilities, ReportedFields
@@ -38,7 +38,7 @@ documentation alone.
 
 def markdown_page() -> str:
     """Return the page as Markdown."""
-    agents = [adapter.capabilities() for adapter in built_in_adapters().values()]
+    agents = {name: adapter.capabilities() for name, adapter in built_in_adapters().items()}
     return "".join(
         (
             HEAD,
@@ -50,11 +50,11 @@ def markdown_page() -> str:
     )
 
 
-def _capability_rows(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
+def _capability_rows(agents: Mapping[str, Capabilities]) -> Iterator[Sequence[str]]:
     yield "agent", "tools", "sessions", "idle limit", "tokens", "models", "logs in by"
-    for agent in agents:
+    for name, agent in agents.items():
         yield (
-            agent.agent,
+            name,
             ", ".join(agent.tools),
             _yes_or_no(agent.sessions),
             _yes_or_no(agent.streaming),
@@ -64,11 +64,11 @@ def _capability_rows(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
         )
 
 
-def _reported_field_rows(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
+def _reported_field_rows(agents: Mapping[str, Capabilities]) -> Iterator[Sequence[str]]:
     yield "agent", "since", "model", "each request", "money", "thoughts", "session", "cache writes", "known from"
-    for agent in agents:
+    for name, agent in agents.items():
         for fields in agent.reported_fields:
-            yield agent.agent, *_reported_cells(fields)
+            yield name, *_reported_cells(fields)
 
 
 def _reported_cells(fields: ReportedFields) -> Iterator[str]:

@@ -61,7 +61,6 @@ class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Features of an agent; the engine decides by these alone."""
 
-    agent: str
     sessions: bool = True
     """Can continue an earlier session."""
     streaming: bool = True
@@ -122,6 +121,8 @@ class Adapter:
     version_pattern: re.Pattern[bytes] = VERSION
     install: str
     """How to get the program, for people."""
+    version_fix: str = ""
+    """What to do if the program prints no version; empty: install it again."""
     login_missing: str = "`{command}` has neither a login nor a key"
     login_fix: str
     """What to do about it."""
@@ -150,15 +151,15 @@ class Adapter:
             version, reason = query_version(argv, self.name, self.version_pattern, environment, self.set_variables)
             if not version:
                 message = f"{' '.join(argv)} printed no version ({reason})"
-                return AuthCheck(code="tool-missing", message=message, fix=self.version_fix())
+                return AuthCheck(
+                    code="tool-missing",
+                    message=message,
+                    fix=self.version_fix or f"run it by hand to see why, then {self.install} again",
+                )
         if self.has_login(environment):
             return AuthCheck(version=version)
         message = self.login_missing.format(command=self.command)
         return AuthCheck(code="auth-missing", message=message, fix=self.login_fix, version=version)
-
-    def version_fix(self) -> str:
-        """Return what to do if the program prints no version."""
-        return f"run it by hand to see why, then {self.install} again"
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""

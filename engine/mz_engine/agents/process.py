@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
@@ -135,14 +135,7 @@ def load_spool(folder: pathlib.Path) -> CallResult | None:
         end = END_DECODER.decode((folder / "exit.json").read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         end = SpoolEnd(exit=None, duration_ms=max(0, (ended_us - meta.started_us) // 1000), problem=None)
-    return CallResult(
-        stdout=stdout,
-        stderr=stderr,
-        exit=end.exit,
-        duration_ms=end.duration_ms,
-        problem=end.problem,
-        version=meta.version,
-    )
+    return CallResult(stdout=stdout, stderr=stderr, version=meta.version, **asdict(end))
 
 
 OUTPUT_BYTES_MAX = 200_000_000

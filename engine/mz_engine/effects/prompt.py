@@ -37,8 +37,18 @@ from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
 from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN, Agents, Learnings, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
-from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
-from mz_engine.prompts.render import TemplateError, contains_text, render
+from mz_engine.prompts.render import (
+    CommandData,
+    ContextFile,
+    OutputData,
+    PromptData,
+    ReworkData,
+    SeenContent,
+    TemplateError,
+    UnitData,
+    contains_text,
+    render,
+)
 
 SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}
 """Sections that are the same in every phase of a feature: mark -> template."""

@@ -17,8 +17,7 @@ from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import MissingBlock
-from mz_engine.prompts.data import PromptData
-from mz_engine.prompts.render import template_environment
+from mz_engine.prompts.render import PromptData, template_environment
 
 ERROR_PATH = re.compile(r" - at `\$(?:\.)?(.*?)`$")
 PATH_STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")

@@ -25,13 +25,8 @@ INHERITED_VARIABLES = re.compile(
 """Variables that locate tools and the network; anything else may be a secret and is passed by name only."""
 
 WRITABLE_VARIABLES = (
-    "HOME",
-    "TMPDIR",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-    "XDG_CACHE_HOME",
-    "XDG_STATE_HOME",
-    "XDG_RUNTIME_DIR",
+    *("HOME", "TMPDIR", "XDG_RUNTIME_DIR"),
+    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"),
 )
 
 

@@ -81,8 +81,6 @@ def capabilities(adapter: Adapter) -> Iterator[str]:
     declared = adapter.capabilities()
     if not re.fullmatch(rf"{re.escape(adapter.name)}/[1-9]\d*", adapter.parser):
         yield f"names its parser {adapter.parser!r}; it must be {adapter.name}/NUMBER"
-    if declared.agent != adapter.name:
-        yield f"returns the capabilities of {declared.agent}"
     if set(declared.models) != TIERS or not all(declared.models.values()):
         yield f"names models for {', '.join(sorted(declared.models)) or 'no tier'}; it needs {', '.join(sorted(TIERS))}"
     unknown = set(declared.tools) - set(get_args(Tool))

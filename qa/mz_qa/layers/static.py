@@ -30,8 +30,18 @@ from mz_engine.pipelines.load import (
     project_pipelines,
 )
 from mz_engine.pipelines.material import check_template, find_fault
-from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
-from mz_engine.prompts.render import TemplateError, load_templates, render
+from mz_engine.prompts.render import (
+    CommandData,
+    ContextFile,
+    OutputData,
+    PromptData,
+    ReworkData,
+    SeenContent,
+    TemplateError,
+    UnitData,
+    load_templates,
+    render,
+)
 from mz_engine.run.plan import known_names, read_backlog, unknown_agents
 from mz_engine.run.settings import load_config
 from mz_events.names import BUILDER

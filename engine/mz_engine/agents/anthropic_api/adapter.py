@@ -27,7 +27,6 @@ class AnthropicApi(Adapter):
     parser = "anthropic/1"
     reader = StreamReader
     features = Capabilities(
-        agent=name,
         reported_fields=(
             ReportedFields(
                 model=True, requests=True, thoughts=True, session=True, cache_writes="by lifetime", evidence="recorded"

@@ -43,7 +43,6 @@ class Codex(Adapter):
     parser = "codex/1"
     reader = StreamReader
     features = Capabilities(
-        agent=name,
         reported_fields=(
             ReportedFields(session=True),
             ReportedFields(since="0.130.0", thoughts=True, session=True),

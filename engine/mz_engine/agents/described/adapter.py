@@ -34,12 +34,9 @@ class DescribedAgent(Adapter):
         self.command, self.version_command = description.command[0], description.version
         self.install = install or f"install it or change the command of {name}"
         self.login_fix = f"log in ({'; '.join(self.features.auth)})"
-        self._description, self._is_bundled = description, bool(install)
-
-    def version_fix(self) -> str:
-        if self._is_bundled:
-            return super().version_fix()
-        return f"run it by hand to see why; `version: []` in the description of {self.name} skips the check"
+        if not install:
+            self.version_fix = f"run it by hand to see why; `version: []` in the description of {name} skips the check"
+        self._description = description
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         login, home = self._description.login, Path(environment.get("HOME", "/nonexistent"))
@@ -88,7 +85,6 @@ def capabilities_of(name: str, description: AgentDescription) -> Capabilities:
         evidence=description.evidence,
     )
     return Capabilities(
-        agent=name,
         sessions=description.session is not None,
         streaming=output.live,
         token_counting="exact" if usage else "estimate",

@@ -110,7 +110,6 @@ class Gemini(Adapter):
     parser = "gemini/1"
     reader = StreamReader
     features = Capabilities(
-        agent=name,
         reported_fields=(
             ReportedFields(thoughts=True, session=True),
             ReportedFields(since="0.44.0", model=True, thoughts=True, session=True, evidence="recorded"),
