@@ -380,12 +380,8 @@ def valid_references(rule: kinds.ReferencesIds, subject: ArtifactSubject) -> Ite
     for number, item in enumerate(subject.items, 1):
         for value in subject.values(item, rule.field):
             if value not in valid_ids:
-                yield RuleViolation(
-                    line=item.line,
-                    location=f"[{number}].{rule.field}",
-                    item_label=subject.label(item, number),
-                    actual=quote_value(value),
-                )
+                location, label = f"[{number}].{rule.field}", subject.label(item, number)
+                yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
 
 
 def acyclic_graph(rule: kinds.AcyclicItems, subject: ArtifactSubject) -> Iterator[RuleViolation]:

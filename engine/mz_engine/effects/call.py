@@ -275,12 +275,8 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
         problem=problem,
         bad_lines=reading.undecodable_lines,
     )
-    priced = CallPriced(
-        key=outcome.ref.key,
-        computed_nanousd=price.nanousd if reading.usage else None,
-        unpriced=price.unpriced,
-        prices=price.prices,
-    )
+    nanousd = price.nanousd if reading.usage else None
+    priced = CallPriced(key=outcome.ref.key, computed_nanousd=nanousd, unpriced=price.unpriced, prices=price.prices)
     was_started = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NOT_STARTED_CODES)
     cost = charged_cost(reading, price) if was_started else 0
     yield SettleCall(outcome.ref.key, cost, (parsed, priced), was_started and may_be_higher(reading, price))

@@ -256,12 +256,8 @@ def write_scope(context: StepContext, role: str) -> tuple[str, ...]:
 
 def _output_data(output: PhaseOutput, context: StepContext) -> OutputData:
     rules = context.pins.rules[output.rules]
-    return OutputData(
-        artifact=output.artifact,
-        path=output.path,
-        requirements=requirements(rules, context.pins.config.limits),
-        schema=schema_path(output, context.pins),
-    )
+    wanted, schema = requirements(rules, context.pins.config.limits), schema_path(output, context.pins)
+    return OutputData(artifact=output.artifact, path=output.path, requirements=wanted, schema=schema)
 
 
 def unit_files(context: StepContext) -> tuple[str, ...] | None:

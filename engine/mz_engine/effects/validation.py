@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec.structs import replace
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.catalog.validation import (
@@ -14,7 +15,7 @@ from mz_events.catalog.validation import (
     GateChecked,
     Violation,
 )
-from mz_events.names import BUILDER, Commit, Digest, Path, parse_path
+from mz_events.names import BUILDER, Commit, Path, parse_path
 from mz_projections.feature.state import RunningSetup
 
 from mz_engine.artifacts.command_output import count_tests, excerpt, failure_signature
@@ -69,34 +70,19 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     yield from ensure_worktree(context, context.unit_run.tree)
     ran = yield from _run_command(context, "gate", gate)
     if ran.exit == 0:
-        yield from emit(ran, _gate_checked(context, gate, action.cause))
+        yield from emit(ran, _passed_gate(context, gate, action.cause))
         return
     output = yield from get_text(ran.excerpt)
     ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
     command = context.pins.config.commands[gate].run
     report = yield from put_report([f"the command `{gate}` ({command}) {ending}; it printed:\n{output}"])
-    checked = _gate_checked(context, gate, action.cause, (Violation(rule=gate),), report, ran.signature)
-    yield from emit(ran, checked)
+    failed = {"passed": False, "violations": (Violation(rule=gate),), "report": report, "signature": ran.signature}
+    yield from emit(ran, replace(_passed_gate(context, gate, action.cause), **failed))
 
 
-def _gate_checked(
-    context: StepContext,
-    gate: str,
-    cause: str,
-    violations: tuple[Violation, ...] = (),
-    report: Digest | None = None,
-    signature: str = "",
-) -> GateChecked:
-    return GateChecked(
-        phase=context.phase_state.phase,
-        unit=context.unit_run.unit,
-        gate=gate,
-        passed=not violations,
-        cause=cause,
-        violations=violations,
-        report=report,
-        signature=signature,
-    )
+def _passed_gate(context: StepContext, gate: str, cause: str) -> GateChecked:
+    phase, unit = context.phase_state.phase, context.unit_run.unit
+    return GateChecked(phase=phase, unit=unit, gate=gate, passed=True, cause=cause)
 
 
 def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
@@ -225,4 +211,5 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
     findings = tuple(FEATURE_RULES[action.rule](rule_input))
     report = yield from put_report(finding.message for finding in findings)
     violations = tuple(finding.violation for finding in findings)
-    yield from emit(_gate_checked(context, action.rule, action.cause, violations, report))
+    checked = _passed_gate(context, action.rule, action.cause)
+    yield from emit(replace(checked, passed=not violations, violations=violations, report=report))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from msgspec.structs import asdict
 from mz_events.catalog.delivery import CommitRequested, Committed
 from mz_events.catalog.feature import HumanRequested, QuestionKind, TreeRestored, WorkspaceConflicted, WorkspaceReady
-from mz_projections.feature.state import CreatingWorkspace, Restoring, UnitUsage
+from mz_events.names import Commit
+from mz_projections.feature.state import CreatingWorkspace, Restoring, UnitUsage, progress_of
 
 from mz_engine.decide.actions import RestoreTree
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
-from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
-from mz_engine.ports import CreatedCommit, RepositoryUnusable, Workspace, WorkspaceCreated
+from mz_engine.effects.steps import Effect, StepContext, call_port, emit, get_text, put_blob
+from mz_engine.ports import RepositoryUnusable, Workspace, WorkspaceCreated
 
 
 def create_workspace(context: StepContext) -> Effect:
@@ -35,31 +39,18 @@ def make_commit(context: StepContext) -> Effect:
     subject = (phase.commit or "{phase}: {title}").format(
         feature=context.feature, title=title, phase=phase.phase, unit=unit_run.unit
     )
-    key = context.key("commit")
-    message = yield from put_blob(commit_message(subject, key, context, unit_run.usage))
-    yield from _commit(
-        context,
-        CommitRequested(
-            key=key,
-            purpose="work",
-            phase=phase.phase,
-            unit=unit_run.unit,
-            tree=unit_run.tree,
-            parent=progress.head,
-            message=message,
-        ),
-    )
+    message = commit_message(subject, context.key("commit"), context, unit_run.usage)
+    yield from _commit(context, context.key("commit"), "work", phase.phase, unit_run.unit, unit_run.tree, message)
 
 
 def commit_message(subject: str, key: str, context: StepContext, usage: UnitUsage) -> str:
     """Return a commit message: one line, and trailers with key, feature, tokens, cost and duration."""
-    dollars = f"{usage.nanousd / NANOUSD_PER_USD:.6f}"
     return (
         f"{' '.join(subject.split())}\n\n"
         f"Mz-Key: {key}\n"
         f"Mz-Feature: {context.feature}\n"
         f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out\n"
-        f"Mz-Cost-USD: {dollars}\n"
+        f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}\n"
         f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}\n"
     )
 
@@ -73,38 +64,27 @@ def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
         yield from emit(TreeRestored(tree=progress.tree))
         return
     key = f"{context.run}/{context.feature}/-/-/{progress.restore_count}/0/restore"
-    message = yield from put_blob(commit_message(f"restore the tree from before {to}", key, context, UnitUsage()))
-    yield from _commit(
-        context,
-        CommitRequested(
-            key=key, purpose="restore", phase=to, unit="", tree=progress.tree, parent=progress.head, message=message
-        ),
+    message = commit_message(f"restore the tree from before {to}", key, context, UnitUsage())
+    yield from _commit(context, key, "restore", to, "", progress.tree, message)
+
+
+def _commit(
+    context: StepContext, key: str, purpose: Literal["work", "restore"], phase: str, unit: str, tree: Commit, text: str
+) -> Effect:
+    progress, message = progress_of(context.state), (yield from put_blob(text))
+    assert progress is not None
+    parent = progress.head
+    request = CommitRequested(
+        key=key, purpose=purpose, phase=phase, unit=unit, tree=tree, parent=parent, message=message
     )
-
-
-def _commit(context: StepContext, request: CommitRequested) -> Effect:
     yield from emit(request)
-    yield from _record_commit(request, (yield from _write_commit(request, context)))
+    yield from reconcile_commit(request, context, is_new=True)
 
 
-def reconcile_commit(intent: CommitRequested, context: StepContext) -> Effect:
-    """Find the commit by its key on the branch, or make it again under the same key."""
-    commit = yield from call_port(Workspace.find_commit, context.worktree, intent.key)
-    yield from _record_commit(intent, commit or (yield from _write_commit(intent, context)))
-
-
-def _write_commit(intent: CommitRequested, context: StepContext) -> Steps[CreatedCommit]:
-    message = (yield from get_text(intent.message)).encode()
-    return (yield from call_port(Workspace.commit, context.worktree, intent.tree, intent.parent, message))
-
-
-def _record_commit(intent: CommitRequested, commit: CreatedCommit) -> Effect:
-    yield from emit(
-        Committed(
-            key=intent.key,
-            commit=commit.commit,
-            files=commit.files,
-            insertions=commit.insertions,
-            deletions=commit.deletions,
-        )
-    )
+def reconcile_commit(intent: CommitRequested, context: StepContext, is_new: bool = False) -> Effect:
+    """Find the commit by its key on the branch, or make it under that key."""
+    commit = None if is_new else (yield from call_port(Workspace.find_commit, context.worktree, intent.key))
+    if commit is None:
+        message = (yield from get_text(intent.message)).encode()
+        commit = yield from call_port(Workspace.commit, context.worktree, intent.tree, intent.parent, message)
+    yield from emit(Committed(key=intent.key, **asdict(commit)))

@@ -127,12 +127,8 @@ class FeatureLoop:
     def stopped_event(self) -> FeatureStopped:
         """Return the event that tells the run how the feature stopped."""
         state, progress = self.state, progress_of(self.state)
-        interrupted = FeatureStopped(
-            feature=self.feature,
-            version=self.version,
-            status=FeatureOutcome.INTERRUPTED,
-            head=progress.head if progress else None,
-        )
+        head, status = progress.head if progress else None, FeatureOutcome.INTERRUPTED
+        interrupted = FeatureStopped(feature=self.feature, version=self.version, status=status, head=head)
         match state:
             case Held():
                 return replace(

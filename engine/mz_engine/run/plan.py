@@ -144,14 +144,9 @@ def make_plan(
     items = read_backlog(root, config.backlog)
     check_requested_ids(only, items)
     unfinished = find_unfinished_run(store) if store else None
-    intake = take_items(
-        items,
-        only,
-        _delivered_items(root if keeps_views else None, store) if store else {},
-        unfinished.tracks if unfinished else (),
-        config.injection_screen,
-        put,
-    )
+    delivered = _delivered_items(root if keeps_views else None, store) if store else {}
+    in_run = unfinished.tracks if unfinished else ()
+    intake = take_items(items, only, delivered, in_run, config.injection_screen, put)
     return RunPlan(
         pins=Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config),
         base=base,
