@@ -144,7 +144,7 @@ def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
 
 
 def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, DoctorCheck]:
-    return {check.name.removeprefix("agent:"): check for check in agent_checks(environment, chosen)}
+    return {check.name.removeprefix("agent:"): check for check in agent_checks(environment, chosen, Config())}
 
 
 def test_an_agent_that_comes_with_mz_needs_only_a_key(tmp_path: Path) -> None:

@@ -213,7 +213,8 @@ def test_not_logged_in_and_not_installed_say_what_to_do(repo: GitRepo, gh: FakeG
 
 
 def test_a_forge_that_never_answers_is_given_up(repo: GitRepo, gh: FakeGh) -> None:
-    port = GhForge(repo.root, "origin", gh.environment("hang"), timeout_seconds=0.3)
+    port = GhForge(repo.root, "origin", gh.environment("hang"))
+    port.timeout_seconds = 0.3
     with pytest.raises(RemoteError, match="did not end within"):
         port.find("feat/f1", KEY)
 
@@ -225,8 +226,10 @@ def test_what_gh_had_started_ends_with_it(repo: GitRepo, tmp_path: pathlib.Path)
     (bin_ / "gh").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {folder}.new; mv {folder}.new {folder}; wait\n")
     (bin_ / "gh").chmod(0o755)
     path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
+    port = GhForge(repo.root, "origin", {**os.environ, "PATH": path})
+    port.timeout_seconds = 1
     with pytest.raises(RemoteError, match="did not end within"):
-        GhForge(repo.root, "origin", {**os.environ, "PATH": path}, timeout_seconds=1).find("feat/f1", KEY)
+        port.find("feat/f1", KEY)
     stat = pathlib.Path(f"/proc/{folder.read_text().strip()}/stat")
     late = time.monotonic() + 10
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":

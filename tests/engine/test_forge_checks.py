@@ -156,7 +156,8 @@ def test_a_gh_that_cannot_says_what_to_do(root: pathlib.Path, gh: FakeGh, fault:
 
 @pytest.mark.slow
 def test_a_gh_that_never_answers_is_given_up(root: pathlib.Path, gh: FakeGh) -> None:
-    port = GhForge(root, "origin", gh.environment("hang=pr view"), timeout_seconds=0.5)
+    port = GhForge(root, "origin", gh.environment("hang=pr view"))
+    port.timeout_seconds = 0.5
     with pytest.raises(RemoteError, match="did not end within"):
         port.checks(1, HEAD)
 

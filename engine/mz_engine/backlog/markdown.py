@@ -85,9 +85,7 @@ def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:
     )
 
 
-def check_dependencies(
-    links: Mapping[str, Mapping[str, SourceLocation]], complete: bool = True
-) -> Iterator[Diagnostic]:
+def check_dependencies(links: Mapping[str, Mapping[str, SourceLocation]], complete: bool) -> Iterator[Diagnostic]:
     """Yield errors: `links` maps id -> dependency -> location of the declaration. MZ4005 unknown (not for an incomplete
     backlog), MZ4007 its own, MZ4008 a cycle (the first twenty; cycles that share no feature)."""
     shown = list(links)[:SHOWN_FEATURES_MAX]

@@ -27,7 +27,6 @@ from mz_engine.git.repository import run_git_as_user
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER
 from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
 
-TIMEOUT_SECONDS = 120
 NOT_LOGGED_IN_EXIT = 4
 STDOUT_BYTES_MAX = 16 << 20
 """Bytes kept from the end of gh's output."""
@@ -126,14 +125,11 @@ def forge_name(url: str) -> str | None:
 class GhForge:
     """The forge behind one remote of one repository. Thread-safe."""
 
-    def __init__(
-        self,
-        root: pathlib.Path,
-        remote: str,
-        environment: Mapping[str, str] = os.environ,
-        timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> None:
-        self._root, self._remote, self._user_environment, self._timeout = root, remote, environment, timeout_seconds
+    timeout_seconds = 120.0
+    """Of each call of gh."""
+
+    def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str] = os.environ) -> None:
+        self._root, self._remote, self._user_environment = root, remote, environment
         safe = safe_environment(environment).items()
         self._environment = {name: value for name, value in safe if name not in VERBOSE_VARIABLES} | QUIET_VARIABLES
 
@@ -253,12 +249,12 @@ class GhForge:
         command, data = ("gh", *verb, *arguments), stdin.encode("utf-8", "surrogateescape")
         with tempfile.TemporaryFile() as out:
             try:
-                result = run_program(command, self._root, self._environment, self._timeout, data, out)
+                result = run_program(command, self._root, self._environment, self.timeout_seconds, data, out)
             except FileNotFoundError as error:
                 hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
                 raise RemoteError(f"`gh` is not installed, or not on PATH; {hint}") from error
             except subprocess.TimeoutExpired as error:
-                raise RemoteError(f"`gh {' '.join(verb)}` did not end within {self._timeout} s") from error
+                raise RemoteError(f"`gh {' '.join(verb)}` did not end within {self.timeout_seconds:g} s") from error
             result = result._replace(stdout=read_tail(out, STDOUT_BYTES_MAX))
         if result.exit_code == NOT_LOGGED_IN_EXIT:
             raise RemoteError("`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")

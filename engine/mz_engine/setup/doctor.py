@@ -150,9 +150,7 @@ def _git(directory: Path, environment: Mapping[str, str], *arguments: str) -> st
 
 
 # agents and prices ----------------------------------------------------------------------------------------------------
-def agent_checks(
-    environment: Mapping[str, str], chosen: str | None, config: Config = DEFAULTS
-) -> Iterator[DoctorCheck]:
+def agent_checks(environment: Mapping[str, str], chosen: str | None, config: Config) -> Iterator[DoctorCheck]:
     """Return one check per agent. Required are the chosen agent and its successors; if none is chosen, any one."""
     adapters_by_name = all_adapters(config.agents)
     logins = {name: adapter.check_auth(environment) for name, adapter in adapters_by_name.items()}
