@@ -121,7 +121,7 @@ def test_many_features_take_evenly_long() -> None:
         return lambda: planned("## [FEAT] f1: First\n" + text)
 
     def planned(text: str) -> int:
-        return len(plan_backlog(parse_backlog(text, "f.md")).items)
+        return len(plan_backlog(parse_backlog(text, "f.md"))[0])
 
     assert work(5000)() == 5000
     assert grows_evenly(work, 500)
@@ -228,11 +228,9 @@ def test_only_what_can_be_delivered_is_planned() -> None:
         item("d", "a", at=5),
         item("stuck", at=6, status=ItemStatus.BLOCKED),
     ]
-    chosen = plan_backlog(items)
-    assert [(backlog_item.id, backlog_item.depends_on) for backlog_item in chosen.items] == [("a", ()), ("d", ("a",))]
-    assert [
-        (left_out_item.item.id, left_out_item.reason, left_out_item.blocked_by) for left_out_item in chosen.left_out
-    ] == [
+    chosen, left_out = plan_backlog(items)
+    assert [(backlog_item.id, backlog_item.depends_on) for backlog_item in chosen] == [("a", ()), ("d", ("a",))]
+    assert [(left_out_item.item.id, left_out_item.reason, left_out_item.blocked_by) for left_out_item in left_out] == [
         ("done", "done", None),
         ("wip", "in-progress", None),
         ("b", "dependency", "wip"),
@@ -243,16 +241,16 @@ def test_only_what_can_be_delivered_is_planned() -> None:
 
 def test_one_feature_alone_needs_its_dependencies_done_before() -> None:
     items = [item("a", at=0), item("b", "a", at=1), item("c", at=2)]
-    backlog_plan = plan_backlog(items, only=["b"])
-    assert [element.id for element in backlog_plan.items] == []
-    assert [(entry.item.id, entry.reason) for entry in backlog_plan.left_out] == [
+    chosen, left_out = plan_backlog(items, only=["b"])
+    assert not chosen
+    assert [(entry.item.id, entry.reason) for entry in left_out] == [
         ("a", "not-asked-for"),
         ("b", "dependency"),
         ("c", "not-asked-for"),
     ]
-    later = plan_backlog(items, only=["b"], delivered=["a"])
-    assert [(backlog_item.id, backlog_item.depends_on) for backlog_item in later.items] == [("b", ())]
-    assert [(left_out_item.item.id, left_out_item.reason) for left_out_item in later.left_out] == [
+    chosen, left_out = plan_backlog(items, only=["b"], delivered=["a"])
+    assert [(backlog_item.id, backlog_item.depends_on) for backlog_item in chosen] == [("b", ())]
+    assert [(left_out_item.item.id, left_out_item.reason) for left_out_item in left_out] == [
         ("a", "delivered"),
         ("c", "not-asked-for"),
     ]

@@ -70,16 +70,13 @@ class LeftOutItem(msgspec.Struct, frozen=True, kw_only=True):
     """For `dependency`: an item that is not done and will not be done by this run."""
 
 
-class BacklogPlan(msgspec.Struct, frozen=True, kw_only=True):
-    items: tuple[BacklogItem, ...]
-    """In the order in which they may start; `depends_on` keeps only what this run has to deliver first."""
-    left_out: tuple[LeftOutItem, ...]
-    """In the order of the source."""
-
-
-def plan_backlog(items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = ()) -> BacklogPlan:
-    """Select items of status backlog whose dependencies are done, were `delivered` by earlier runs, or are delivered by
-    this one. With `only`, these ids and nothing else; callers reject unknown ids."""
+def plan_backlog(
+    items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = ()
+) -> tuple[tuple[BacklogItem, ...], tuple[LeftOutItem, ...]]:
+    """Return the items of status backlog whose dependencies are done, were `delivered` by earlier runs, or are delivered
+    by this one, in the order in which they may start; `depends_on` keeps only what this run has to deliver first. Then
+    the items left out, in the order of the source. With `only`, these ids and nothing else; callers reject unknown
+    ids."""
     source = sorted(items, key=lambda item: item.order)
     requested, delivered_before = frozenset(only), frozenset(delivered)
     done = delivered_before | {item.id for item in source if item.status is ItemStatus.DONE}
@@ -93,8 +90,7 @@ def plan_backlog(items: Iterable[BacklogItem], only: Iterable[str] = (), deliver
             left_out.append(LeftOutItem(item=item, reason="dependency", blocked_by=missing))
         else:
             chosen[item.id] = replace(item, depends_on=tuple(name for name in item.depends_on if name in chosen))
-    left_out.sort(key=lambda out: out.item.order)
-    return BacklogPlan(items=tuple(chosen.values()), left_out=tuple(left_out))
+    return tuple(chosen.values()), tuple(sorted(left_out, key=lambda out: out.item.order))
 
 
 def _left_out_reason(

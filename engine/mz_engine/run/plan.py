@@ -77,11 +77,11 @@ def take_items(
     run has already; `put` stores a text as a blob."""
     source, existing = tuple(items), frozenset(in_run)
     before = frozenset(item.id for item in source if item.source in delivered) - existing
-    planned = plan_backlog(source, only, before)
+    chosen, left_out = plan_backlog(source, only, before)
     declared = {item.id: item.depends_on for item in source}
     added: list[ItemAdded] = []
     screened: dict[str, ScreenResult] = {}
-    for item in planned.items:
+    for item in chosen:
         clean, screened[item.id] = screen_item(item, mode)
         if item.id in existing:
             continue
@@ -99,13 +99,13 @@ def take_items(
             )
         )
     skipped = []
-    for item in (out.item for out in planned.left_out if out.reason == "delivered"):
+    for item in (out.item for out in left_out if out.reason == "delivered"):
         clean, delivery = screen_item(item, mode)[0], delivered[item.source]
         # A changed text is noted, but does not deliver the item again.
         changed = text_digest(put(clean.title), put(clean.body)) != delivery.text_sha256
         head = Commit(delivery.head) if delivery.head else None
         skipped.append(ItemSkipped(feature=item.id, delivered_by=delivery.delivered_by, changed=changed, head=head))
-    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=planned.left_out, screened=screened)
+    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out, screened=screened)
 
 
 NAMED_MAX = 20
