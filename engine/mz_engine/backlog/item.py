@@ -73,10 +73,10 @@ class LeftOutItem(msgspec.Struct, frozen=True, kw_only=True):
 def plan_backlog(
     items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = ()
 ) -> tuple[tuple[BacklogItem, ...], tuple[LeftOutItem, ...]]:
-    """Return the items of status backlog whose dependencies are done, were `delivered` by earlier runs, or are delivered
-    by this one, in the order in which they may start; `depends_on` keeps only what this run has to deliver first. Then
-    the items left out, in the order of the source. With `only`, these ids and nothing else; callers reject unknown
-    ids."""
+    """Return the items to work on, in the order in which they may start, and those left out, in that of the source.
+
+    Dependencies are done, were `delivered` by earlier runs, or are delivered by this one; `depends_on` keeps only the
+    last. With `only`, these ids and nothing else; callers reject unknown ids."""
     source = sorted(items, key=lambda item: item.order)
     requested, delivered_before = frozenset(only), frozenset(delivered)
     done = delivered_before | {item.id for item in source if item.status is ItemStatus.DONE}

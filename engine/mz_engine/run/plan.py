@@ -334,7 +334,7 @@ UNREPORTED_TOOL = "read"
 def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     """Return a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
     phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
-    for name, adapter in _agents(config):
+    for name, adapter in _agents(config).items():
         agent_tools = adapter.capabilities().tools
         for phase in pipeline.phases if agent_tools else ():
             for tool in (tool for call in phase.calls for tool in call.tools):
@@ -358,7 +358,7 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
         return ()
     models = dict.fromkeys(
         configured_model(config, name, call.tier) or adapter.capabilities().models[call.tier]
-        for name, adapter in _agents(config)
+        for name, adapter in _agents(config).items()
         for phase in pipeline.phases
         for call in phase.calls
     )
@@ -371,9 +371,7 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
     return (Diagnostic(code="MZ2016", message=message, hint=hint, severity="warning"),)
 
 
-def _agents(config: Config) -> Iterator[tuple[str, Adapter]]:
-    """Return the agents that a run may call; unknown names are reported elsewhere."""
+def _agents(config: Config) -> dict[str, Adapter]:
+    """Return the agents that a run may call, by name; unknown names are reported elsewhere."""
     adapters_by_name = all_adapters(config.agents)
-    for name in config.agent_order:
-        if name in adapters_by_name:
-            yield name, adapters_by_name[name]
+    return {name: adapters_by_name[name] for name in config.agent_order if name in adapters_by_name}

@@ -247,21 +247,17 @@ def log_check(root: Path) -> DoctorCheck:
     path = home / LOG_FILE
     if not path.exists():
         return ok("nothing has run here yet")
+    wal = path.with_name(path.name + "-wal")
+    # Without a write-ahead log the file is opened as immutable, to create no files.
+    immutable = "" if wal.exists() and wal.stat().st_size else "&immutable=1"
     try:
-        version = _log_format(path)
+        with closing(connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", 1.0)) as connection:
+            version = format_of(connection, path, len(MIGRATIONS))
     except (StoreUnusable, sqlite3.Error) as error:
         return fail(str(error), "use a newer mz, or restore the log from a copy; see `mz audit --verify`")
     if version == len(MIGRATIONS):
         return ok(f"format {version}, current")
     return ok(f"format {version}; the next run migrates it to {len(MIGRATIONS)} and keeps a copy")
-
-
-def _log_format(path: Path) -> int:
-    """Return the log's format. Without a write-ahead log the file is opened as immutable, to create no files."""
-    wal = path.with_name(path.name + "-wal")
-    immutable = "" if wal.exists() and wal.stat().st_size else "&immutable=1"
-    with closing(connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", 1.0)) as connection:
-        return format_of(connection, path, len(MIGRATIONS))
 
 
 def pipeline_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
