@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 from mz_engine.housekeeping.garbage import CollectedGarbage
-from mz_recordings.importing.events import ImportResult
+from mz_recordings.importing.importer import ImportResult
 
 from mz_cli.audit.query import AuditReport, VerifyResult
 from mz_cli.check.command import CheckReport

@@ -25,9 +25,8 @@ from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.imported import ImportedFileRead, ImportedSessionFound
 from mz_projections.imported.model import QuarterSum, count_session
 from mz_recordings.importing import file_reader
-from mz_recordings.importing.events import UnpricedModel
 from mz_recordings.importing.file_reader import encode_reader_state
-from mz_recordings.importing.importer import BLOBS, LOCK, LOG, Busy
+from mz_recordings.importing.importer import BLOBS, LOCK, LOG, Busy, UnpricedModel
 
 from tests.support.sessionfiles import (
     MODEL,

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mz_recordings.importing.events import UnpricedModel
+from mz_recordings.importing.importer import UnpricedModel
 
 from tests.support.sessionfiles import SESSION, request, sums, take, views, write
 

@@ -11,8 +11,7 @@ from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_projections.imported.model import QuarterSum
 from mz_projections.imported.store import ImportedStore
-from mz_recordings.importing.events import ImportResult
-from mz_recordings.importing.importer import LOG, VIEWS, import_files
+from mz_recordings.importing.importer import LOG, VIEWS, ImportResult, import_files
 
 MODEL = "claude-sonnet-4-5-20250929"
 NOW = 1_780_000_000.0

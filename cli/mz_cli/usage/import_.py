@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_recordings.importing.events import UNKNOWN_MODEL, ImportResult
-from mz_recordings.importing.importer import Busy, ImportProgress, import_files
+from mz_recordings.importing.importer import UNKNOWN_MODEL, Busy, ImportProgress, ImportResult, import_files
 from mz_recordings.importing.scan import session_directories
 
 from mz_cli.app.help import command, format_options

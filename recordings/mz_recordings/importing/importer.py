@@ -1,4 +1,5 @@
-"""Import of agents' session files into the user's log: each request once, in whatever order files are read.
+"""Import of agents' session files into the user's log: each request once, in the session where it first occurred, in
+whatever order files are read, with its price.
 
 The state of a file and its counted requests are in one append, so that a crash at any time loses nothing and counts
 nothing twice. Requests that were counted before are looked up in a file, not held in memory.
@@ -9,23 +10,43 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import msgspec
+from msgspec import field
+from msgspec.structs import replace
 from mz_engine.transcripts.read import FORMATS, Undetected
+from mz_engine.transcripts.summary import token_total
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.catalog.imported import ImportedSessionFound, ImportedTotalsReconciled
-from mz_events.names import StreamId
+from mz_events.catalog.call import Usage
+from mz_events.catalog.imported import (
+    ImportedFileRead,
+    ImportedPriced,
+    ImportedRequest,
+    ImportedSessionFound,
+    ImportedTotalsReconciled,
+    PricedSum,
+)
+from mz_events.names import Digest, StreamId
 from mz_events.store import Append
-from mz_projections.imported.model import ImportedFile, ImportedSession, update_session
+from mz_projections.imported.model import (
+    CountedRequest,
+    ImportedFile,
+    ImportedSession,
+    additions_and_retractions,
+    count_request,
+    quarter_start_s,
+    update_session,
+)
 from mz_projections.imported.store import ImportedStore
 
-from mz_recordings.importing.events import UNKNOWN_MODEL, EventBuilder, ImportResult, PriceOf, UnpricedModel
-from mz_recordings.importing.file_reader import FileSegment, file_key, is_unchanged, new_segments
+from mz_recordings.importing.file_reader import NANOUSD_MAX, FileSegment, file_key, is_unchanged, new_segments
+from mz_recordings.importing.names import is_run_worktree
 from mz_recordings.importing.other_tools import RECORD_FORMATS
 from mz_recordings.importing.reconcile import incomplete_reasons, invocations, reconcile_totals
 from mz_recordings.importing.scan import FileMetadata, UnreadableFile, scan_files
@@ -36,6 +57,11 @@ REQUESTS_PER_BATCH, BYTES_PER_BATCH, SEGMENTS_PER_BATCH = 8000, 128 << 20, 1000
 US_PER_SECOND = 1_000_000
 NAMED_MAX = 5
 IMPORT_FORMATS = (*FORMATS, *RECORD_FORMATS)
+FUTURE_US = 600_000_000
+"""Clocks differ by minutes; later times are counted as future-dated."""
+UNKNOWN_MODEL = "unknown"
+PriceOf = Callable[[Usage, int], int | None]
+"""Price of a request at a time in nano-dollars; None: no price."""
 
 
 class Busy(Exception):
@@ -49,6 +75,53 @@ class ImportProgress(msgspec.Struct, frozen=True):
     files_total: int
     bytes_done: int
     bytes_total: int
+
+
+class UnpricedModel(msgspec.Struct, frozen=True):
+    model: str
+    requests: int
+
+
+class ImportResult(msgspec.Struct, kw_only=True):
+    """`mz import --json`."""
+
+    log: str
+    """The directory of the log."""
+    files: int = 0
+    """Files examined."""
+    files_read: int = 0
+    """Files with new content."""
+    unchanged: int = field(name="files_unchanged", default=0)
+    """Files not opened, because they have not changed since the last import."""
+    skipped: int = field(name="files_passed_over", default=0)
+    """Files in directories whose format mz does not read."""
+    skipped_names: tuple[str, ...] = field(name="passed_over", default=())
+    """Paths of the first of them."""
+    unknown_format: tuple[UnreadableFile, ...] = field(name="unknown", default=())
+    """Named files whose format mz does not read."""
+    unreadable: tuple[UnreadableFile, ...] = ()
+    sessions: int = 0
+    """Sessions with new content."""
+    incomplete_sessions: int = field(name="sessions_short", default=0)
+    """Sessions whose files may report fewer tokens than were used."""
+    bytes_read: int = 0
+    lines: int = 0
+    undecodable_lines: int = field(name="bad_lines", default=0)
+    new: int = field(name="requests_new", default=0)
+    already_counted: int = field(name="requests_already_counted", default=0)
+    """Requests counted earlier, in this import or a previous one."""
+    corrected: int = field(name="requests_corrected", default=0)
+    """Requests counted earlier with fewer tokens."""
+    reconciled: int = field(name="requests_settled", default=0)
+    """Requests known only from totals at the ends of files; negative if files now show them one by one."""
+    undated: int = field(name="requests_undated", default=0)
+    """Requests without a timestamp."""
+    future_dated: int = field(name="requests_ahead", default=0)
+    """Requests dated in the future."""
+    computed_nanousd: int = 0
+    """Cost of the new requests and of the corrections."""
+    unpriced: tuple[UnpricedModel, ...] = ()
+    """The most frequent first."""
 
 
 def import_files(
@@ -67,26 +140,27 @@ def import_files(
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _import_lock(home / LOCK), SqliteStore(home / LOG) as store, ImportedStore(home / VIEWS, store) as views:
         views.refresh()
-        blobs = FileBlobs(home / BLOBS)
-        store_directory = cache(lambda directory: blobs.put(_encode_directory(directory)))
-        builder = EventBuilder(price, table, store_directory, int(now() * US_PER_SECOND), ImportResult(log=str(home)))
-        return _Import(store, views, blobs, builder, now).run(paths, on_progress)
+        return _Import(home, store, views, price, table, now).run(paths, on_progress)
 
 
 class _Import:
     """One import into an open log."""
 
     def __init__(
-        self, store: SqliteStore, views: ImportedStore, blobs: FileBlobs, builder: EventBuilder,
+        self, home: Path, store: SqliteStore, views: ImportedStore, price: PriceOf, table: str,
         now: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._store, self._views, self._blobs, self._builder, self._now = store, views, blobs, builder, now
-        self._outcome = builder.result
+        self._store, self._views, self._blobs = store, views, FileBlobs(home / BLOBS)
+        self._price, self._table, self._now, self._begun_us = price, table, now, int(now() * US_PER_SECOND)
+        self._store_directory = cache(lambda directory: self._blobs.put(_encode_directory(directory)))
+        self._result = ImportResult(log=str(home))
+        self._unpriced = Counter[str]()
+        """Requests without a price, by model."""
         self._segments: list[FileSegment] = []
         self._sessions: set[StreamId] = set()
 
     def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None]) -> ImportResult:
-        outcome, unreadable, unknown = self._outcome, list[UnreadableFile](), list[UnreadableFile]()
+        result, unreadable, unknown = self._result, list[UnreadableFile](), list[UnreadableFile]()
         files = scan_files(paths, unreadable)
         rows = {row.file: row for row in self._views.files()}
         changed = [
@@ -94,7 +168,7 @@ class _Import:
         ]
         bytes_total = sum(entry.size_bytes for entry in changed)
         for number, entry in enumerate(changed):
-            on_progress(ImportProgress(number, len(changed), outcome.bytes_read, bytes_total))
+            on_progress(ImportProgress(number, len(changed), result.bytes_read, bytes_total))
             try:
                 self._read_file(entry, rows.get(file_key(entry)))
             except OSError as error:
@@ -105,26 +179,26 @@ class _Import:
         self._reconcile_totals()
         named_paths = {str(entry.path) for entry in changed if entry.is_named}
         skipped = [entry.path for entry in unknown if entry.path not in named_paths]
-        outcome.files, outcome.unchanged = len(files), len(files) - len(changed)
-        outcome.unknown_format = tuple(entry for entry in unknown if entry.path in named_paths)
-        outcome.skipped, outcome.skipped_names = len(skipped), tuple(skipped[:NAMED_MAX])
-        outcome.unreadable = tuple(dict.fromkeys(unreadable))
-        unpriced = ((model or UNKNOWN_MODEL, number) for model, number in self._builder.unpriced.most_common())
-        outcome.unpriced = tuple(UnpricedModel(model, number) for model, number in unpriced if number > 0)
-        outcome.sessions = len(self._sessions)
-        outcome.incomplete_sessions = sum(
+        result.files, result.unchanged = len(files), len(files) - len(changed)
+        result.unknown_format = tuple(entry for entry in unknown if entry.path in named_paths)
+        result.skipped, result.skipped_names = len(skipped), tuple(skipped[:NAMED_MAX])
+        result.unreadable = tuple(dict.fromkeys(unreadable))
+        unpriced = ((model or UNKNOWN_MODEL, number) for model, number in self._unpriced.most_common())
+        result.unpriced = tuple(UnpricedModel(model, number) for model, number in unpriced if number > 0)
+        result.sessions = len(self._sessions)
+        result.incomplete_sessions = sum(
             bool(incomplete_reasons(self._views.files_of(stream), self._views.sums_of(stream)))
             for stream in self._sessions
         )
-        return outcome
+        return result
 
     def _read_file(self, file: FileMetadata, row: ImportedFile | None) -> None:
         for at, segment in enumerate(new_segments(file, row, IMPORT_FORMATS)):
             self._segments.append(segment)
-            self._outcome.files_read += not at
-            self._outcome.bytes_read += segment.bytes_read
-            self._outcome.lines += segment.read.lines
-            self._outcome.undecodable_lines += segment.read.undecodable_lines
+            self._result.files_read += not at
+            self._result.bytes_read += segment.bytes_read
+            self._result.lines += segment.read.lines
+            self._result.undecodable_lines += segment.read.undecodable_lines
             if _is_full(self._segments):
                 self._append()
 
@@ -138,15 +212,43 @@ class _Import:
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
-            stream = segment.stream
-            if stream not in sessions:
-                sessions[stream] = self._views.session(stream)
-            events = self._builder.events(segment, paths, counted, sessions[stream])
-            if isinstance(events[0], ImportedSessionFound):
-                sessions[stream] = update_session(stream, events[0], sessions[stream])
-            appends.append(Append(stream, None, events))
+            stream, found = segment.stream, self._session_found(segment)
+            session = sessions[stream] if stream in sessions else self._views.session(stream)
+            sessions[stream] = update_session(stream, found, session)
+            read = self._file_read(segment, paths, counted)
+            priced = (self._priced(read.requests),) if read.requests else ()
+            opened = (found,) if sessions[stream] != session else ()
+            appends.append(Append(stream, None, (*opened, read, *priced)))
         self._sessions.update(sessions)
         self._write(appends)
+
+    def _session_found(self, segment: FileSegment) -> ImportedSessionFound:
+        return ImportedSessionFound(
+            agent=segment.agent,
+            session=segment.session,
+            version=segment.version,
+            project=self._store_directory(segment.cwd) if segment.cwd else None,
+            parent="" if segment.read.subagent or segment.parent == segment.session else segment.parent,
+            by_mz=is_run_worktree(segment.cwd),
+        )
+
+    def _file_read(self, segment: FileSegment, paths: Digest, counted: dict[str, CountedRequest]) -> ImportedFileRead:
+        """Return the segment's event. `counted` has the requests that were counted before; new ones are added to it."""
+        requests = tuple(_new_requests(segment, counted))
+        read = replace(
+            segment.read,
+            paths=paths,
+            requests=requests,
+            already_counted=len(segment.requests) - len(requests),
+            future_dated=sum(request.at_us > self._begun_us + FUTURE_US for request in requests),
+        )
+        corrected = sum(request.before is not None for request in requests)
+        self._result.new += len(requests) - corrected
+        self._result.corrected += corrected
+        self._result.already_counted += read.already_counted
+        self._result.undated += read.undated
+        self._result.future_dated += read.future_dated
+        return read
 
     def _write(self, appends: Sequence[Append]) -> None:
         self._views.refresh(self._store.append(appends, int(self._now() * US_PER_SECOND)))
@@ -157,13 +259,74 @@ class _Import:
         for stream in self._views.sessions_with_totals():
             files, sums = invocations(self._views.files_of(stream)), self._views.sums_of(stream)
             requests = tuple(reconcile_totals(stream, files, sums, self._views.counted_requests))
+            for request in requests:
+                had_tokens = request.before is not None and token_total(request.before) > 0
+                self._result.reconciled += (token_total(request.usage) > 0) - had_tokens
             if requests:
-                priced = self._builder.priced_reconciliations(requests)
+                priced = self._priced(requests)
                 reconciled = ImportedTotalsReconciled(requests=requests)
                 events = (reconciled, priced) if priced.sums else (reconciled,)
                 appends.append(Append(StreamId(stream), None, events))
         if appends:
             self._write(appends)
+
+    def _priced(self, requests: Iterable[ImportedRequest]) -> ImportedPriced:
+        """Return the price totals by session, quarter of an hour, model and subagent."""
+        sums: dict[tuple[str, int, str, str], list[int]] = {}
+        unpriced: dict[str, int] = {}
+        for request in requests:
+            for usage, at_us, sign, _ in additions_and_retractions(request):
+                if not (usage.input or usage.output):
+                    continue
+                numbers = sums.setdefault(
+                    (request.session, quarter_start_s(at_us), usage.model, usage.subagent), [0, 0]
+                )
+                nanousd = self._price(usage, at_us)
+                if nanousd is None:
+                    numbers[1] += sign
+                    unpriced[usage.model] = unpriced.get(usage.model, 0) + sign
+                else:
+                    numbers[0] += sign * nanousd
+        self._result.computed_nanousd += sum(numbers[0] for numbers in sums.values())
+        self._unpriced.update(unpriced)
+        return ImportedPriced(
+            sums=tuple(
+                PricedSum(session=StreamId(key[0]), start_s=key[1], model=key[2], subagent=key[3],
+                          nanousd=min(max(nanousd, -NANOUSD_MAX), NANOUSD_MAX), unpriced=number)
+                for key, (nanousd, number) in sums.items()
+            ),
+            unpriced=tuple(sorted(unpriced)), prices=self._table,
+        )  # fmt: skip
+
+
+def _new_requests(segment: FileSegment, counted: dict[str, CountedRequest]) -> Iterator[ImportedRequest]:
+    """Yield the requests that were not counted before, and corrections of those that were."""
+    for key, request in segment.requests.items():
+        earlier = counted.get(key)
+        if earlier is not None:
+            has_more_tokens = token_total(request.usage) > token_total(earlier.usage)
+            if not has_more_tokens and (earlier.dated or not request.dated):
+                continue
+            request = _correction(request, earlier, segment.stream)
+        counted[key] = count_request(segment.stream, request)
+        yield request
+
+
+def _correction(request: ImportedRequest, earlier: CountedRequest, stream: StreamId) -> ImportedRequest:
+    """Return a correction. The request keeps its session, and its time if that was known; the larger usage counts."""
+    fuller = request.usage if token_total(request.usage) > token_total(earlier.usage) else earlier.usage
+    at_us = earlier.at_us if earlier.dated else request.at_us
+    return replace(
+        request,
+        at_us=at_us,
+        dated=earlier.dated or request.dated,
+        usage=replace(fuller, subagent=earlier.usage.subagent),
+        reported_nanousd=earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd,
+        before=earlier.usage,
+        before_nanousd=earlier.reported_nanousd,
+        before_at_us=None if at_us == earlier.at_us else earlier.at_us,
+        session=StreamId("" if earlier.session == stream else earlier.session),
+    )
 
 
 def _encode_directory(directory: str) -> bytes:
