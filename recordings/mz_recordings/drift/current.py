@@ -59,7 +59,8 @@ def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedRe
         if reading is None:
             continue
         old = {"type": line["type"], **{name: line.get(name) for name in PARSED_FIELDS}}
-        new = {"type": line["type"], **_parsed_fields(reading)}
+        parsed = {name: getattr(reading, name) for name in PARSED_FIELDS if name != "bad_lines"}
+        new = {"type": line["type"], **_as_json({**parsed, "bad_lines": reading.undecodable_lines})}
         old["problem"], new["problem"] = _comparable_problem(old["problem"]), _comparable_problem(new["problem"])
         if old != new:
             difference = EventDifference(0, old, new)
@@ -67,13 +68,6 @@ def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedRe
             verb = "counts other tokens in" if kind == "COST" else "reads"
             message = f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently")
             yield call_difference(kind, call, message, "parser", difference.lines(), fix=ACCEPT % kind)
-
-
-def _parsed_fields(reading: ParsedReply) -> EventJson:
-    values = {
-        name: reading.undecodable_lines if name == "bad_lines" else getattr(reading, name) for name in PARSED_FIELDS
-    }
-    return _as_json(values)
 
 
 def _as_json(values: Mapping[str, Any]) -> EventJson:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,31 +23,24 @@ from mz_engine.ports import CallResult, ParsedReply
 from mz_recordings.drift.model import Difference, LeafDifference
 from mz_recordings.findings.model import RISKS, Finding, Risk
 
-ReportAccess = Callable[[str, str], None]
-"""Called with the event's name and the path of a field, which may be missing."""
-
 
 class TrackedObject(dict[str, Any]):
-    """An object within an event, at a path."""
+    """An object that reports each access to a key, which may be missing."""
 
-    def __init__(
-        self, content: dict[str, Any], field_path: tuple[str, str], dialect: StreamDialect, report: ReportAccess
-    ) -> None:
-        self._field_path, self._report = field_path, report
-        self._is_map = matches_path(dialect.maps, *field_path)
-        self._dialect = dialect
-        super().__init__({key: self._track(value, self._child_path(key)) for key, value in content.items()})
+    def __init__(self, content: dict[str, Any], report: Callable[[str], None]) -> None:
+        super().__init__(content)
+        self._report = report
 
     def get(self, key: str, default: Any = None) -> Any:
-        self._report_key(key)
+        self._report(key)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> Any:
-        self._report_key(key)
+        self._report(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self._report_key(str(key))
+        self._report(str(key))
         return super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:
@@ -67,20 +61,7 @@ class TrackedObject(dict[str, Any]):
 
     def _report_all(self) -> None:
         for key in super().__iter__():
-            self._report_key(key)
-
-    def _report_key(self, key: str) -> None:
-        self._report(self._field_path[0], self._child_path(key))
-
-    def _child_path(self, key: str) -> str:
-        return child_path(self._field_path[1], "*" if self._is_map else key)
-
-    def _track(self, value: Any, path: str) -> Any:
-        if isinstance(value, dict):
-            return TrackedObject(value, (self._field_path[0], path), self._dialect, self._report)
-        if isinstance(value, list):
-            return [self._track(item, path + item_suffix(item)) for item in value]
-        return value
+            self._report(key)
 
 
 def event_name(event: dict[str, Any], dialect: StreamDialect) -> str:
@@ -108,20 +89,6 @@ def item_suffix(item: object) -> str:
 
 def matches_path(paths: tuple[str, ...], event: str, path: str) -> bool:
     return f"{event}:{path}" in paths or f"*:{path}" in paths
-
-
-def walk_fields(value: object, name: str, dialect: StreamDialect, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and JSON type of every value of an event, parents first, without opaque content."""
-    yield path, json_type(value)
-    if matches_path(dialect.opaque, name, path):
-        return
-    if isinstance(value, dict):
-        is_map = matches_path(dialect.maps, name, path)
-        for key, inner in value.items():
-            yield from walk_fields(inner, name, dialect, child_path(path, "*" if is_map else key))
-    elif isinstance(value, list):
-        for item in value:
-            yield from walk_fields(item, name, dialect, path + item_suffix(item))
 
 
 JSON_TYPES = {bool: "boolean", str: "string", list: "array", dict: "object"}
@@ -207,8 +174,8 @@ class _FieldCounter:
         if self._event_counts[name] > EVENTS_MAX:
             return event
         try:
-            fields = list(walk_fields(event, name, self.dialect))
-            tracked = TrackedObject(event, (name, ""), self.dialect, self._record_access)
+            fields = list[tuple[str, str]]()
+            tracked: dict[str, object] = self._track(event, name, "", fields)
         except RecursionError:
             return event
         for path, kind in fields:
@@ -218,9 +185,27 @@ class _FieldCounter:
             self.first_stream.setdefault((name, path, kind), self._stream_name)
         return tracked
 
-    def _record_access(self, name: str, path: str) -> None:
-        self.accessed.add((name, path))
-        self.types.setdefault((name, path), set())
+    def _track(self, value: Any, name: str, path: str, fields: list[tuple[str, str]] | None) -> Any:
+        """Return the value with objects that report accesses. Append to `fields` path and JSON type of every value,
+        parents first, without opaque content; None: within opaque content."""
+        if fields is not None:
+            fields.append((path, json_type(value)))
+            fields = None if matches_path(self.dialect.opaque, name, path) else fields
+        if isinstance(value, dict):
+            is_map = matches_path(self.dialect.maps, name, path)
+            content = {
+                key: self._track(inner, name, child_path(path, "*" if is_map else key), fields)
+                for key, inner in value.items()
+            }
+            return TrackedObject(content, partial(self._record_access, name, path, is_map))
+        if isinstance(value, list):
+            return [self._track(item, name, path + item_suffix(item), fields) for item in value]
+        return value
+
+    def _record_access(self, name: str, path: str, is_map: bool, key: str) -> None:
+        field_path = name, child_path(path, "*" if is_map else key)
+        self.accessed.add(field_path)
+        self.types.setdefault(field_path, set())
 
 
 def observe_streams(agent: str, version: str, streams: Iterable[CallStream], adapter: Adapter) -> ObservedStreams:

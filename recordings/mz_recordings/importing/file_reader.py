@@ -15,6 +15,7 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.reading.byte_lines import Piece, pieces
+from mz_engine.agents.reading.json_lines import decode_value
 from mz_engine.agents.reading.records import INCOMPLETE_NOTES, Format, ReaderState, SessionInfo
 from mz_engine.transcripts.read import detect_transcript, read_piece
 from mz_engine.transcripts.summary import OTHERS, UNTIL_US, TranscriptStats
@@ -51,7 +52,6 @@ TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 READER_STATE_TEXT = re.compile(r"([A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127})?")
 
 _state_decoder = msgspec.json.Decoder(ReaderState)
-_value_decoder = msgspec.json.Decoder(msgspec.Raw)
 
 
 class SegmentStats(TranscriptStats, kw_only=True):
@@ -274,15 +274,7 @@ def _is_complete_json(format_: Format, piece: Piece) -> bool:
     data = piece.data.rstrip()
     if format_.is_text or not data.endswith((b"}", b"]")):
         return False
-    return _decodes(data) or (b"\r" in data and _decodes(data[data.rindex(b"\r") :].strip(BLANK)))
-
-
-def _decodes(data: bytes) -> bool:
-    try:
-        _value_decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return False
-    return True
+    return any(decode_value(json.strip(BLANK)) is not None for json in (data, data[data.rfind(b"\r") + 1 :]))
 
 
 def _first_line_sha256(format_: Format, piece: Piece) -> str:

@@ -50,13 +50,12 @@ def scan_files(paths: Iterable[Path], unreadable: list[UnreadableFile]) -> list[
             earlier = files_by_inode.get((device, file.inode))
             if earlier is None or (file.is_named and not earlier.is_named):
                 files_by_inode[device, file.inode] = file
-    return sorted(
-        files_by_inode.values(), key=lambda file: (_is_subagent_file(file.path), file.modified_ns, str(file.path))
-    )
 
+    def order(file: FileMetadata) -> tuple[bool, int, str]:
+        is_subagent = file.path.name.startswith(SUBAGENT_PREFIX) or file.path.parent.name == SUBAGENT_DIRECTORY
+        return is_subagent, file.modified_ns, str(file.path)
 
-def _is_subagent_file(path: Path) -> bool:
-    return path.name.startswith(SUBAGENT_PREFIX) or path.parent.name == SUBAGENT_DIRECTORY
+    return sorted(files_by_inode.values(), key=order)
 
 
 def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple[FileMetadata, int]]:
