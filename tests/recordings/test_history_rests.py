@@ -9,7 +9,7 @@ from mz_engine.model.pins import Pins
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_projections.feature.state import Ended, Held, State, Waiting
 from mz_recordings.past_runs import feature as core
-from mz_recordings.past_runs.replay import feature_stops, replay_run, replay_run_stream
+from mz_recordings.past_runs.replay import RunStreamReplay, feature_stops, replay_run
 
 from tests.support import trial
 from tests.support.pasts import Past, edited, index_of, trial_past
@@ -70,7 +70,7 @@ def test_code_that_breaks_off_where_it_rested_is_found(past: Past, monkeypatch: 
 @pytest.mark.parametrize("gone", [1, 2, 3, 5])
 def test_a_stream_that_ends_before_its_feature_rested_is_found(past: Past, gone: int) -> None:
     streams = {name: past.stream(name) for name in "abc"}
-    replayed = replay_run_stream(past.run(), past.pins, {**streams, "a": streams["a"][:-gone]})
+    replayed = RunStreamReplay(past.run(), past.pins, {**streams, "a": streams["a"][:-gone]}).run()
     (divergence,) = [item for item in replayed.divergences if item.recorded == "feature.stopped"]
     assert (divergence.event_ref, divergence.kind) == ("run/r1@63", "missing")
     assert f"run/r1/a ends at event {173 - gone}, but the feature stopped at 173" in divergence.note

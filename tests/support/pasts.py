@@ -17,7 +17,7 @@ from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter
 from mz_recordings.past_runs.feature import FeatureReplay
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.replay import replay_run_stream
+from mz_recordings.past_runs.replay import RunStreamReplay
 
 from tests.support import trial
 
@@ -41,7 +41,7 @@ class Past(NamedTuple):
         return FeatureReplay(events, self.pins, self.means, "main", changes).run()
 
     def replay_run(self, events: Stream) -> StreamReplay:
-        return replay_run_stream(events, self.pins, {feature: self.stream(feature) for feature in "abc"})
+        return RunStreamReplay(events, self.pins, {feature: self.stream(feature) for feature in "abc"}).run()
 
 
 def trial_past() -> Past:

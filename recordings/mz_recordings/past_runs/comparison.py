@@ -194,15 +194,11 @@ def differences(recorded: Event, produced: Event, texts: Texts) -> tuple[EventFi
         for name in recorded.__struct_fields__
         if name in compared_fields(recorded) and getattr(recorded, name) != getattr(produced, name)
     ]
-    old, new = _plain(recorded), _plain(produced)
+    old: dict[str, Any] = msgspec.to_builtins(recorded)
+    new: dict[str, Any] = msgspec.to_builtins(produced)
     return tuple(
         difference for name in fields for difference in _value_differences(name, old.get(name), new.get(name), texts)
     )
-
-
-def _plain(event: Event) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(event)
-    return plain
 
 
 def _value_differences(path: str, old: Any, new: Any, texts: Texts) -> Iterator[EventFieldDifference]:

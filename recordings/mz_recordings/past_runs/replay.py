@@ -63,7 +63,7 @@ def replay_run(
         FeatureReplay(events, pins, inputs, started.base, changes, stops.get(feature)).run()
         for feature, events in streams.items()
     )
-    own = replay_run_stream(run_events, pins, streams, changes)
+    own = RunStreamReplay(run_events, pins, streams, changes).run()
     return RunReplay(run=run, mz_version=started.mz_version, streams=(own, *replayed))
 
 
@@ -110,25 +110,16 @@ def feature_stops(events: RecordedEvents) -> Mapping[str, Stops]:
 
 
 # the run's own stream -------------------------------------------------------------------------------------------------
-def replay_run_stream(
-    events: RecordedEvents,
-    pins: Pins,
-    features: Mapping[str, RecordedEvents],
-    changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
-) -> StreamReplay:
-    """Replay the run's own stream. The features' streams, by name, contain their requests."""
-    replay = RunStreamReplay(pins, features)
-    comparison: StreamComparison[RunState] = StreamComparison(events, RunState(), evolve_run, replay.next_type, changes)
-    while (recorded := comparison.next_recorded) is not None:
-        try:
-            replay.compare(comparison, recorded.event)
-        except Exception as error:  # Any error of the current code is a finding with an event reference.
-            comparison.end("failure", note=error_text(error))
-    return comparison.result({})
-
-
 class RunStreamReplay:
-    def __init__(self, pins: Pins, features: Mapping[str, RecordedEvents]) -> None:
+    """Replay of the run's own stream. The features' streams, by name, contain their requests."""
+
+    def __init__(
+        self,
+        events: RecordedEvents,
+        pins: Pins,
+        features: Mapping[str, RecordedEvents],
+        changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
+    ) -> None:
         self.pins, self.features = pins, features
         self.pending = {
             feature: deque(
@@ -139,42 +130,47 @@ class RunStreamReplay:
             for feature, events in features.items()
         }
         """Replies in the feature's own stream, with their versions, that were not compared yet."""
+        self.comparison: StreamComparison[RunState] = StreamComparison(
+            events, RunState(), evolve_run, self._next_type, changes
+        )
 
-    def compare(self, comparison: StreamComparison[RunState], event: Event) -> None:
-        """Compare the next recorded event with what the current code decides and replies here."""
-        state = comparison.state
-        decided = self.decided_event(state)
-        if isinstance(event, DECIDED_EVENTS):
-            comparison.compare([] if decided is None else [decided])
-        elif isinstance(event, RunIdle | RunFinished):
-            comparison.compare(self._end_events(state) if decided is None else [decided])
-        elif isinstance(event, RunReply):
-            comparison.compare([produced for produced in (decided, self._reply(state, event)) if produced is not None])
-        elif isinstance(event, ChecksChanged | FeatureMerged) or (isinstance(event, FeatureStopped) and event.version):
-            # All decisions are made before events of a feature's worker or of a poll.
-            missing = self._unrecorded_reply(event)
-            if isinstance(event, FeatureStopped) and len(self.features.get(event.feature, ())) < event.version:
-                self._note_truncated(comparison, event)
-            comparison.compare([produced for produced in (decided, missing, event) if produced is not None])
-        else:
-            comparison.apply_recorded()  # People, timers and a starting process do not wait for decisions.
+    def run(self) -> StreamReplay:
+        while (recorded := self.comparison.next_recorded) is not None:
+            try:
+                self._compare(recorded)
+            except Exception as error:  # Any error of the current code is a finding with an event reference.
+                self.comparison.end("failure", note=error_text(error))
+        return self.comparison.result({})
 
-    def decided_event(self, state: RunState) -> Event | None:
-        """Return the event that the current code appends in this state; None: it waits, or is done."""
+    def _compare(self, recorded: Recorded[Event]) -> None:
+        """Compare the next recorded event with what the current code decides and replies here. All decisions are made
+        before events of a feature's worker or of a poll; people, timers and a starting process do not wait for them."""
+        event, state = recorded.event, self.comparison.state
         action = decide_run(state, self.pins)
-        return None if isinstance(action, AwaitEvents | EndEvent) else action
+        decided = () if isinstance(action, AwaitEvents | EndEvent) else (action,)
+        others: tuple[Event | None, ...] = ()
+        match event:
+            case RunIdle() | RunFinished():
+                if isinstance(action, EndEvent):
+                    others = () if (state.finished if isinstance(action, RunFinished) else state.idle) else (action,)
+            case CallReserved() | CallOverBudget() | CallSettled() | FilesClaimed() | ClaimRejected():
+                others = (self._reply(state, event),)
+            case ChecksChanged() | FeatureMerged():
+                others = (event,)
+            case FeatureStopped(feature=feature, version=version) if version:
+                length, replies = len(self.features.get(feature, ())), self.pending.get(feature, ())
+                if length < version:
+                    note = f"{recorded.stream}/{feature} ends at event {length}, but the feature stopped at {version}"
+                    self.comparison.note("missing", recorded, note=note)
+                others = (next((reply for at, reply in replies if at <= version), None), event)
+            case _ if not isinstance(event, DECIDED_EVENTS):
+                self.comparison.apply_recorded()
+                return
+        self.comparison.compare([produced for produced in (*decided, *others) if produced is not None])
 
-    def next_type(self, state: RunState) -> type[Event] | None:
-        decided = self.decided_event(state)
-        return None if decided is None else type(decided)
-
-    def _end_events(self, state: RunState) -> list[Event]:
-        match decide_run(state, self.pins):
-            case RunFinished() as end if not state.finished:
-                return [end]
-            case RunIdle() as end if not state.idle:
-                return [end]
-        return []
+    def _next_type(self, state: RunState) -> type[Event] | None:
+        action = decide_run(state, self.pins)
+        return None if isinstance(action, AwaitEvents | EndEvent) else type(action)
 
     def _reply(self, state: RunState, recorded: RunReply) -> Event | None:
         """Return the current code's reply to the feature's next request; None: there is no such request or feature."""
@@ -190,14 +186,3 @@ class RunStreamReplay:
             case FilesClaimed(feature=feature) | ClaimRejected(feature=feature):
                 return claim_files(state, feature, event.phase, event.paths)
         return event
-
-    def _unrecorded_reply(self, event: Event) -> Event | None:
-        """Return a reply in the stopped feature's stream that the run's stream lacks."""
-        if not isinstance(event, FeatureStopped):
-            return None
-        return next((reply for version, reply in self.pending.get(event.feature, ()) if version <= event.version), None)
-
-    def _note_truncated(self, comparison: StreamComparison[RunState], stopped: FeatureStopped) -> None:
-        stream, length = f"{comparison.events[0].stream}/{stopped.feature}", len(self.features.get(stopped.feature, ()))
-        note = f"{stream} ends at event {length}, but the feature stopped at {stopped.version}"
-        comparison.note("missing", comparison.events[comparison.index], note=note)

@@ -32,7 +32,7 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.catalog.delivery import BaseMerged, Committed, DeliveryFailed, Pushed, PushRequested
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
-from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan, RefMoved
+from mz_events.catalog.validation import Change, ChangesChecked, CommandRan, RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path
 from mz_events.store import Blobs
@@ -186,29 +186,22 @@ class RecordedWorkspace:
 
     # contents ---------------------------------------------------------------------------------------------------------
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
-        if self.trees is None:
-            raise RecordedDataMissing("changes between captured trees")
-        return self.trees.changes(old, new)
+        return self._captured_trees().changes(old, new)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
-        """Read from the tree, or an artifact from its blob: only parsed files were read."""
         self.read_last = path
         merged = self.stream.next_event()
         if isinstance(merged, BaseMerged):
             return CONFLICT_MARKER if path in merged.conflicts else b""
-        if self.trees is not None:
-            return self.trees.read(tree, path)
-        for event in self.stream.ahead():
-            if not isinstance(event, ArtifactParsed):
-                return None
-            if event.path == path:
-                return self.blobs.get(event.digest)
-        return None
+        return self._captured_trees().read(tree, path)
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
+        return self._captured_trees().paths(tree)
+
+    def _captured_trees(self) -> CapturedTrees:
         if self.trees is None:
-            raise RecordedDataMissing("files of captured trees")
-        return self.trees.paths(tree)
+            raise RecordedDataMissing("captured trees")
+        return self.trees
 
     def patch(self, old: Commit, new: Commit) -> bytes:
         raise RecordedDataMissing("patches")
