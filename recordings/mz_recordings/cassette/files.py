@@ -35,8 +35,6 @@ S = TypeVar("S", Manifest, Recording)
 
 CASSETTE_BYTES_MAX = 1_000_000_000
 YEARS = (2000, 2999)
-DAYS_MAX = 36_500
-PRIORITY_MAX = 2**31
 
 
 class NewerFormat(CassetteUnreadable):
@@ -154,20 +152,18 @@ class _Reader:
 
     def read(self) -> Cassette:
         manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX))
-        recorded_calls = tuple(self._read_call(path) for path in self._recordings())
-        traces = {
-            feature: self._read_verified(f"{feature}/{EVENTS}", sha256, f"{MANIFEST} has another digest")
-            for feature, sha256 in manifest.traces.items()
-        }
-        for feature, trace in traces.items():
+        calls = [self._read_call(path) for path in self._recordings()]
+        traces, positions = dict[str, bytes](), dict[str, dict[CallOrderKey, int]]()
+        for feature, sha256 in manifest.traces.items():
+            trace = traces[feature] = self._read_verified(f"{feature}/{EVENTS}", sha256, MANIFEST)
             if defect := find_defect(trace):
                 raise CassetteUnreadable(self._folder / feature / EVENTS, defect)
-        positions = {feature: call_positions(trace) for feature, trace in traces.items()}
-        ordered = sorted((_call_order(call, positions), at) for at, call in enumerate(recorded_calls))
+            positions[feature] = call_positions(trace)
         bundle_sha256 = manifest.fixture.bundle_sha256
-        bundle = self._read_verified(BUNDLE, bundle_sha256, f"{MANIFEST} has another digest") if bundle_sha256 else b""
+        bundle = self._read_verified(BUNDLE, bundle_sha256, MANIFEST) if bundle_sha256 else b""
         self._compare_sums(read_sums(self._folder))
-        return Cassette(manifest, tuple(recorded_calls[at] for _, at in ordered), traces, bundle)
+        calls.sort(key=lambda call: _call_order(call, positions.get(call.identity.feature, {})))
+        return Cassette(manifest, tuple(calls), traces, bundle)
 
     def _recordings(self) -> Iterator[str]:
         """Yield the paths of recordings; artifacts in JSON end in `.out.json`.
@@ -179,9 +175,8 @@ class _Reader:
             total += status.st_size
             other = names_by_casefold.setdefault(name.casefold(), name)
             if other != name:
-                raise CassetteUnreadable(
-                    self._folder / name, f"and {other} are the same file on case-insensitive file systems"
-                )
+                reason = f"and {other} are the same file on case-insensitive file systems"
+                raise CassetteUnreadable(self._folder / name, reason)
             if total > CASSETTE_BYTES_MAX:
                 raise CassetteUnreadable(self._folder, f"is larger than {CASSETTE_BYTES_MAX // 1_000_000} MB")
             if is_recording(name):
@@ -196,16 +191,14 @@ class _Reader:
         for file in recording.files:
             if Path(file.name).name != file.name or not file.name.isprintable():
                 raise CassetteUnreadable(path, f"names the file {file.name!r}, which is not in the same folder")
-            path_in_cassette = f"{recording.identity.feature}/{file.name}"
-            if not os.path.lexists(self._folder / path_in_cassette):
-                raise CassetteUnreadable(self._folder / path_in_cassette, f"is named by {path.name} and is missing")
-            contents[file.name] = self._read_verified(path_in_cassette, file.sha256, f"{path.name} has another digest")
+            if not os.path.lexists(path.with_name(file.name)):
+                raise CassetteUnreadable(path.with_name(file.name), f"is named by {path.name} and is missing")
+            contents[file.name] = self._read_verified(f"{path.parent.name}/{file.name}", file.sha256, path.name)
         return RecordedCall(recording, contents)
 
-    def _read_verified(self, name: str, sha256: str, reason: str) -> bytes:
+    def _read_verified(self, name: str, sha256: str, source: str) -> bytes:
         data = self._read_bytes(name, FILE_BYTES_MAX)
-        if self._digests[name] != sha256:
-            raise CassetteUnreadable(self._folder / name, f"was changed since it was recorded: {reason}")
+        self._compare_digest(name, sha256, source)
         return data
 
     def _read_bytes(self, name: str, bytes_max: int) -> bytes:
@@ -213,14 +206,16 @@ class _Reader:
         self._digests[name] = digest(data)
         return data
 
+    def _compare_digest(self, name: str, sha256: str, source: str) -> None:
+        if self._digests[name] != sha256:
+            reason = f"was changed since it was recorded: {source} has another digest"
+            raise CassetteUnreadable(self._folder / name, reason)
+
     def _compare_sums(self, sums: Mapping[str, str]) -> None:
-        for name, sha256 in self._digests.items():
+        for name in self._digests:
             if name not in sums:
                 raise CassetteUnreadable(self._folder / name, f"was added by hand: it is not listed in {SUMS}")
-            if sums[name] != sha256:
-                raise CassetteUnreadable(
-                    self._folder / name, f"was changed since it was recorded: {SUMS} has another digest"
-                )
+            self._compare_digest(name, sums[name], SUMS)
         for name in sums:
             if name not in self._digests:
                 reason = "is not part of the cassette" if os.path.lexists(self._folder / name) else "is missing"
@@ -232,12 +227,9 @@ def is_recording(name: str) -> bool:
     return name.count("/") == 1 and name.endswith(".json") and not name.endswith(".out.json")
 
 
-def _call_order(
-    call: RecordedCall, positions_by_feature: Mapping[str, Mapping[CallOrderKey, int]]
-) -> tuple[str, int, str, int, int]:
+def _call_order(call: RecordedCall, positions: Mapping[CallOrderKey, int]) -> tuple[str, int, str, int, int]:
     """Return a sort key: position in the feature's trace, else the time of the recording in seconds."""
     identity = call.identity
-    positions = positions_by_feature.get(identity.feature, {})
     key = identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role
     order = positions.get(key, len(positions))
     return identity.feature, order, call.recording.recorded_at, identity.iteration, identity.attempt
@@ -264,9 +256,13 @@ def _parse_manifest(path: Path, data: bytes, evidence: bool = True) -> Manifest:
         values = parse_manifest_text(data.decode(), evidence)
     except ValueError as error:
         raise CassetteUnreadable(path, f"cannot be read ({error})") from error
+    manifest = _convert(path, values, Manifest)
+    fixture = manifest.fixture
+    features = (*(item.feature for item in fixture.items), *(dependency.feature for dependency in fixture.delivered))
     try:
-        manifest = _convert(path, values, Manifest)
-        _check_manifest(manifest)
+        for name in (fixture.run, *features, *manifest.traces):  # They become parts of paths.
+            parse_name(name)
+        _check_time(fixture.clock_start)
     except ValueError as error:
         raise CassetteUnreadable(path, str(error)) from error
     return manifest
@@ -305,19 +301,6 @@ def summarize(folder: Path) -> CassetteSummary:
     )
 
 
-def _check_manifest(manifest: Manifest) -> None:
-    """Raise ValueError for names that cannot be parts of paths, and for numbers and times out of range."""
-    fixture = manifest.fixture
-    features = (*(item.feature for item in fixture.items), *(dependency.feature for dependency in fixture.delivered))
-    for name in (fixture.run, *features, *manifest.traces):
-        parse_name(name)
-    _check_time(fixture.clock_start)
-    if manifest.max_age_days is not None and not 1 <= manifest.max_age_days <= DAYS_MAX:
-        raise ValueError(f"`max_age_days` must be between 1 and {DAYS_MAX}")
-    if any(abs(item.priority) > PRIORITY_MAX for item in fixture.items):
-        raise ValueError("the priority of an item is too large")
-
-
 def _check_time(text: str) -> None:
     if not YEARS[0] <= parse_time(text).year <= YEARS[1]:
         raise ValueError(f"{text} is not a plausible time")
@@ -329,7 +312,7 @@ def _parse_recording(path: Path, data: bytes) -> Recording:
         _check_time(recording.recorded_at)
         if recording.accepted is not None:
             _check_time(recording.accepted.at)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CassetteUnreadable(path, str(error)) from error
     return recording
 
@@ -342,7 +325,10 @@ def _convert(path: Path, values: Any, kind: type[S]) -> S:
         raise CassetteUnreadable(path, f"has format {number}, from before the first release: record the run again")
     if number > FORMAT:
         raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
-    return msgspec.convert(values, kind)
+    try:
+        return msgspec.convert(values, kind)
+    except ValueError as error:
+        raise CassetteUnreadable(path, str(error)) from error
 
 
 def list_cassettes(library: Path) -> tuple[Path, ...]:

@@ -142,7 +142,7 @@ class Item(CassetteStruct, frozen=True, kw_only=True):
     feature: str
     title: str
     body: str
-    priority: int
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
     depends_on: tuple[str, ...] = ()
 
 
@@ -232,7 +232,7 @@ class Manifest(CassetteStruct, frozen=True, kw_only=True):
     provenance: Provenance
     mz: str
     """Version of `mz` that recorded it."""
-    max_age_days: int | None = None
+    max_age_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] | None = None
     """Age after which the replies expire; None: never."""
     traces: dict[str, str]
     """By feature, the log digest of its trace: sha256 of its `events.jsonl`."""
