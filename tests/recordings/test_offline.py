@@ -38,7 +38,7 @@ def test_nothing_is_counted_of_a_command_that_is_not_cut_off() -> None:
 
 def test_without_a_namespace_the_proxies_lead_nowhere(tmp_path: Path) -> None:
     outside = {"PATH": "/bin", "HOME": "/home/ada", "https_proxy": "http://proxy:3128", "NO_PROXY": "*", "TOKEN": "x"}
-    scratch = ReplayFolders(tmp_path, outside, offline=False)
+    scratch = ReplayFolders(tmp_path, outside, False, tmp_path)
     for environment in (scratch.command_environment, scratch.agent_environment):
         assert environment["https_proxy"] == environment["HTTP_PROXY"] == "http://127.0.0.1:9"
         assert environment["NO_PROXY"] == ""

@@ -64,17 +64,15 @@ def url_quote(path: str, unquoted: bytes = b"") -> str:
 def scrub(data: bytes, machine_values: Iterable[MachineValues]) -> bytes:
     """Return the bytes with tokens. Several values are several names of one directory; `expand` with the first of
     `machine_values` restores the first value of each token."""
-    data = _TOKEN.sub(rb"<_\1\2>", data)
-    all_places = tuple(machine_values)
-    tokens_by_form: dict[bytes, bytes] = {}
-    for values in all_places:
-        for name, path in values.paths().items():
-            for form in _spellings(path):
-                tokens_by_form.setdefault(form, b"<%s>" % name.encode())
-    data = _replace(data, tokens_by_form, _PATH_START, _PATH_END)
-    data = _replace(data, _slugs(all_places), rb"(?<=/)", rb"(?![A-Za-z0-9])")
-    data = _replace(data, _urls(all_places), _URL_PATH_START, _PATH_END)
-    for values in all_places:
+    data, all_values = _TOKEN.sub(rb"<_\1\2>", data), tuple(machine_values)
+    for suffix, forms_of, begins, ends in _FORMS:
+        tokens_by_form: dict[bytes, bytes] = {}
+        for values in all_values:
+            for name, path in values.paths().items():
+                for form in forms_of(path):
+                    tokens_by_form.setdefault(form, f"<{name}{suffix}>".encode())
+        data = _replace(data, tokens_by_form, begins, ends)
+    for values in all_values:
         data = _replace_names(data, values)
     return data
 
@@ -82,14 +80,10 @@ def scrub(data: bytes, machine_values: Iterable[MachineValues]) -> bytes:
 def expand(data: bytes, machine_values: MachineValues, *, in_json: bool = False) -> bytes:
     """Return the bytes with the values of this machine, escaped if they are `in_json` strings. A token without a value
     remains."""
-    values_by_token: dict[str, str] = {
-        **machine_values.paths(),
-        "USER": machine_values.user,
-        "SESSION": machine_values.session,
-    }
-    values_by_token |= {name + SLUG: slug(path) for name, path in machine_values.paths().items()}
-    values_by_token |= {name + URL: url_quote(path) for name, path in machine_values.paths().items()}
-    values_by_token["USER" + SLUG] = slug(machine_values.user)
+    user = machine_values.user
+    values_by_token = {"USER": user, "USER" + SLUG: slug(user), "SESSION": machine_values.session}
+    for name, path in machine_values.paths().items():
+        values_by_token |= {name: path, name + SLUG: slug(path), name + URL: url_quote(path)}
 
     def value(match: re.Match[bytes]) -> bytes:
         if match[1]:
@@ -113,23 +107,6 @@ def _replace_names(data: bytes, values: MachineValues) -> bytes:
     return data
 
 
-def _slugs(machine_values: Iterable[MachineValues]) -> dict[bytes, bytes]:
-    return {
-        slug(path).encode(): b"<%s%s>" % (name.encode(), SLUG.encode())
-        for values in reversed(tuple(machine_values))
-        for name, path in values.paths().items()
-    }
-
-
-def _urls(machine_values: Iterable[MachineValues]) -> dict[bytes, bytes]:
-    return {
-        form.encode(): b"<%s%s>" % (name.encode(), URL.encode())
-        for values in reversed(tuple(machine_values))
-        for name, path in values.paths().items()
-        for form in (url_quote(path), _HEX.sub(lambda match: match[0].lower(), url_quote(path)))
-    }
-
-
 def _replace(data: bytes, replacements: Mapping[bytes, bytes], begins: bytes, ends: bytes) -> bytes:
     """Replace all words in one pass, the longest first, so that no replacement is replaced again."""
     if not replacements:
@@ -145,8 +122,25 @@ def _spellings(path: str) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((plain, _json_escape(path), ascii_only, ascii_only.replace(b"/", b"\\/"), in_url)))
 
 
+def _slug_forms(path: str) -> tuple[bytes, ...]:
+    return (slug(path).encode(),)
+
+
+def _url_forms(path: str) -> tuple[bytes, ...]:
+    quoted = url_quote(path)
+    return quoted.encode(), _HEX.sub(lambda match: match[0].lower(), quoted).encode()
+
+
 def _json_escape(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
+
+
+_FORMS = (
+    ("", _spellings, _PATH_START, _PATH_END),
+    (SLUG, _slug_forms, rb"(?<=/)", rb"(?![A-Za-z0-9])"),
+    (URL, _url_forms, _URL_PATH_START, _PATH_END),
+)
+"""Suffix of tokens, forms of a path, and what must be around one."""
 
 
 BUILDER = "builder"

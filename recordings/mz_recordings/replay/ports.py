@@ -24,7 +24,7 @@ from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_engine.run.ports import load_shared_tables
-from mz_engine.secrets import environment_secrets, project_secrets
+from mz_engine.secrets import project_secrets
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
@@ -47,7 +47,7 @@ class ReplayFolders:
     proxy variables block the network."""
 
     def __init__(
-        self, folder: pathlib.Path, environment: Mapping[str, str], offline: bool, project: pathlib.Path | None = None
+        self, folder: pathlib.Path, environment: Mapping[str, str], offline: bool, project: pathlib.Path
     ) -> None:
         self.root = folder / "repository"
         self.home, self.journal = folder / "home", folder / "journal"
@@ -55,16 +55,11 @@ class ReplayFolders:
         self.journal.mkdir()
         inherited = {name: value for name, value in environment.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join([environment.get("PATH", os.defpath), str(pathlib.Path(sys.executable).parent)])
-        proxy_variables = (
-            {} if offline else {**dict.fromkeys(PROXY_VARIABLES, CLOSED_PROXY), "NO_PROXY": "", "no_proxy": ""}
-        )
+        closed_proxies = {**dict.fromkeys(PROXY_VARIABLES, CLOSED_PROXY), "NO_PROXY": "", "no_proxy": ""}
+        proxy_variables = {} if offline else closed_proxies
         self.command_environment = {**environment, **inherited, **proxy_variables, "PATH": path}
         """Environment of the user's commands: with their own home, which holds caches."""
-        self.secrets = (
-            project_secrets(project, self.command_environment)
-            if project
-            else environment_secrets(self.command_environment)
-        )
+        self.secrets = project_secrets(project, self.command_environment)
         """Values to remove from all output, including the secrets of the user's `project`."""
         self.agent_environment = {**inherited, **proxy_variables, "PATH": path, "HOME": str(self.home)}
         """Environment of stand-ins, which come first on its PATH: with a home of their own."""
@@ -73,18 +68,13 @@ class ReplayFolders:
 def recorded_programs(cassette: Cassette, adapters: Mapping[str, Adapter]) -> tuple[str, ...]:
     """Return the agents' commands in the recordings. Raises CassetteUnreadable for any other command, which a stand-in
     must not replace."""
-    agents = {_program(adapter) for adapter in adapters.values()}
-    for call in cassette.calls:
-        program = call.recording.argv[:1]
-        if program and program[0] not in agents:
-            reason = f"calls {program[0]!r}, which is not an agent's command ({', '.join(sorted(agents))})"
+    agents = {invocation_of(adapter, empty_spec(adapter.name)).argv[0] for adapter in adapters.values()}
+    programs = {call.recording.argv[0]: call for call in cassette.calls if call.recording.argv}
+    for program, call in programs.items():
+        if program not in agents:
+            reason = f"calls {program!r}, which is not an agent's command ({', '.join(sorted(agents))})"
             raise CassetteUnreadable(pathlib.Path(f"{call.identity.path}.json"), reason)
-    return tuple(sorted({call.recording.argv[0] for call in cassette.calls if call.recording.argv}))
-
-
-def _program(adapter: Adapter) -> str:
-    """Return the program that the adapter starts for every call."""
-    return invocation_of(adapter, empty_spec(adapter.name)).argv[0]
+    return tuple(sorted(programs))
 
 
 class NetworkAttempts:
@@ -120,16 +110,8 @@ class ReplayWorkspace(GitWorkspace):
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         capture = super().capture(worktree, before)
-        recorded_changes = [
-            change
-            for change in self.forbidden_changes.pop(worktree.feature, ())
-            if change not in capture.forbidden_changes
-        ]
-        return (
-            replace(capture, forbidden_changes=(*capture.forbidden_changes, *recorded_changes))
-            if recorded_changes
-            else capture
-        )
+        recorded_changes = self.forbidden_changes.pop(worktree.feature, ())
+        return replace(capture, forbidden_changes=tuple(dict.fromkeys((*capture.forbidden_changes, *recorded_changes))))
 
 
 class ScratchPorts:

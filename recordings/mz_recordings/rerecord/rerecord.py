@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Set
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -112,35 +112,26 @@ class RerecordResult(NamedTuple):
 
 
 # preparation ----------------------------------------------------------------------------------------------------------
-def prepare_rerecord(rerecord_job: RerecordJob, workspace: RerecordWorkspace) -> RerecordPlan:
+def prepare_rerecord(job: RerecordJob, workspace: RerecordWorkspace) -> RerecordPlan:
     """Replay the cassette and plan the agent's calls. Raises CassetteUnusable, WorldMissing and MzError."""
-    path, project = Path(rerecord_job.path), Path(rerecord_job.project)
-    old = load(path)
-    agent = rerecord_job.agent or old.manifest.agent
-    config = load_config(project, rerecord_job.environment, {"agent": agent}).config
-    if rerecord_job.agent:
+    project, environment, now = Path(job.project), job.environment, job.now
+    old = load(Path(job.path))
+    agent = job.agent or old.manifest.agent
+    config = load_config(project, environment, {"agent": agent}).config
+    if job.agent:
         find_agent(agent, config.agents)
     workers = config.parallel_max
-    manifest = replace(old.manifest, agent=agent)
-    pins = replay_pins(project, rerecord_job.environment, manifest, workers)
-    job = ReplayJob(
-        path=rerecord_job.path,
-        project=rerecord_job.project,
-        environment=rerecord_job.environment,
-        features_parallel=workers,
-        today=rerecord_job.now,
+    pins = replay_pins(project, environment, replace(old.manifest, agent=agent), workers)
+    replay = run_replay(
+        old,
+        ReplayJob(path=job.path, project=job.project, environment=environment, features_parallel=workers, today=now),
     )
-    replay = run_replay(old, job)
-    findings = compare_replay(old, replay, rerecord_job.now)
-    cassette = prune(old, replay, findings)[0] if rerecord_job.prune else old
-    paid = collect_paid(workspace, old, rerecord_job.environment, project)
-    replayed = ReplayedCassette(
-        replay, findings, rerecord_job.now, agent, frozenset(call.identity for call in paid.calls)
-    )
-    estimates = CallEstimates(cassette, replay, pins)
-    return RerecordPlan(
-        old, cassette, pins, plan_calls(cassette, rerecord_job.selection, replayed, estimates.estimate), findings, paid
-    )
+    findings = compare_replay(old, replay, now)
+    cassette = prune(old, replay, findings)[0] if job.prune else old
+    paid = collect_paid(workspace, old, environment, project)
+    replayed = ReplayedCassette(replay, findings, now, agent, frozenset(paid.by_identity()))
+    calls = plan_calls(cassette, job.selection, replayed, CallEstimates(cassette, replay, pins).estimate)
+    return RerecordPlan(old, cassette, pins, calls, findings, paid)
 
 
 def check_installed(job: RerecordJob, plan: RerecordPlan) -> None:
@@ -155,11 +146,8 @@ class CallEstimates:
 
     def __init__(self, cassette: Cassette, replay: ReplayOutcome, pins: Pins) -> None:
         self._is_live, self._replay, self._pins = cassette.manifest.provenance == "live", replay, pins
-        self._adapter, self._prices = (
-            all_adapters(pins.config.agents)[pins.config.agent],
-            GenaiPrices(pins.config.prices),
-        )
-        self._now_us = SystemClock().now_us()
+        self._adapter = all_adapters(pins.config.agents)[pins.config.agent]
+        self._prices, self._now_us = GenaiPrices(pins.config.prices), SystemClock().now_us()
 
     def estimate(self, identity: Identity, recorded_call: RecordedCall | None) -> Estimate:
         """Return the estimate of a call; `recorded_call` is its recording, if any. Unpriced models have no amount."""
@@ -167,33 +155,24 @@ class CallEstimates:
         request = self._replay.requests.get(identity)
         model = request.model if request else self._model(identity, phase)
         if self._is_live and recorded_call is not None and recorded_call.recording.model == model:
-            recorded_estimate = self._recorded_estimate(recorded_call)
-            if recorded_estimate is not None:
-                return recorded_estimate
-        prompt = (
-            recorded_call.contents.get(f"{identity.name}.prompt.md", b"").decode("utf-8", "replace")
-            if recorded_call
-            else ""
-        )
+            reading = self._adapter.parse_output(recorded_call.result())
+            if reading.usage:
+                price = self._prices.price(reading.usage, self._now_us)
+                tokens = sum(usage.input + usage.output for usage in reading.usage)
+                return Estimate(
+                    tokens=tokens, nanousd=charged_cost(reading, price) if price.nanousd is not None else None
+                )
+        prompt = recorded_call.content("prompt").decode("utf-8", "replace") if recorded_call else ""
         prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else self._adapter.estimate_tokens(prompt)
         tokens = prompt_tokens + (baseline_tokens(phase) if phase is not None else 0)
         output_tokens = tokens * OUTPUT_SHARE_PERCENT // 100
-        return Estimate(
-            tokens=tokens, nanousd=self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us)
-        )
+        nanousd = self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us)
+        return Estimate(tokens=tokens, nanousd=nanousd)
 
     def _model(self, identity: Identity, phase: Phase | None) -> str:
         agent_use = None if phase is None else phase.agent if identity.role == BUILDER else phase.agent_review
         tier = agent_use.tier if agent_use is not None else "mid"
         return getattr(self._pins.config.models, tier) or self._adapter.capabilities().models[tier]
-
-    def _recorded_estimate(self, recorded: RecordedCall) -> Estimate | None:
-        reading = self._adapter.parse_output(recorded.result())
-        if not reading.usage:
-            return None
-        price = self._prices.price(reading.usage, self._now_us)
-        nanousd = None if price.nanousd is None else charged_cost(reading, price)
-        return Estimate(tokens=sum(usage.input + usage.output for usage in reading.usage), nanousd=nanousd)
 
 
 # the run --------------------------------------------------------------------------------------------------------------
@@ -249,7 +228,13 @@ def _run(
             run_end = drive_run(cassette, pins, store, live, budget_nanousd, on_progress, stop_control)
         finally:
             live.stop.set()
-        outcome = _call_counts(run_end, live)
+        chosen = live.agents.sources
+        outcome = RerecordResult(
+            run_end,
+            tuple(call.path for call in chosen if call in live.agents.live_calls),
+            tuple(call.path for call, source in chosen.items() if source),
+            denied_keys=tuple(sorted(live.network_attempts.counts_by_key)),
+        )
         if run_end.stop_reason:
             return outcome
         try:
@@ -258,14 +243,7 @@ def _run(
             )
         except NothingToRecord as error:
             recorded_run = RecordedRun(cassette._replace(calls=(), traces={}), error.unrecordable)
-    return _keep_features(job, plan, features, recorded_run, live.agents.sources, outcome)
-
-
-def _call_counts(run_end: RunEnd, live: LiveEnvironment) -> RerecordResult:
-    agents = live.agents
-    live_calls = tuple(call.path for call, source in agents.sources.items() if not source and call in agents.live_calls)
-    served = tuple(call.path for call, source in agents.sources.items() if source)
-    return RerecordResult(run_end, live_calls, served, denied_keys=tuple(sorted(live.network_attempts.counts_by_key)))
+    return _keep_features(job, plan, features, recorded_run, chosen, outcome)
 
 
 def _keep_features(
@@ -284,9 +262,10 @@ def _keep_features(
         )
         for feature in features
     }
-    served = frozenset(call for call, source in sources.items() if source == RECORDED)
-    paid = {call.identity: call for call in plan.paid.calls if sources.get(call.identity) == PAID}
-    unchanged = frozenset(feature for feature in features if _is_unchanged(old, new, feature, served))
+    recorded_calls, paid_calls = old.by_identity(), plan.paid.by_identity()
+    recorded = {call: recorded_calls[call] for call, source in sources.items() if source == RECORDED}
+    paid = {call: paid_calls[call] for call, source in sources.items() if source == PAID}
+    unchanged = frozenset(feature for feature in features if _is_unchanged(old, new, feature, recorded.keys()))
     kept, dropped = kept_features(old, rejections, unchanged, all_or_none=new.manifest.agent != old.manifest.agent)
     changed_features = tuple(feature for feature in kept if feature not in unchanged)
     dropped_with_others = {call.feature for call in dropped if not rejections[call.feature]}
@@ -296,16 +275,14 @@ def _keep_features(
     if not changed_features:
         return outcome
     provenance = weakest_provenance(job.provenance, *([plan.paid.manifest.provenance] if paid else []))
-    return outcome._replace(cassette=merge_recordings(old, new, changed_features, CallOrigin(served, paid), provenance))
+    return outcome._replace(cassette=merge_recordings(old, new, changed_features, {**paid, **recorded}, provenance))
 
 
-def _is_unchanged(old: Cassette, new: Cassette, feature: str, served: frozenset[Identity]) -> bool:
-    old_calls, new_calls = (frozenset(_feature_calls(cassette, feature)) for cassette in (old, new))
-    return old_calls == new_calls and new_calls <= served and old.traces.get(feature) == new.traces.get(feature)
-
-
-def _feature_calls(cassette: Cassette, feature: str) -> Iterator[Identity]:
-    return (call.identity for call in cassette.calls if call.identity.feature == feature)
+def _is_unchanged(old: Cassette, new: Cassette, feature: str, served: Set[Identity]) -> bool:
+    old_calls, new_calls = (
+        {call.identity for call in cassette.calls if call.identity.feature == feature} for cassette in (old, new)
+    )
+    return old_calls == new_calls <= served and old.traces.get(feature) == new.traces.get(feature)
 
 
 # what is kept ---------------------------------------------------------------------------------------------------------
@@ -360,16 +337,11 @@ def kept_features(
     dropped = {feature: reason for feature, reason in rejections.items() if reason}
     for _ in rejections:
         for item in old.manifest.fixture.items:
-            for dependency, dependent in ((related, item.feature) for related in item.depends_on):
-                for dropped_feature, related in ((dependency, dependent), (dependent, dependency)):
-                    is_independent = (
-                        dropped_feature in unchanged or dropped_feature not in dropped or related not in rejections
-                    )
-                    if not is_independent and not (dropped_feature == dependent and dependency in unchanged):
-                        dropped.setdefault(
-                            related,
-                            f"it depends on, or is needed by, {dropped_feature}, whose recordings stay unchanged",
-                        )
+            for dependency in (other for other in item.depends_on if other not in unchanged):
+                for cause, other in ((dependency, item.feature), (item.feature, dependency)):
+                    if cause in dropped and cause not in unchanged and other in rejections:
+                        reason = f"it depends on, or is needed by, {cause}, whose recordings stay unchanged"
+                        dropped.setdefault(other, reason)
     if all_or_none and dropped:
         first = next(iter(dropped))
         dropped = {
@@ -380,27 +352,14 @@ def kept_features(
     return kept, tuple(ExcludedFeature(feature, reason) for feature, reason in dropped.items())
 
 
-class CallOrigin(NamedTuple):
-    """Sources of a run's replies."""
-
-    recorded: frozenset[Identity]
-    """Served from the cassette itself."""
-    paid: Mapping[Identity, RecordedCall]
-    """Served from the paid replies of an unfinished attempt."""
-
-
 def merge_recordings(
-    old: Cassette, new: Cassette, kept: Collection[str], origins: CallOrigin, provenance: Provenance
+    old: Cassette, new: Cassette, kept: Collection[str], served: Mapping[Identity, RecordedCall], provenance: Provenance
 ) -> Cassette:
-    """Return the old cassette with the new recordings and traces of these features. The fixture stays, except for their
-    recorded decisions. The provenance is never better than that of each reply."""
+    """Return the old cassette with the new recordings and traces of these features; the calls that a recording served
+    stay as they were. The fixture stays, except for their recorded decisions. The provenance is never better than that
+    of each reply."""
     old_calls = old.by_identity()
-
-    def origin(call: RecordedCall) -> RecordedCall:
-        identity = call.identity
-        return old_calls[identity] if identity in origins.recorded else origins.paid.get(identity, call)
-
-    new_calls = tuple(origin(call) for call in new.calls if call.identity.feature in kept)
+    new_calls = tuple(served.get(call.identity, call) for call in new.calls if call.identity.feature in kept)
     unchanged_calls = tuple(call for call in old.calls if call.identity.feature not in kept)
     has_new = any(call is not old_calls.get(call.identity) for call in new_calls)
     has_old = bool(unchanged_calls) or any(call is old_calls.get(call.identity) for call in new_calls)
