@@ -6,7 +6,6 @@ them, and in given reasons.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator
 
 import msgspec
@@ -14,10 +13,11 @@ from msgspec.structs import replace
 from mz_engine.model.pins import encode_pins
 from mz_events.redaction.redactor import Secrets
 
-from mz_recordings.cassette.model import EVENTS, MANIFEST, Accepted, Cassette, RecordedCall, Recording, StoredFile
+from mz_recordings.cassette.files import digest
+from mz_recordings.cassette.model import EVENTS, MANIFEST, Accepted, Cassette, RecordedCall
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.trace import with_produced_requests
-from mz_recordings.findings.model import CallMismatch, Finding
+from mz_recordings.findings.model import Finding
 from mz_recordings.replay.compare import ReplayOutcome, incomplete_features, trace_divergences
 
 INPUT_KINDS = frozenset({"PROMPT", "CONFIG"})
@@ -49,7 +49,9 @@ def accept_differences(
     if not descriptions:
         return cassette, ()
     evidence = msgspec.json.decode(encode_pins(outcome.pins), type=dict[str, object])
-    manifest = replace(cassette.manifest, traces=_digests(traces), evidence=evidence)
+    manifest = replace(
+        cassette.manifest, traces={feature: digest(trace) for feature, trace in traces.items()}, evidence=evidence
+    )
     return cassette._replace(manifest=manifest, calls=calls, traces=traces), tuple(descriptions)
 
 
@@ -67,27 +69,19 @@ def _accept_call(
     mismatch, request = outcome.mismatches.get(identity), outcome.requests.get(identity)
     if mismatch is None or request is None or mismatch.tree is not None or mismatch.rejection is not None:
         return call
-    updated = call
+    recording, contents = call
     if "PROMPT" in kinds and mismatch.prompt is not None:
-        updated = _with_prompt(updated, mismatch.prompt)
+        data = scrub(mismatch.prompt.encode(), (MachineValues(),))
+        prompts = {file.name: replace(file, sha256=digest(data)) for file in recording.files if file.kind == "prompt"}
+        files = tuple(prompts.get(file.name, file) for file in recording.files)
+        recording, contents = replace(recording, files=files), {**contents, **dict.fromkeys(prompts, data)}
     if "CONFIG" in kinds and (mismatch.argv is not None or mismatch.environment is not None):
-        updated = updated._replace(recording=_with_settings(updated, mismatch, request.model))
-    return call if updated is call else updated._replace(recording=replace(updated.recording, accepted=accepted))
-
-
-def _with_prompt(call: RecordedCall, prompt: str) -> RecordedCall:
-    data = scrub(prompt.encode(), (MachineValues(),))
-    old = call.recording.find("prompt")
-    assert old is not None
-    new = StoredFile(kind="prompt", name=old.name, sha256=hashlib.sha256(data).hexdigest())
-    files = tuple(new if file is old else file for file in call.recording.files)
-    return RecordedCall(replace(call.recording, files=files), {**call.contents, old.name: data})
-
-
-def _with_settings(call: RecordedCall, mismatch: CallMismatch, model: str) -> Recording:
-    recording = call.recording
-    environment = tuple(sorted({*recording.environment, *(mismatch.environment or ())}))
-    return replace(recording, argv=mismatch.argv or recording.argv, environment=environment, model=model)
+        environment = tuple(sorted({*recording.environment, *(mismatch.environment or ())}))
+        argv = mismatch.argv or recording.argv
+        recording = replace(recording, argv=argv, environment=environment, model=request.model)
+    if recording is call.recording:
+        return call
+    return RecordedCall(replace(recording, accepted=accepted), contents)
 
 
 def prune(
@@ -105,10 +99,6 @@ def prune(
     calls = tuple(call for call in cassette.calls if call.identity not in unused)
     names = ", ".join(sorted(identity.path for identity in unused))
     return cassette._replace(calls=calls), (f"removed {len(unused)} unused recordings: {names}",)
-
-
-def _digests(traces: dict[str, bytes]) -> dict[str, str]:
-    return {feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()}
 
 
 FIX = "take it out of the project, then: mz replay {cassette}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import AgentRegistry, Processes
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, Interrupted
@@ -25,6 +26,8 @@ from mz_recordings.replay.stand_in import DRIFT, MISSING, SESSION, parse_key
 STAND_IN_PREFIX = b"stand-in: "
 HANG_SECONDS = 2
 """Duration of a replayed call that hung until its limit."""
+HANGING_LIMITS = {"timeout": "total_seconds", "idle": "idle_seconds"}
+"""Limit of a call, by the code of the failure that it leads to."""
 
 
 _MISMATCH_DECODER = msgspec.json.Decoder(CallMismatch)
@@ -69,7 +72,7 @@ class ReplayAgents(AgentRegistry):
         if recorded_call.recording.outcome == "lost":
             raise Interrupted(spec.key)
         if error_text := self._apply(recorded_call, worktree_path(self._root, spec.worktree)):
-            self._note(identity, msgspec.structs.replace(mismatch, rejection=error_text))
+            self._note(identity, replace(mismatch, rejection=error_text))
             return rejected_result("drift")
         return _recorded_result(recorded_call, machine_values)
 
@@ -97,7 +100,7 @@ class ReplayAgents(AgentRegistry):
         mismatch = _MISMATCH_DECODER.decode(journal_file.read_bytes()) if journal_file.is_file() else CallMismatch()
         if result.exit in (DRIFT, MISSING) and result.stderr.startswith(STAND_IN_PREFIX):
             error_text = result.stderr.removeprefix(STAND_IN_PREFIX).decode("utf-8", "replace").strip()
-            self._note(identity, mismatch if mismatch.tree else msgspec.structs.replace(mismatch, rejection=error_text))
+            self._note(identity, mismatch if mismatch.tree else replace(mismatch, rejection=error_text))
             return rejected_result("drift")
         self._note(identity, mismatch)
         with self._lock:
@@ -130,13 +133,10 @@ class ReplayAgents(AgentRegistry):
         patch = recorded_call.content("patch")
         if not patch:
             return ""
+        arguments = ("-c", "core.autocrlf=false", "apply", "--binary", "--whitespace=nowarn", "-")
+        environment = {**self._environment, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
         done = subprocess.run(
-            ["git", "-c", "core.autocrlf=false", "apply", "--binary", "--whitespace=nowarn", "-"],
-            cwd=folder,
-            env={**self._environment, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
-            input=patch,
-            capture_output=True,
-            check=False,
+            ["git", *arguments], cwd=folder, env=environment, input=patch, capture_output=True, check=False
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
 
@@ -180,12 +180,8 @@ def empty_spec(agent: str) -> CallSpec:
 def _shorten_limit(spec: CallSpec, recorded_call: RecordedCall) -> CallSpec:
     """Return the call with a short limit if the recorded call was ended by a limit."""
     failure = recorded_call.recording.failure
-    code = failure.code if failure else ""
-    if code == "timeout":
-        return msgspec.structs.replace(spec, total_seconds=min(spec.total_seconds, HANG_SECONDS))
-    if code == "idle":
-        return msgspec.structs.replace(spec, idle_seconds=min(spec.idle_seconds, HANG_SECONDS))
-    return spec
+    field = HANGING_LIMITS.get(failure.code) if failure else None
+    return replace(spec, **{field: min(getattr(spec, field), HANG_SECONDS)}) if field else spec
 
 
 def rejected_result(code: str) -> CallResult:
@@ -197,7 +193,7 @@ def rejected_result(code: str) -> CallResult:
 def _recorded_result(recorded_call: RecordedCall, machine_values: MachineValues) -> CallResult:
     """Return the recorded result of a failed or lost call, with the values of this machine."""
     result = recorded_call.result()
-    return msgspec.structs.replace(
+    return replace(
         result,
         stdout=expand(result.stdout, machine_values, in_json=True),
         stderr=expand(result.stderr, machine_values),

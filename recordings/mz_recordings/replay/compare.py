@@ -7,7 +7,6 @@ another. After an event with another subject, the remaining events are not compa
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -23,6 +22,7 @@ from mz_recordings.cassette.trace import (
     EventJson,
     call_of_event,
     event_differences,
+    trace_events,
     with_produced_requests,
 )
 from mz_recordings.findings.model import (
@@ -157,26 +157,18 @@ def _stopped_features(outcome: ReplayOutcome) -> set[str]:
     return rejected_features | {identity.feature for identity in outcome.missing_calls}
 
 
-def static_findings(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
-    """Return the findings that need no replay: about provenance and age."""
-    return (*_provenance_findings(cassette), *_expired(cassette, today))
-
-
 def count_accepted(cassette: Cassette) -> int:
     """Return the number of replies that were kept when their inputs were updated."""
     return sum(call.recording.accepted is not None for call in cassette.calls)
 
 
-# what the cassette says by itself -------------------------------------------------------------------------------------
-def _provenance_findings(cassette: Cassette) -> Iterator[Finding]:
+def static_findings(cassette: Cassette, today: datetime) -> Iterator[Finding]:
+    """Yield the findings that need no replay: about provenance and age."""
     if not cassette.calls:
         yield Finding(kind="MISSING", message="the cassette has no recordings", fix=RECORD_NEW)
     if cassette.manifest.provenance == "copied":
         message = f"its replies were copied from another agent; {cassette.manifest.agent} never gave them"
         yield Finding(kind="COPIED", message=message, fix=RERECORD_ALL)
-
-
-def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
     limit = cassette.manifest.max_age_days
     expired = [call.recording for call in cassette.calls if is_expired(call.recording, limit, today)]
     if expired:
@@ -218,42 +210,41 @@ def parse_effect_key(key: str) -> tuple[str, str, str]:
 
 def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
     for call in cassette.calls:
-        mismatch = outcome.mismatches.get(call.identity)
+        mismatch, request = outcome.mismatches.get(call.identity), outcome.requests.get(call.identity)
         if mismatch is not None:
-            request = outcome.requests.get(call.identity)
-            yield from _mismatch_findings(call, mismatch, request.template if request else "")
+            for kind, message, cause, detail in _mismatches(call, mismatch, request.template if request else ""):
+                fix = rerecord_call(call.identity) if kind == "FILES" else ACCEPT % kind
+                yield _call_finding(kind, message, call.identity, fix, cause, detail)
 
 
-def _mismatch_findings(call: RecordedCall, mismatch: CallMismatch, template: str) -> Iterator[Finding]:
+def _call_finding(
+    kind: FindingKind, message: str, call: Identity, fix: str, cause: str = "", detail: tuple[str, ...] = ()
+) -> Finding:
+    return Finding(
+        kind=kind, message=message, feature=call.feature, call=call.name, fix=fix, cause=cause, detail=detail
+    )
+
+
+def _mismatches(
+    call: RecordedCall, mismatch: CallMismatch, template: str
+) -> Iterator[tuple[FindingKind, str, str, tuple[str, ...]]]:
+    """Yield kind, message, cause and detail of each difference."""
     recording = call.recording
-
-    def finding(
-        kind: FindingKind, message: str, detail: tuple[str, ...] = (), cause: str = "", fix: str | None = None
-    ) -> Finding:
-        identity = recording.identity
-        return Finding(
-            kind=kind, message=message, feature=identity.feature, call=identity.name, cause=cause, detail=detail,
-            fix=fix or ACCEPT % kind,
-        )  # fmt: skip
-
     if mismatch.tree is not None:
-        message = (
-            f"the call started from the tree {recording.tree_before[:12]}, and now starts from {mismatch.tree[:12]}"
-        )
-        yield finding("FILES", message, fix=rerecord_call(recording.identity))
+        trees = f"the tree {recording.tree_before[:12]}, and now starts from {mismatch.tree[:12]}"
+        yield "FILES", f"the call started from {trees}", "", ()
     if mismatch.rejection is not None:
         lines = tuple(f"  {line}" for line in mismatch.rejection.splitlines()[:DIFF_LINES_MAX])
-        fix = rerecord_call(recording.identity)
-        yield finding("FILES", "the agent's changes do not apply to the tree", lines, fix=fix)
+        yield "FILES", "the agent's changes do not apply to the tree", "", lines
     if mismatch.argv is not None:
-        detail = diff_lines(recording.argv, mismatch.argv)
-        yield finding("CONFIG", "the agent is called with other arguments", detail, "arguments")
+        lines = diff_lines(recording.argv, mismatch.argv)
+        yield "CONFIG", "the agent is called with other arguments", "arguments", lines
     if mismatch.environment is not None:
-        detail = tuple(f"+ {variable}" for variable in mismatch.environment)
-        yield finding("CONFIG", "the agent sees other variables", detail, "environment")
+        lines = tuple(f"+ {variable}" for variable in mismatch.environment)
+        yield "CONFIG", "the agent sees other variables", "environment", lines
     if mismatch.prompt is not None:
-        detail = diff_lines(call.lines("prompt"), mismatch.prompt.splitlines())
-        yield finding("PROMPT", "the prompt differs from the recording", detail, template)
+        lines = diff_lines(call.lines("prompt"), mismatch.prompt.splitlines())
+        yield "PROMPT", "the prompt differs from the recording", template, lines
 
 
 def diff_lines(recorded: Iterable[str], current: Iterable[str]) -> tuple[str, ...]:
@@ -268,24 +259,20 @@ WEIGHTS = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "atte
 
 
 def _missing_calls(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
+    message = "the current pipeline makes a call that was not recorded"
     for identity in outcome.missing_calls:
-        nearest_recording = nearest(cassette, identity)
-        detail = () if nearest_recording is None else (_describe_nearest(nearest_recording, identity),)
-        detail = (*_rejections(outcome.traces.get(identity.feature, b""), identity), *detail)
-        yield Finding(
-            kind="MISSING",
-            message="the current pipeline makes a call that was not recorded",
-            feature=identity.feature,
-            call=identity.name,
-            detail=detail,
-            fix=RECORD_NEW,
+        other = nearest(cassette, identity)
+        detail = (
+            *_rejections(outcome.traces.get(identity.feature, b""), identity),
+            *((_describe_nearest(other, identity),) if other else ()),
         )
+        yield _call_finding("MISSING", message, identity, RECORD_NEW, detail=detail)
 
 
 def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
     """Yield the rules or the gate whose rejection caused the call."""
     rejections: tuple[str, ...] = ()
-    for line in map(json.loads, trace.splitlines()):
+    for line in trace_events(trace):
         ref = line.get("ref") or {}
         if line["type"] == "agent.requested" and (ref["phase"], ref["attempt"]) == (identity.phase, identity.attempt):
             break
@@ -299,12 +286,11 @@ def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
 
 def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
     """Return the recording whose identity shares most with the wanted one."""
-    identities = [call.identity for call in cassette.calls]
-    score = {
-        identity: sum(weight for field, weight in WEIGHTS.items() if getattr(identity, field) == getattr(wanted, field))
-        for identity in identities
-    }
-    return max(identities, key=lambda identity: score[identity]) if identities else None
+
+    def similarity(identity: Identity) -> int:
+        return sum(weight for field, weight in WEIGHTS.items() if getattr(identity, field) == getattr(wanted, field))
+
+    return max((call.identity for call in cassette.calls), key=similarity, default=None)
 
 
 def _describe_nearest(nearest_recording: Identity, wanted: Identity) -> str:
@@ -325,9 +311,8 @@ def _unused_recordings(cassette: Cassette, outcome: ReplayOutcome, stopped: Coll
         unused = [identity for identity in identities if identity not in outcome.mismatches]
         if not unused or feature in stopped:
             continue
-        suffix = (
-            "" if len(unused) == len(identities) else f"; its first {len(identities) - len(unused)} calls were replayed"
-        )
+        replayed = len(identities) - len(unused)
+        suffix = f"; its first {replayed} calls were replayed" if replayed else ""
         message = f"{len(unused)} of {len(identities)} recordings of {feature} are unused{suffix}"
         detail = tuple(f"  {identity.name}" for identity in unused[:DIFF_LINES_MAX])
         yield Finding(kind="UNUSED", message=message, feature=feature, detail=detail, fix=PRUNE)
@@ -337,9 +322,9 @@ def _trace_findings(cassette: Cassette, outcome: ReplayOutcome, incomplete: Coll
     """Yield differences of traces that no changed request explains."""
     for feature, recorded in cassette.traces.items():
         produced = outcome.traces.get(feature, b"")
-        for divergence in (
-            () if feature in incomplete else trace_divergences(with_produced_requests(recorded, produced), produced)
-        ):
+        if feature in incomplete:
+            continue
+        for divergence in trace_divergences(with_produced_requests(recorded, produced), produced):
             position, detail = divergence.difference.position, divergence.difference.lines()
             yield Finding(
                 kind=divergence.kind,

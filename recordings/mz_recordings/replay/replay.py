@@ -87,24 +87,20 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
         )
         outcome = run_replay(cassette, job)
         overridden = overridden_settings(Path(job.project), job.environment, cassette.manifest)
-        result = replace(result, overridden_settings=overridden)
-        result = _with_findings(result, cassette, outcome, job.today)
+        result = replace(
+            result,
+            overridden_settings=overridden,
+            calls_replayed=len(outcome.mismatches),
+            calls=tuple(call.identity.path for call in cassette.calls),
+            trace_digests={feature: digest(trace) for feature, trace in outcome.traces.items()},
+            traces_compared=len(cassette.traces),
+            findings=compare_replay(cassette, outcome, job.today),
+        )
     except (CassetteUnreadable, FixtureUnavailable, MzError) as error:
         result = replace(result, findings=(replay_error_finding(error),))
     duration_ms = int((time.monotonic() - started) * 1000)
     result = with_locations(result, Path(job.project))
     return replace(result, duration_ms=duration_ms), outcome
-
-
-def _with_findings(result: ReplayResult, cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> ReplayResult:
-    return replace(
-        result,
-        calls_replayed=len(outcome.mismatches),
-        calls=tuple(call.identity.path for call in cassette.calls),
-        trace_digests={feature: digest(trace) for feature, trace in outcome.traces.items()},
-        traces_compared=len(cassette.traces),
-        findings=compare_replay(cassette, outcome, today),
-    )
 
 
 def with_locations(result: ReplayResult, project: Path) -> ReplayResult:

@@ -80,25 +80,20 @@ class RerecordWorkspace(NamedTuple):
     def run(self) -> Path:
         return self.folder / f"run-{self.attempt}"
 
-    def unfinished_attempts(self) -> tuple[Path, ...]:
-        """Return the unfinished attempts."""
-        return tuple(sorted(self.folder.glob("run-*")))
+    def load_paid(self) -> Cassette | None:
+        return load_without_traces(self.paid) if (self.paid / MANIFEST).is_file() else None
 
     def discard_paid(self, features: Collection[str]) -> int:
         """Remove the paid replies of these features; return how many replies remain for the next attempt. If none
         remain, remove the directory."""
-        paid = load_without_traces(self.paid) if (self.paid / MANIFEST).is_file() else None
+        paid = self.load_paid()
         remaining = tuple(call for call in paid.calls if call.identity.feature not in features) if paid else ()
         if paid is None or not remaining:
-            self._clear()
+            for folder in (self.paid, self.folder):
+                shutil.rmtree(folder, ignore_errors=True)
         elif remaining != paid.calls:
             save(paid._replace(calls=remaining), self.paid, replace=True)
         return len(remaining)
-
-    def _clear(self) -> None:
-        """Remove paid replies first."""
-        shutil.rmtree(self.paid, ignore_errors=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager
@@ -138,13 +133,12 @@ def collect_paid(
     """Return all unused paid replies, with those of earlier attempts. Remove these attempts, except for one with a
     reply whose tree cannot be read now. Raises OSError on disk errors; nothing is lost."""
     restore_old(workspace.folder)
-    paid = load_without_traces(workspace.paid) if (workspace.paid / MANIFEST).is_file() else _no_paid_replies(old)
-    for attempt in workspace.unfinished_attempts():
+    paid = workspace.load_paid() or _no_paid_replies(old)
+    for attempt in sorted(workspace.folder.glob("run-*")):
         replies, has_unreadable = _paid_replies(attempt, old.manifest.fixture.run, environment, project)
-        calls_by_identity = {call.identity: call for call in replies}
-        if calls_by_identity:
-            remaining = tuple(call for call in paid.calls if call.identity not in calls_by_identity)
-            paid = paid._replace(calls=(*remaining, *calls_by_identity.values()))
+        if replies:
+            calls = paid.by_identity() | {call.identity: call for call in replies}
+            paid = paid._replace(calls=tuple(calls.values()))
             save(paid, workspace.paid, replace=True)
         if not has_unreadable:
             shutil.rmtree(attempt, ignore_errors=True)
