@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 
 import pytest
 from mz_engine.agents.catalog import AGENTS
-from mz_recordings.cassette.model import OutputTiming, RecordedCall
+from mz_recordings.cassette.model import RecordedCall
 from mz_recordings.faults.variants import HUGE_BYTES, Variant, derive_variants
 
-from tests.support.tapes import STDOUT, Stage, recording
+from tests.support.tapes import STDOUT, recording
 
 TREE = "0" * 40
 
@@ -79,12 +77,3 @@ def test_an_agent_whose_words_are_not_known_has_the_other_variants() -> None:
 @pytest.mark.parametrize("stdout", ["", "\n", "no json\n", "[]\n", '{"type":'])
 def test_whatever_was_recorded_has_variants(stdout: str) -> None:
     assert variants(stdout)
-
-
-def test_a_slow_call_comes_in_pieces(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, pace=OutputTiming(piece_bytes=20, pause_ms=20))
-    begun = time.monotonic()
-    result = stage.call()
-    assert time.monotonic() - begun > len(STDOUT) // 20 * 0.02
-    assert result.exit == 0
-    assert b'"subtype":"success"' in result.stdout

@@ -93,13 +93,6 @@ class Accepted(CassetteStruct, frozen=True, kw_only=True):
     """UTC, `2026-11-21T10:28:00Z`."""
 
 
-class OutputTiming(CassetteStruct, frozen=True, kw_only=True):
-    """Output in pieces with pauses."""
-
-    piece_bytes: Annotated[int, msgspec.Meta(ge=1)]
-    pause_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
-
-
 class Recording(CassetteStruct, frozen=True, kw_only=True):
     """One agent call, recorded at the boundary of its process."""
 
@@ -129,8 +122,6 @@ class Recording(CassetteStruct, frozen=True, kw_only=True):
     earlier: tuple[Usage, ...] = ()
     """For a continued session of an agent with cumulative counts: usage of the session before this call."""
     accepted: Accepted | None = None
-    pace: OutputTiming | None = None
-    """None: write all at once. Recording never sets it; variants and faults do."""
 
     def find(self, kind: Kind) -> StoredFile | None:
         return next((file for file in self.files if file.kind == kind), None)

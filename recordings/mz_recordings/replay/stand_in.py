@@ -19,7 +19,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -37,7 +36,6 @@ TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_
 HANGING_FAILURES = frozenset({"timeout", "idle"})
 """Failures by a limit of mz: the stand-in hangs until the limit ends it."""
 DIFF_LINES_MAX = 40
-CHUNK = 1 << 16
 SHA1_DIGITS = 40
 SUBMODULE = b"160000 "
 
@@ -277,11 +275,10 @@ def _serve(recording: dict[str, Any], folder: Path, values: MachineValues) -> in
     stderr = expand(_read(recording, folder, "stderr"), values)
     patch = _read(recording, folder, "patch")
     last = stdout.rstrip(b"\n").rfind(b"\n") + 1
-    pace = recording.get("pace")
-    _write(1, stdout[:last], pace)
+    _write(1, stdout[:last])
     if patch:
         _git("apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
-    _write(1, stdout[last:], pace)
+    _write(1, stdout[last:])
     _write(2, stderr)
     failure = recording.get("failure") or {}
     while failure.get("code") in HANGING_FAILURES:
@@ -290,14 +287,10 @@ def _serve(recording: dict[str, Any], folder: Path, values: MachineValues) -> in
     return code if code is None else int(code)
 
 
-def _write(stream: int, data: bytes, pace: dict[str, int] | None = None) -> None:
-    size, pause_ms = (max(1, pace["piece_bytes"]), pace["pause_ms"]) if pace else (CHUNK, 0)
-    for start in range(0, len(data), size):
-        view = memoryview(data)[start : start + size]
-        while view:
-            view = view[os.write(stream, view) :]
-        if pause_ms:
-            time.sleep(pause_ms / 1000)
+def _write(stream: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(stream, view) :]
 
 
 # the tree -------------------------------------------------------------------------------------------------------------
