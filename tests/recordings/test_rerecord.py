@@ -24,6 +24,7 @@ from mz_recordings.rerecord.workspace import RerecordWorkspace
 from tests.support.again import KEY, Again, requests
 from tests.support.gitrepo import GitRepo
 from tests.support.rerecord import BUNDLED
+from tests.support.tapes import cassette
 from tests.support.workshop import SCRIPT, TODAY, Copy
 
 SIGN = "pipelines/templates/sign.md.j2"
@@ -253,10 +254,9 @@ def chain(*pairs: tuple[str, tuple[str, ...]]) -> Cassette:
     """A cassette of which only the backlog counts."""
     items = tuple(Item(feature=name, title="", body="", priority=0, depends_on=below) for name, below in pairs)
 
-    class Only:
-        fixture = type("Fixture", (), {"items": items})
-
-    return Cassette(Only, ())  # type: ignore[arg-type]
+    empty = cassette()
+    fixture = replace(empty.manifest.fixture, items=items)
+    return empty._replace(manifest=replace(empty.manifest, fixture=fixture))
 
 
 def test_a_feature_goes_with_what_it_builds_on() -> None:

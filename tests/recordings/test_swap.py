@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mz_recordings.cassette.files import CassetteExists, is_cassette, list_cassettes, load, overwrite, save
-from mz_recordings.cassette.replace import replace_by_renames, work_folder
+from mz_recordings.cassette.safe_files import replace_by_renames, work_folder
 
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
@@ -24,7 +24,7 @@ FOREVER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from mz_recordings.cassette.replace import work_folder
+from mz_recordings.cassette.safe_files import work_folder
 with work_folder(Path(sys.argv[1])) as partial:
     (partial / "new" / "half").write_text("written")
     print("ready", flush=True)

@@ -21,7 +21,7 @@ from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
 from mz_recordings.faults.variants import Variant, derive_variants
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
-from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.replay import replay_pins
 
 from mz_qa.simulation.world import Tree
 from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
@@ -77,8 +77,9 @@ def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
 
 def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
     """Run until idle, one feature after the other; with `only`, until that feature stops. Raises CallLoopError."""
-    run, ports = world.cassette.manifest.fixture.run, CassettePorts(world)
-    coordinator = StrictReplayCoordinator(run, world.pins, world.store, ports, _remaining_decisions(world))
+    fixture, ports = world.cassette.manifest.fixture, CassettePorts(world)
+    run, remaining = fixture.run, replace(fixture, decisions=_remaining_decisions(world))
+    coordinator = StrictReplayCoordinator(remaining, world.pins, world.store, ports)
     active, decided_version = dict[FeatureId, ReplayFeature](), -1
     for _ in range(ROUNDS_MAX):
         if coordinator.state.version != decided_version:

@@ -26,10 +26,19 @@ from mz_recordings.cassette.model import (
     Recording,
     parse_time,
 )
-from mz_recordings.cassette.replace import NEW, replace_folder, restore_old, work_folder
-from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, TEXT_BYTES_MAX, locked, read_plain, walk
+from mz_recordings.cassette.safe_files import (
+    FILE_BYTES_MAX,
+    NEW,
+    TEXT_BYTES_MAX,
+    locked,
+    read_plain,
+    replace_folder,
+    restore_old,
+    walk,
+    work_folder,
+)
 from mz_recordings.cassette.safe_files import CassetteUnreadable as CassetteUnreadable
-from mz_recordings.cassette.trace import CallOrderKey, call_positions, find_defect
+from mz_recordings.cassette.trace import call_positions, find_defect
 
 S = TypeVar("S", Manifest, Recording)
 
@@ -68,7 +77,7 @@ def save(cassette: Cassette, folder: Path, replace: bool = False, seal: str | No
 def write_copy(cassette: Cassette, folder: Path) -> None:
     """Write the cassette to an empty or new folder, without flushing to disk. Raises CassetteUnreadable."""
     digests: dict[str, str] = {}
-    for path, data in _files(cassette):
+    for path, data in cassette_files(cassette):
         target = folder / path
         if target.exists():
             raise CassetteUnreadable(target, "two recordings would have the same name")
@@ -107,7 +116,8 @@ def seal_of(folder: Path) -> str:
     return digest(write_sums(digests))
 
 
-def _files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
+def cassette_files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of every file but SHA256SUMS."""
     yield MANIFEST, write_yaml(msgspec.to_builtins(cassette.manifest)).encode()
     if cassette.bundle:
         yield BUNDLE, cassette.bundle
@@ -153,7 +163,7 @@ class _Reader:
     def read(self) -> Cassette:
         manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX))
         calls = [self._read_call(path) for path in self._recordings()]
-        traces, positions = dict[str, bytes](), dict[str, dict[CallOrderKey, int]]()
+        traces, positions = dict[str, bytes](), dict[str, dict[str, int]]()
         for feature, sha256 in manifest.traces.items():
             trace = traces[feature] = self._read_verified(f"{feature}/{EVENTS}", sha256, MANIFEST)
             if defect := find_defect(trace):
@@ -227,11 +237,10 @@ def is_recording(name: str) -> bool:
     return name.count("/") == 1 and name.endswith(".json") and not name.endswith(".out.json")
 
 
-def _call_order(call: RecordedCall, positions: Mapping[CallOrderKey, int]) -> tuple[str, int, str, int, int]:
+def _call_order(call: RecordedCall, positions: Mapping[str, int]) -> tuple[str, int, str, int, int]:
     """Return a sort key: position in the feature's trace, else the time of the recording in seconds."""
     identity = call.identity
-    key = identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role
-    order = positions.get(key, len(positions))
+    order = positions.get(identity.name, len(positions))
     return identity.feature, order, call.recording.recorded_at, identity.iteration, identity.attempt
 
 

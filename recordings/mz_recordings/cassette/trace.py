@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 from mz_engine.ports import COUNT_MAX
+from mz_events.catalog import delivery
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentRequested,
@@ -26,15 +27,6 @@ from mz_events.catalog.call import (
     CallSettled,
     ReplyParsed,
     Usage,
-)
-from mz_events.catalog.delivery import (
-    ChecksPolled,
-    ChecksRerun,
-    CommitRequested,
-    PullRequestOpened,
-    PullRequestRequested,
-    Pushed,
-    PushRequested,
 )
 from mz_events.catalog.feature import (
     FeatureFailed,
@@ -49,6 +41,7 @@ from mz_events.codec import ALL_EVENTS, comparable_payload, type_of
 from mz_events.names import Digest
 
 from mz_recordings.cassette.model import CALL_FIELDS, Cassette, Identity
+from mz_recordings.cassette.placeholders import call_name
 
 EventJson = dict[str, Any]
 """An event as a trace has it."""
@@ -57,18 +50,14 @@ ABOUT_CALLS = frozenset(
 )
 """Types of events that name a call."""
 REQUESTED, REPLY_PARSED = type_of(AgentRequested), type_of(ReplyParsed)
-EXCLUDED = (
-    CallReserved,
-    CallOverBudget,
-    CallPriced,
-    CallSettled,
-    ClaimRejected,
-    PushRequested,
-    Pushed,
-    PullRequestRequested,
-    PullRequestOpened,
-    ChecksPolled,
-    ChecksRerun,
+MONEY_EVENTS = (CallReserved, CallOverBudget, CallPriced, CallSettled, ClaimRejected)
+FORGE_EVENTS = (
+    delivery.PushRequested,
+    delivery.Pushed,
+    delivery.PullRequestRequested,
+    delivery.PullRequestOpened,
+    delivery.ChecksPolled,
+    delivery.ChecksRerun,
 )
 WAITS = (Hold.CLAIM, Hold.BUDGET, Hold.CHECKS)
 """Holds because of another feature, the budget or the forge."""
@@ -84,7 +73,7 @@ def is_in_trace(event: Event) -> bool:
     """Return True if an event of a feature's stream is part of its trace."""
     if isinstance(event, FeatureHeld | HoldReleased):
         return event.hold not in WAITS
-    return not isinstance(event, EXCLUDED)
+    return not isinstance(event, (*MONEY_EVENTS, *FORGE_EVENTS))
 
 
 def _normalise(event: Event) -> Event:
@@ -97,7 +86,7 @@ def _normalise(event: Event) -> Event:
             return replace(event, actor=NOTHING)
         case HumanRequested() | FeatureFailed():
             return replace(event, detail=None)
-        case CommitRequested():
+        case delivery.CommitRequested():
             return replace(event, message=NOTHING)  # The message contains the cost.
     return event
 
@@ -127,15 +116,13 @@ class _Line(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
-CallOrderKey = tuple[str, str, int, int, str]
-"""Phase, unit, iteration, attempt and role of a call."""
 
 
-def call_positions(trace: bytes) -> dict[CallOrderKey, int]:
-    """Return the calls of a valid trace, each with its position in the order of the calls."""
-    refs = [line.ref for line in map(_DECODER.decode, trace.splitlines()) if line.type == REQUESTED]
-    call_keys = ((ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs if ref is not None)
-    return {call: at for at, call in enumerate(call_keys)}
+def call_positions(trace: bytes) -> dict[str, int]:
+    """Return the position of each call in the order of the calls of a valid trace, by the name of its files."""
+    refs = (line.ref for line in map(_DECODER.decode, trace.splitlines()) if line.type == REQUESTED and line.ref)
+    names = (call_name(ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs)
+    return {name: at for at, name in enumerate(names)}
 
 
 def counted_tokens(cassette: Cassette) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
@@ -87,18 +87,17 @@ def render_fault(fault: Fault, agent: str, stdout: bytes, stderr: bytes) -> Faul
     package = agent_package(agent)
     if fault.name == "human-blocker":
         return _blocked_output(package, stdout, stderr)
-    return _output_of_ending(package, package.fault_endings.get(fault.name), stdout, stderr)
+    return _endings(package, stdout, stderr).get(package.fault_endings.get(fault.name, ""))
 
 
-def _output_of_ending(agent: AgentPackage, ending_name: str | None, stdout: bytes, stderr: bytes) -> FaultOutput | None:
+def _endings(agent: AgentPackage, stdout: bytes, stderr: bytes) -> dict[str, FaultOutput]:
+    """Return the output with each other end that the agent may write, by name."""
     if agent.stderr_endings is not None:
-        stderr_endings = (ending for ending in agent.stderr_endings(stdout, stderr) if ending[0] == ending_name)
-        return next((FaultOutput(out, err, code) for _, out, err, code in stderr_endings), None)
+        return {name: FaultOutput(out, err, code) for name, out, err, code in agent.stderr_endings(stdout, stderr)}
     head, last = split_last_line(stdout)
     if agent.stdout_endings is None or last is None:
-        return None
-    stdout_endings = (ending for ending in agent.stdout_endings(last) if ending[0] == ending_name)
-    return next((FaultOutput(head + other, b"", code) for _, other, code in stdout_endings), None)
+        return {}
+    return {name: FaultOutput(head + other, b"", code) for name, other, code in agent.stdout_endings(last)}
 
 
 def _blocked_output(agent: AgentPackage, stdout: bytes, stderr: bytes) -> FaultOutput | None:
@@ -122,21 +121,6 @@ def split_last_line(stdout: bytes) -> tuple[bytes, dict[str, Any] | None]:
     except (ValueError, RecursionError):
         last = None
     return b"".join(lines[:-1]), last if isinstance(last, dict) else None
-
-
-def with_output(call: RecordedCall, stdout: bytes, stderr: bytes, kept: Collection[Kind]) -> RecordedCall:
-    """Return the call with this output and its files of the kept kinds."""
-    name = call.identity.name
-    files = [file for file in call.recording.files if file.kind in kept]
-    contents = {file.name: call.contents[file.name] for file in files}
-    streams: tuple[tuple[Kind, str, bytes], ...] = (
-        ("stdout", f"{name}.stream-json", stdout),
-        ("stderr", f"{name}.stderr", stderr),
-    )
-    for kind, file, data in streams:
-        files.append(StoredFile(kind=kind, name=file, sha256=hashlib.sha256(data).hexdigest()))
-        contents[file] = data
-    return RecordedCall(replace(call.recording, files=tuple(files)), contents)
 
 
 # insertion ------------------------------------------------------------------------------------------------------------
@@ -179,17 +163,26 @@ def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Id
 
 def _failed_call(call: RecordedCall, fault: Fault, output: FaultOutput) -> RecordedCall:
     """Return the same call with the fault; it changes nothing in the tree."""
-    changed = with_output(call, output.stdout, output.stderr, {"prompt"})
+    name = call.identity.name
+    outputs: dict[Kind, tuple[str, bytes]] = {
+        "prompt": (f"{name}.prompt.md", call.content("prompt")),
+        "stdout": (f"{name}.stream-json", output.stdout),
+        "stderr": (f"{name}.stderr", output.stderr),
+    }
     recording = replace(
-        changed.recording,
+        call.recording,
         outcome="lost" if fault.is_lost else "replied",
         exit=output.exit,
         failure=fault.failure,
         tree_after=call.recording.tree_before,
         forbidden_changes=(),
         accepted=None,
+        files=tuple(
+            StoredFile(kind=kind, name=file, sha256=hashlib.sha256(data).hexdigest())
+            for kind, (file, data) in outputs.items()
+        ),
     )
-    return changed._replace(recording=recording)
+    return RecordedCall(recording, dict(outputs.values()))
 
 
 def _with_identity(call: RecordedCall, identity: Identity) -> RecordedCall:
@@ -219,33 +212,27 @@ def fault_reaction(trace: bytes, identity: Identity) -> Iterator[str]:
             return
 
 
+REACTIONS = {
+    "agent.failed": "ended by mz: {problem[code]}",
+    "agent.lost": "lost: mz was not running when it ended",
+    "agent.requested": "called again: attempt {ref[attempt]}",
+    "feature.held": "held ({hold}): {code}",
+    "feature.hold-released": "released",
+    "human.requested": "a person is asked: {code}",
+    "human.answered": "a person answers: {verdict}",
+    "phase.rolled-back": "rolled back to {to}",
+    "unit.completed": "the work was accepted",
+}
+FATAL_REACTIONS = {"feature.held": "the run halts: {code}", "feature.hold-released": "a person resumes the run"}
+"""Of a hold that stops the run."""
+
+
 def _describe_event(event: EventJson) -> str:
-    kind, problem = event["type"], event.get("problem") or {}
-    violated_rules = ", ".join(dict.fromkeys(violation["rule"] for violation in event.get("violations") or ()))
-    match kind:
-        case "agent.failed":
-            return f"ended by mz: {problem['code']}"
-        case "agent.lost":
-            return "lost: mz was not running when it ended"
-        case "reply.parsed" if problem:
-            wait_seconds = problem.get("retry_after_seconds")
-            return f"parsed: {problem['code']} ({problem['kind']}{f', in {wait_seconds} s' if wait_seconds else ''})"
-        case "feature.held" if event["hold"] == "fatal":
-            return f"the run halts: {event['code']}"
-        case "feature.held":
-            return f"held ({event['hold']}): {event['code']}"
-        case "feature.hold-released":
-            return "a person resumes the run" if event["hold"] == "fatal" else "released"
-        case "agent.requested":
-            return f"called again: attempt {event['ref']['attempt']}"
-        case "artifact.validated" | "gate.checked" if violated_rules:
-            return f"rejected: {violated_rules}"
-        case "human.requested":
-            return f"a person is asked: {event['code']}"
-        case "human.answered":
-            return f"a person answers: {event['verdict']}"
-        case "phase.rolled-back":
-            return f"rolled back to {event['to']}"
-        case "unit.completed":
-            return "the work was accepted"
-    return ""
+    kind, problem = event["type"], event.get("problem")
+    if kind == "reply.parsed" and problem:
+        wait_seconds = problem.get("retry_after_seconds")
+        return f"parsed: {problem['code']} ({problem['kind']}{f', in {wait_seconds} s' if wait_seconds else ''})"
+    if kind in ("artifact.validated", "gate.checked") and event.get("violations"):
+        return f"rejected: {', '.join(dict.fromkeys(violation['rule'] for violation in event['violations']))}"
+    fatal_text = FATAL_REACTIONS.get(kind) if event.get("hold") == "fatal" else None
+    return (fatal_text or REACTIONS.get(kind, "")).format_map(event)

@@ -18,9 +18,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from mz_events.redaction.redactor import Secrets
 
-from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, digest, is_recording, load
+from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, cassette_files, digest, is_recording, load
 from mz_recordings.cassette.manifest import SUMS
-from mz_recordings.cassette.model import BUNDLE, EVENTS, MANIFEST, Cassette
+from mz_recordings.cassette.model import BUNDLE, Cassette
 from mz_recordings.cassette.repository import bundle_contents
 from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, read_plain, walk
 from mz_recordings.findings.model import RECORD_AGAIN, RERECORD_ALL, Finding
@@ -198,7 +198,8 @@ class Linter:
                 entries += self._lint_file(folder, name, path)
         except CassetteUnreadable as error:
             entries.append(Finding(kind="UNREADABLE", message=str(error), file=path, fix=RESTORE))
-        for name in sorted(sizes.keys() - _expected_files(cassette)) if cassette else ():
+        expected = {SUMS, BUNDLE, *(name for name, _ in cassette_files(cassette))} if cassette else sizes.keys()
+        for name in sorted(sizes.keys() - expected):
             file = f"{path}/{name}"
             entries.append(
                 Finding(kind="UNUSED", message=f"{name} is not part of the cassette", file=file, fix=f"rm {file}")
@@ -289,11 +290,3 @@ def report_leaks(
             )  # fmt: skip
         else:
             yield LintNotice(message=f"{leak.description}{suffix}", file=name, line=leak.line, column=leak.column)
-
-
-def _expected_files(cassette: Cassette) -> set[str]:
-    expected_paths = {MANIFEST, SUMS, BUNDLE} | {f"{feature}/{EVENTS}" for feature in cassette.traces}
-    for recording, contents in cassette.calls:
-        expected_paths.add(f"{recording.identity.path}.json")
-        expected_paths |= {f"{recording.identity.feature}/{name}" for name in contents}
-    return expected_paths

@@ -30,7 +30,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Store
 
-from mz_recordings.cassette.model import VERDICTS, Cassette, Hint, Item, RecordedDecision
+from mz_recordings.cassette.model import VERDICTS, Cassette, Fixture, Hint, Item, RecordedDecision
 from mz_recordings.cassette.trace import is_in_trace
 from mz_recordings.replay.ports import ReplayClock, ScratchPorts
 
@@ -132,17 +132,11 @@ class ScriptedPeople(Coordinator):
     """Coordinator with recorded decisions, taken at the same point of the trace."""
 
     def __init__(
-        self,
-        run: str,
-        pins: Pins,
-        store: Store,
-        ports: Ports,
-        decisions: tuple[RecordedDecision, ...],
-        observe: Observer = ignore_event,
+        self, fixture: Fixture, pins: Pins, store: Store, ports: Ports, observe: Observer = ignore_event
     ) -> None:
-        super().__init__(run, pins, store, ports.clock, observe)
+        super().__init__(fixture.run, pins, store, ports.clock, observe)
         self._blobs, self._decisions = ports.blobs, defaultdict[str, list[RecordedDecision]](list)
-        for decision in decisions:
+        for decision in fixture.decisions:
             self._decisions[decision.feature].append(decision)
 
     def worker_stopped(self, feature_run: FeatureLoop) -> None:

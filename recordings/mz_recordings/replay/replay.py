@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from datetime import datetime
 from importlib.resources import files
 from multiprocessing import get_context
@@ -16,15 +17,22 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
+from mz_engine.agents.registry import all_adapters
+from mz_engine.decoding.quantity import decode_quantity, encode_quantity
+from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.git.repository import branch_commit
+from mz_engine.model.config import FILE_NAME, Budget, Config
 from mz_engine.model.pins import Pins
+from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files
 from mz_engine.processes.supervise import can_run_offline
+from mz_engine.run.plan import known_names
+from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
-from mz_events.names import feature_stream
+from mz_events.names import feature_stream, parse_path
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Store
 
@@ -38,7 +46,16 @@ from mz_recordings.cassette.files import (
     seal_of,
     write_copy,
 )
-from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, identity_of
+from mz_recordings.cassette.model import (
+    FIXTURE_KEYS,
+    MANIFEST,
+    TIME_FORMAT,
+    Cassette,
+    Identity,
+    Item,
+    Manifest,
+    identity_of,
+)
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
@@ -47,7 +64,6 @@ from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
 from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
-from mz_recordings.replay.project import overridden_settings, project_texts, replay_pins
 
 
 class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +163,7 @@ def run_replay(cassette: Cassette, job: ReplayJob) -> ReplayOutcome:
             fixture, played = cassette.manifest.fixture, environment.agents.mismatches
             try:
                 start_run(cassette, _order(cassette, job.seed), pins, store, environment, base, heads)
-                coordinator = ReplayCoordinator(fixture.run, pins, store, environment, fixture.decisions)
+                coordinator = ReplayCoordinator(fixture, pins, store, environment)
                 drive(
                     coordinator,
                     environment,
@@ -187,6 +203,83 @@ def _outcome(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEn
         dict(environment.network_attempts.counts_by_key),
         pins,
     )
+
+
+# the current project --------------------------------------------------------------------------------------------------
+REPOSITORY_SETTINGS = ("base", "branch_prefix")
+"""Settings of the recorded repository, which a replay need not match."""
+
+
+def replay_pins(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
+    """Return the pins of a replay: the current pipeline with the cassette's name, of the project or else of `mz`, and
+    the current settings except those of the fixture.
+
+    Raises MzError, and FixtureUnavailable if this `mz` does not know the fixture's settings or its agent.
+    """
+    loaded = load_config(project, environment, {"agent": manifest.agent})
+    if manifest.agent not in all_adapters(loaded.config.agents):
+        message = f"it was recorded with the agent {manifest.agent!r}, which neither this mz has nor mz.yaml describes"
+        raise FixtureUnavailable(message)
+    config, material = replay_config(loaded.config, manifest, parallel), load_valid_pipeline_files(project)
+    name = manifest.pipeline
+    if loaded.config.pipeline != name and loaded.origins["pipeline"] != "default":
+        configured_pipeline = load_pipeline(loaded.config.pipeline, project)[0].pipeline
+        name = loaded.config.pipeline if configured_pipeline == manifest.pipeline else name
+    pipeline, _ = load_pipeline(name, project, known_names(config, material))
+    return Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
+
+
+def replay_config(config: Config, manifest: Manifest, parallel: int) -> Config:
+    """Return the settings with those of the fixture, without side effects outside the machine and without a budget."""
+    fixture_settings = {key: value for key, value in manifest.fixture.config.items() if key in FIXTURE_KEYS}
+    try:
+        fixture_config = msgspec.convert(fixture_settings, Config, dec_hook=decode_quantity)
+        for path in (*fixture_config.workspace.copy, *fixture_config.workspace.keep_ignored):
+            parse_path(path)
+    except ValueError as error:
+        raise FixtureUnavailable(f"this mz does not know the settings of its fixture: {error}") from error
+    # Commands that only the current settings have belong to new gates.
+    fixture_config = replace(fixture_config, commands={**config.commands, **fixture_config.commands})
+    return replace(
+        config,
+        **{key: getattr(fixture_config, key) for key in fixture_settings},
+        parallel_max=parallel,
+        budget=Budget(),
+        pull_requests=replace(config.pull_requests, strategy="none"),
+    )
+
+
+def overridden_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
+    """Return names of settings, such as `commands.test`, whose value in `mz.yaml` a replay ignores in favour of the
+    fixture's. Raises MzError."""
+    current_settings = msgspec.to_builtins(
+        load_config(project, environment, {"agent": manifest.agent}).config, enc_hook=encode_quantity
+    )
+    fixture_config = msgspec.convert(manifest.fixture.config, Config, dec_hook=decode_quantity)
+    fixture_settings = msgspec.to_builtins(fixture_config, enc_hook=encode_quantity)
+    names: list[str] = []
+    for key in FIXTURE_KEYS:
+        recorded_value, current_value = fixture_settings[key], current_settings[key]
+        if key in REPOSITORY_SETTINGS or key not in manifest.fixture.config:
+            continue
+        if isinstance(recorded_value, dict) and isinstance(current_value, dict):
+            names += [f"{key}.{name}" for name in recorded_value if recorded_value[name] != current_value.get(name)]
+        elif recorded_value != current_value:
+            names.append(key)
+    return tuple(names)
+
+
+def project_texts(project: Path, cassette: Path) -> dict[str, str]:
+    """Return the texts that findings can point at, by path relative to the project: settings, pipelines, templates,
+    rule sets, and the manifest of a cassette within the project. UnreadableFileError files are left out."""
+    texts: dict[str, str] = {}
+    patterns = ("*.yaml", "rules/*.yaml", "templates/**/*.j2")
+    pipeline_files = sorted(path for pattern in patterns for path in (project / PIPELINES_FOLDER).glob(pattern))
+    for path in (project / FILE_NAME, *pipeline_files, cassette / MANIFEST):
+        with suppress(MzError, ValueError):
+            name = path.absolute().relative_to(project.absolute()).as_posix()
+            texts[name] = read_text(path, name)
+    return texts
 
 
 # many cassettes -------------------------------------------------------------------------------------------------------

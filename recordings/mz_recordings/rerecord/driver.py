@@ -39,7 +39,7 @@ from mz_events.store import Blobs, Store
 from mz_projections.feature.unit import SESSION_MISSING
 from mz_projections.run.fold import is_held_for
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, RecordedDecision, identity_of
+from mz_recordings.cassette.model import Cassette, Fixture, Identity, RecordedCall, identity_of
 from mz_recordings.findings.model import CallMismatch
 from mz_recordings.record.recorder import requested_spec
 from mz_recordings.replay.agents import ReplayAgents, empty_spec, identity_of_key, recorded_argv
@@ -272,7 +272,7 @@ def drive_run(
     a new one ends the run. Raises any error of a thread."""
     fixture, agents = cassette.manifest.fixture, live.agents
     reporter = CallProgressReporter(cassette.manifest.pipeline, agents, on_progress)
-    coordinator = LiveCoordinator(fixture.run, pins, store, live, fixture.decisions, reporter.see, budget_nanousd)
+    coordinator = LiveCoordinator(fixture, pins, store, live, reporter.see, budget_nanousd)
     coordinator.set_budget(Budget(run_nanousd=None if budget_nanousd is None else Usd(budget_nanousd)))
     drive(
         coordinator,
@@ -304,17 +304,10 @@ class LiveCoordinator(ScriptedPeople):
     """Coordinator for which recordings are free, and recorded waits are skipped."""
 
     def __init__(
-        self,
-        run: str,
-        pins: Pins,
-        store: Store,
-        live: LiveEnvironment,
-        decisions: tuple[RecordedDecision, ...],
-        observe: Observer,
-        budget_nanousd: int | None,
+        self, fixture: Fixture, pins: Pins, store: Store, live: LiveEnvironment, observe: Observer, budget: int | None
     ) -> None:
-        super().__init__(run, pins, store, live, decisions, observe)
-        self._live, self._budget_nanousd = live, budget_nanousd
+        super().__init__(fixture, pins, store, live, observe)
+        self._live, self._budget_nanousd = live, budget
 
     def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
         match step:

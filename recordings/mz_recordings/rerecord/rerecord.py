@@ -38,8 +38,7 @@ from mz_recordings.replay.accept import prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay
 from mz_recordings.replay.driver import start_run
 from mz_recordings.replay.ports import ReplayFolders
-from mz_recordings.replay.project import replay_pins
-from mz_recordings.replay.replay import ReplayJob, run_replay
+from mz_recordings.replay.replay import ReplayJob, replay_pins, run_replay
 from mz_recordings.rerecord.driver import LiveEnvironment, OnCallProgress, RunEnd, StopControl, drive_run
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
 from mz_recordings.rerecord.workspace import (

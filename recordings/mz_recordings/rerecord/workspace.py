@@ -43,7 +43,7 @@ from mz_projections.run.fold import fold_run
 
 from mz_recordings.cassette.files import load_without_traces, save
 from mz_recordings.cassette.model import MANIFEST, Cassette, Provenance, RecordedCall
-from mz_recordings.cassette.replace import restore_old
+from mz_recordings.cassette.safe_files import restore_old
 from mz_recordings.record.recorder import LoggedCall, RecordSources, SecretInRecording, feature_calls, record_call
 from mz_recordings.replay.driver import ignore_event
 from mz_recordings.rerecord.driver import LIVE_CALLS_FILE
