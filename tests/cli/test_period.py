@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,12 +46,12 @@ def test_spans(since: str | None, until: str | None, zone: ZoneInfo | None, expe
     "text", ["", "soon", "2026-13-01", "7", "d", "-7d", "7x", "2026-6-1", "99999999999w", "٣d", "9999-12-31"]
 )
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time; write"):
+    with pytest.raises(click.UsageError, match="is not a time; write"):
         parse_period(None, text, NOW, UTC)
 
 
 def test_an_end_before_the_beginning() -> None:
-    with pytest.raises(ValueError, match="'2026-06-02' is not before '2026-06-01'"):
+    with pytest.raises(click.UsageError, match="'2026-06-02' is not before '2026-06-01'"):
         parse_period("2026-06-02", "2026-06-01", NOW, UTC)
 
 

@@ -9,6 +9,8 @@ from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+import click
+
 SECOND_US = 1_000_000
 QUARTER_US = 15 * 60 * SECOND_US
 """All zones in use have offsets in quarters of an hour, so a quarter never spans two days."""
@@ -28,13 +30,16 @@ class Period(NamedTuple):
 
 
 def parse_period(since: str | None, until: str | None, now_us: int, zone: tzinfo | None) -> Period:
-    """Parse start and end; a day as the end is included. Raises ValueError that names the accepted forms."""
-    period = Period(
-        None if since is None else _parse_time(since, now_us, zone, end_of_day=False),
-        None if until is None else _parse_time(until, now_us, zone, end_of_day=True),
-    )
+    """Parse start and end; a day as the end is included. Raises UsageError that names the accepted forms."""
+    try:
+        period = Period(
+            None if since is None else _parse_time(since, now_us, zone, end_of_day=False),
+            None if until is None else _parse_time(until, now_us, zone, end_of_day=True),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     if period.since_us is not None and period.until_us is not None and period.since_us >= period.until_us:
-        raise ValueError(f"{since!r} is not before {until!r}")
+        raise click.UsageError(f"{since!r} is not before {until!r}")
     return period
 
 

@@ -250,7 +250,7 @@ def check_library(
 ) -> LibraryDrift:
     """Compare the cassettes at these paths, else the library, with the current code. Raises MzError (MZ6001)."""
     number = workers or os.cpu_count() or 1
-    jobs = replay_jobs(home, require_cassettes(home, paths), number, None, (), "", False)
+    jobs = replay_jobs(dict.fromkeys(require_cassettes(home, paths), home), number)
     return check_current(
         jobs,
         drift_library,

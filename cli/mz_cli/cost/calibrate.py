@@ -90,10 +90,7 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     phase with fewer uses the figures of its model, a model those of its agent. A calibration that does not reduce the
     error is shown but not written. Nothing is written without --write; a run keeps the calibration it started with.
     """
-    try:
-        period = parse_period(since, until, time.time_ns() // 1000, None)
-    except ValueError as error:
-        raise click.UsageError(str(error), context) from None
+    period = parse_period(since, until, time.time_ns() // 1000, None)
     with open_log() as log:
         samples = tuple(calibration_samples(priced.call for priced in all_costs(log, period)))
         fitted = fit_all(samples)

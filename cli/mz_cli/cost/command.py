@@ -20,9 +20,7 @@ from mz_cli.cost.gate import RunCost, cost_gate, gate_table, gate_text, parse_al
 from mz_cli.cost.query import (
     Calls,
     all_costs,
-    check_names,
     current_prices,
-    names_of_calls,
     price_step_warning,
     repriced_at,
     run_costs,
@@ -138,10 +136,7 @@ def cost(context: click.Context, /, **values: Any) -> int:
     """
     options = CostOptions(**values)
     _check_combinations(options, context)
-    try:
-        period = parse_period(options.since, options.until, time.time_ns() // 1000, options.zone)
-    except ValueError as error:
-        raise click.UsageError(str(error), context) from None
+    period = parse_period(options.since, options.until, time.time_ns() // 1000, options.zone)
     if options.imported or options.day:
         print_imported_costs(cast("ImportedBy", options.by or "day"), period, options.zone, as_json=options.as_json)
         return 0
@@ -227,15 +222,10 @@ def _priced_calls(
         notes.append(f"computed with the prices of {day} ({prices.table.partition(' sha256:')[0]})")
     calls = with_causes(calls, prices)
     if options.what_if:
-        for _, model in options.what_if:
-            if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
-                raise click.UsageError("; ".join((f"no price for {model!r}", *price_notes)), context)
-        names = names_of_calls(log, calls)
         try:
-            check_names(options.what_if, names)
+            calls = with_alternative_costs(log, calls, prices, options.what_if, at_us)
         except ValueError as error:
-            raise click.UsageError(str(error), context) from None
-        calls = with_alternative_costs(calls, prices, options.what_if, names, at_us)
+            raise click.UsageError("; ".join((str(error), *price_notes)), context) from None
         notes.append(WHAT_IF)
     if crossing_note := price_step_warning(calls, prices):
         notes.append(crossing_note)

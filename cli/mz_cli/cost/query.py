@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
@@ -125,7 +126,7 @@ CallNames = Mapping[str, tuple[str, str]]
 """By key of the call: its model, and its tier, empty if that is unknown."""
 
 
-def names_of_calls(log: ProjectLog, calls: Calls) -> CallNames:
+def _names_of_calls(log: ProjectLog, calls: Calls) -> CallNames:
     """Return what `--what-if` may name a call by."""
 
     @cache
@@ -153,7 +154,7 @@ def _tier_of(pins: Pins | None, call: Call) -> str:
     return ""
 
 
-def check_names(what_if: Iterable[tuple[str, str]], names: CallNames) -> None:
+def _check_names(what_if: Iterable[tuple[str, str]], names: CallNames) -> None:
     """Raise ValueError for a name that matches no call; without calls, all do."""
     models, tiers = ({pair[index] for pair in names.values()} - {""} for index in (0, 1))
     unknown = next((name for name, _ in what_if if base_name(name) not in {ANY_MODEL, *models, *tiers}), None)
@@ -164,10 +165,16 @@ def check_names(what_if: Iterable[tuple[str, str]], names: CallNames) -> None:
 
 
 def with_alternative_costs(
-    calls: Calls, prices: GenaiPrices, what_if: Sequence[tuple[str, str]], names: CallNames, at_us: int | None
+    log: ProjectLog, calls: Calls, prices: GenaiPrices, what_if: Sequence[tuple[str, str]], at_us: int | None
 ) -> Calls:
     """Add the cost of the same tokens under the alternative models, priced at the time of each call or at `at_us`. Of
-    several pairs of a tier, a model, or the word `model` for all, and another model, the last match wins."""
+    several pairs of a tier, a model, or the word `model` for all, and another model, the last match wins. Raises
+    ValueError for a model without a price, and for a name that matches no call."""
+    for _, model in what_if:
+        if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
+            raise ValueError(f"no price for {model!r}")
+    names = _names_of_calls(log, calls)
+    _check_names(what_if, names)
 
     def with_alternative(priced: PricedCall) -> PricedCall:
         call, fitting = priced.call, (ANY_MODEL, *names[priced.call.key])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 import click
 import msgspec
 from msgspec import field
-from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_recordings.cassette.files import find_cassettes
@@ -161,30 +160,30 @@ def _replay(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> in
         raise click.UsageError(f"{flag} writes no report and updates nothing: leave out the other options")
     if options.variants and options.inject is not None:
         raise click.UsageError("--variants and --inject exclude each other")
+    projects = cassette_projects(options)
+    if options.inject is not None:
+        return replay_fault(projects, options.inject, as_json)
+    return replay_variants(projects, as_json)
+
+
+def cassette_projects(options: ReplayOptions) -> dict[Path, Path]:
+    """Return the project of each cassette that the options name."""
     if options.bundled:
-        cassettes = tuple((path, bundled_project(path)) for path in bundled_cassettes())
-    else:
-        home = find_home(Path.cwd())
-        cassettes = tuple((path, home) for path in require_cassettes(home, options.paths))
-    return (
-        replay_variants(cassettes, as_json)
-        if options.inject is None
-        else replay_fault(cassettes, options.inject, as_json)
-    )
+        return {path: bundled_project(path) for path in bundled_cassettes()}
+    home = find_home(Path.cwd())
+    return dict.fromkeys(require_cassettes(home, options.paths), home)
 
 
 def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> int:
     if bool(options.accept) != bool(options.reason and options.reason.strip()):
         raise click.UsageError("--accept and -m go together: say why the old replies are still valid")
     reports.check()
-    home = Path.cwd() if options.bundled else find_home(Path.cwd())
-    cassettes = bundled_cassettes() if options.bundled else require_cassettes(home, options.paths)
-    workers, seed = options.jobs or os.cpu_count() or 1, options.shuffle
-    order = shuffled(cassettes, seed)
-    replays = replay_jobs(home, order, workers, seed, options.accept, options.reason or "", options.prune)
-    if options.bundled:
-        replays = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in replays)
-    position = {display_path(path): at for at, path in enumerate(cassettes)}
+    projects, workers, seed = cassette_projects(options), options.jobs or os.cpu_count() or 1, options.shuffle
+    order = {path: projects[path] for path in shuffled(tuple(projects), seed)}
+    replays = replay_jobs(
+        order, workers, seed=seed, accept=options.accept, reason=options.reason or "", prune=options.prune
+    )
+    position = {display_path(path): at for at, path in enumerate(projects)}
     with reports.text_stream() as stream:
         results = replay_all(replays, workers, lambda result: print_progress(result, len(replays)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
@@ -196,6 +195,7 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
             print_document("replay", replay_document(results, exit_code))
         else:
             write_lines(stream, render_text(results))
+    home = Path.cwd() if options.bundled else find_home(Path.cwd())
     reports.write("mz replay", replay_suites(results, home), exit_code)
     return int(exit_code)
 
@@ -211,23 +211,29 @@ def require_cassettes(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def replay_jobs(
-    home: Path, cassettes: tuple[Path, ...], jobs: int, seed: int | None, accept: tuple[str, ...], reason: str,
-    prune: bool,
-) -> tuple[ReplayJob, ...]:  # fmt: skip
+    projects: Mapping[Path, Path],
+    workers: int,
+    *,
+    seed: int | None = None,
+    accept: tuple[str, ...] = (),
+    reason: str = "",
+    prune: bool = False,
+) -> tuple[ReplayJob, ...]:
+    """Return a job for each cassette, in its project."""
     today, environment = datetime.now(UTC), without_git_variables(os.environ)
     return tuple(
         ReplayJob(
             path=display_path(path),
-            project=str(home),
+            project=str(project),
             environment=environment,
-            features_parallel=max(1, jobs // len(cassettes)),
+            features_parallel=max(1, workers // len(projects)),
             seed=seed,
             today=today,
             accept=accept,
             reason=reason,
             prune=prune,
         )
-        for path in cassettes
+        for path, project in projects.items()
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,12 +86,12 @@ def bundled_project(path: Path) -> Path:
 
 
 # variants -------------------------------------------------------------------------------------------------------------
-def replay_variants(cassette_projects: Sequence[tuple[Path, Path]], as_json: bool) -> int:
+def replay_variants(projects: Mapping[Path, Path], as_json: bool) -> int:
     """Replay all variants, and print their final states and violated properties. Raises MzError (MZ6005)."""
     from mz_qa.variants.play import play_variants
 
     environment, played = without_git_variables(os.environ), []
-    for path, project in cassette_projects:
+    for path, project in projects.items():
         with reject_unusable(path):
             outcomes = play_variants(load(path), project, environment)
         played.append((display_path(path), outcomes))
@@ -133,16 +133,16 @@ def _verdict_lines(outcomes: Sequence[VariantOutcome]) -> Iterator[Line]:
 
 
 # faults ---------------------------------------------------------------------------------------------------------------
-def replay_fault(cassettes: Sequence[tuple[Path, Path]], selector: str, as_json: bool) -> int:
+def replay_fault(projects: Mapping[Path, Path], selector: str, as_json: bool) -> int:
     """Replay a cassette with one failing call, and print how the pipeline reacted. Raises MzError (MZ6005)."""
     from mz_qa.variants.properties import end_state, parse_trace
     from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reaction, inject
     from mz_recordings.replay.replay import ReplayJob, run_replay
 
     call, _, name = selector.partition("=")
-    if len(cassettes) != 1:
-        raise click.UsageError(f"--inject needs exactly one cassette, not {len(cassettes)}")
-    ((path, project),) = cassettes
+    if len(projects) != 1:
+        raise click.UsageError(f"--inject needs exactly one cassette, not {len(projects)}")
+    ((path, project),) = projects.items()
     environment = without_git_variables(os.environ)
     job = ReplayJob(path=str(path), project=str(project), environment=environment, today=datetime.now(UTC))
     with reject_unusable(path):
