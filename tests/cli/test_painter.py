@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
-from mz_cli.live.progress import END, Painter, restore_terminal
+from mz_cli.live.progress import END, Painter
 from mz_cli.terminal.width import Line, Span, styled_line
 
 from tests.support.terminal import Terminal
@@ -107,13 +107,3 @@ def test_looks(easel: Easel) -> None:
     assert [(cells[at].fg, cells[at].bold) for at in (0, 5, 11)] == [
         ("green", False), ("default", False), ("red", True),
     ]  # fmt: skip
-
-
-def test_the_cursor_comes_back_when_the_process_is_ended(easel: Easel) -> None:
-    easel.paint("a")
-    assert easel.terminal.screen.cursor.hidden
-    restore_terminal(easel.stream)
-    easel.stream.write("done")
-    easel.stream.flush()
-    easel.terminal.until(lambda shown: "done" in shown)
-    assert not easel.terminal.screen.cursor.hidden

@@ -14,7 +14,8 @@ from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import DisplayMode
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.milestones import milestone_text
-from mz_cli.live.progress import LiveView, Progress, make_progress, may_paint
+from mz_cli.live.progress import LiveView, Painter, Progress, make_progress, may_paint
+from mz_cli.terminal.width import styled_line
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.envelope import Recorded
@@ -314,3 +315,17 @@ def test_words_above_all(stored_run: StoredRun) -> None:
     with Progress(out, Broken()) as shown:
         shown.show_text("comes to rest")
     assert out.getvalue().splitlines()[-1] == "comes to rest"
+
+
+def test_the_cursor_comes_back_when_the_process_is_ended() -> None:
+    terminal = Terminal(80, 24)
+    with terminal.open() as stream:
+        Painter(stream).paint([styled_line("picture")])
+        terminal.until(lambda lines: lines == ["picture"] and terminal.screen.cursor.hidden)
+        Progress(stream).restore_terminal()
+        Progress(stream, LiveView(stream, StoredLog(), "")).restore_terminal()
+        stream.write("done")
+        stream.flush()
+        assert terminal.until(lambda lines: "done" in lines) == ["picture", "done"]
+        assert not terminal.screen.cursor.hidden
+    terminal.close()

@@ -140,14 +140,13 @@ def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
         nanousd = prices.estimate(model, usage.input, usage.output, now_us, usage.cache_read, usage.cache_write)
         return Estimate(tokens=usage.input + usage.output, nanousd=nanousd)
 
-    added = {item.feature for item in plan.intake.added}
+    texts = {item.id: item.title + item.body for item in plan.items}
     return {
-        item.id: {
-            phase.phase: estimate_phase(phase, item.title + item.body, model_of, price, typical_call)
+        item.feature: {
+            phase.phase: estimate_phase(phase, texts[item.feature], model_of, price, typical_call)
             for phase in plan.pins.pipeline.phases
         }
-        for item in plan.items
-        if item.id in added
+        for item in plan.intake.added
     }
 
 

@@ -90,7 +90,9 @@ def run(
             if warning.code != SKIPPED_STEP:
                 say(format_diagnostic(warning))
         if session.coordinator is None:
-            raise NothingToDo(nothing_to_do_text(len(plan.intake.skipped)))
+            delivered = count_noun(len(plan.intake.skipped), "feature")
+            why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
+            raise NothingToDo(why if plan.intake.skipped else "the backlog has no feature with the status FEAT")
 
     code, run_id = drive_run(home, begin, "run", as_json)
     if record and run_id is not None:
@@ -98,13 +100,6 @@ def run(
 
         record_finished_run(run_id)
     return code
-
-
-def nothing_to_do_text(delivered: int) -> str:
-    if not delivered:
-        return "nothing to do: the backlog has no feature with the status FEAT"
-    features = count_noun(delivered, "feature")
-    return f"nothing to do: {features} of the backlog already delivered; `mz runs` lists the runs"
 
 
 # resume ---------------------------------------------------------------------------------------------------------------
@@ -119,7 +114,11 @@ def nothing_to_do_text(delivered: int) -> str:
 )
 @click.argument("selector", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
-@click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
+@click.option(
+    "--answer",
+    type=click.Choice([verdict.value for verdict in Verdict]),
+    help="Verdict: continue, try again, or reject.",
+)
 @message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.")
 @view_options
 @format_options("Print one object with the schema mz.resume/1.", default="table")

@@ -62,9 +62,7 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
     for word in topic:
         subcommand = command_page.get_command(parent, word) if isinstance(command_page, click.Group) else None
         if subcommand is None:
-            names = (
-                (*TOPICS, "codes", *COMMANDS) if command_page is mz else tuple(getattr(command_page, "commands", ()))
-            )
+            names = (*TOPICS, "codes", *COMMANDS) if command_page is mz else getattr(command_page, "commands", ())
             raise click.UsageError(f"no topic or command {word[:80]!r}{did_you_mean(word, names)}", context)
         command_page, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
     print_line(command_page.get_help(parent))

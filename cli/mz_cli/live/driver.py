@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from mz_projections.views.model import RunView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_exit, run_status
-from mz_cli.live.progress import Progress, make_progress, restore_terminal
+from mz_cli.live.progress import Progress, make_progress
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
 
@@ -42,7 +41,7 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> t
     try:
         run = execute(home, os.environ, start_run).run
     except NothingToDo as nothing:
-        print_note(str(nothing))
+        print_note(f"nothing to do: {nothing}")
         if not as_json:
             return 0, None
     with open_log(home) as log:
@@ -87,8 +86,7 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
         # The handler interrupts a thread that may hold the scheduler's lock, which a handler must not wait for.
         received.append(number)
         if len(received) >= SIGNALS_MAX:
-            if view.painting:
-                restore_terminal(sys.stderr)
+            view.restore_terminal()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         at_once = len(received) > 1 or number != signal.SIGINT

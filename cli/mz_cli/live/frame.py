@@ -95,17 +95,10 @@ def _progress_line(view: RunView, context: FrameContext) -> Line:
     bar = min(BAR_CELLS_MAX, context.width - display_width(text) - 2)
     if bar < BAR_CELLS_MIN:
         return styled_line(text, "bold")
-    full = int(bar * _done_share(view, context.phases))
+    phases = max(len(context.phases), 1)
+    done = sum(phases if f.status in DONE_STATUSES else min(len(f.completed_phases), phases) for f in view.features)
+    full = bar * done // max(phases * len(view.features), 1)
     return Span("━" * full, "green"), Span(RULE * (bar - full), "dim"), Span(f"  {text}", "bold")
-
-
-def _done_share(view: RunView, phases: Sequence[str]) -> float:
-    """Return the finished share of all phases of all features, from 0 to 1."""
-    phase_count = max(len(phases), 1)
-    done = sum(
-        phase_count if f.status in DONE_STATUSES else min(len(f.completed_phases), phase_count) for f in view.features
-    )
-    return done / (phase_count * len(view.features)) if view.features else 0.0
 
 
 def _money_text(view: RunView, context: FrameContext) -> str:
@@ -160,7 +153,7 @@ def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
         status = Span(f"  {feature.status}{': ' if reason else ''}{reason}", style)
         titled = Span(title if feature.status in ("queued", "delivered") else "", "dim")
         return [align_both_sides((Span(f"{glyph} ", style), name, status, titled), right, width)]
-    call = _current_call(feature)
+    call = feature.calls[-1] if feature.calls and feature.calls[-1].phase == feature.phase else None
     calling = call is not None and call.status == "open"
     spinner = SPINNER[now_us // SPINNER_TICK_US % len(SPINNER)] if calling else CURRENT
     attempt = _attempt_text(feature, call, now_us)
@@ -170,12 +163,6 @@ def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
         align_both_sides((Span("  "), *timeline), styled_line(attempt, "cyan"), width),
         *(styled_line(f"  » {text}", "dim") for text in context.recent_output(feature)),
     ]
-
-
-def _current_call(feature: FeatureView) -> CallView | None:
-    """Return the last call if it belongs to the current phase."""
-    call = feature.calls[-1] if feature.calls else None
-    return call if call is not None and call.phase == feature.phase else None
 
 
 def _attempt_text(feature: FeatureView, call: CallView | None, now_us: int) -> str:

@@ -94,12 +94,6 @@ class Painter:
         self._stream.flush()
 
 
-def restore_terminal(stream: TextIO) -> None:
-    """Reset the terminal when the process is killed. Safe in signal handlers, since it takes no lock."""
-    with suppress(OSError, ValueError):
-        os.write(stream.fileno(), f"{WRAP}{SHOW_CURSOR}\r\n".encode())
-
-
 class LiveView:
     """Live view of a run: repeatedly painted frames."""
 
@@ -199,10 +193,11 @@ class Progress:
         self._actions.put(None)
         self._thread.join(PATIENCE_SECONDS)
 
-    @property
-    def painting(self) -> bool:
-        """True while a live view is on the terminal."""
-        return self._view is not None
+    def restore_terminal(self) -> None:
+        """Reset the terminal when the process is killed. Safe in signal handlers, since it takes no lock."""
+        with suppress(OSError, ValueError):
+            if self._view is not None:
+                os.write(self._stream.fileno(), f"{WRAP}{SHOW_CURSOR}\r\n".encode())
 
     def begin(self, run: str) -> None:
         """Show this run as it is now. Never raises."""

@@ -132,14 +132,9 @@ def print_next_steps(view: RunView, home: Path, provenance: str) -> None:
     print_note(
         f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent."
     )
-    branch = next((feature.branch for feature in view.features if feature.branch), "main")
     if view.status != "finished":
         print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
-    mz = mz_command()
-    print_note(
-        f"\nTry next:\n"
-        f"  cd {quote(str(home))}\n"
-        f"  {mz} show {view.features[0].feature if view.features else ''}\n"
-        f"  {mz} log\n"
-        f"  git log --stat {branch}"
-    )
+    mz, first = mz_command(), view.features[0].feature if view.features else ""
+    branch = next((feature.branch for feature in view.features if feature.branch), "main")
+    commands = f"cd {quote(str(home))}", f"{mz} show {first}", f"{mz} log", f"git log --stat {branch}"
+    print_note("\nTry next:\n  " + "\n  ".join(commands))

@@ -81,5 +81,4 @@ def print_note(text: str) -> None:
 def print_wrapped(text: str) -> None:
     """Write a sentence to stderr, wrapped to the width of a terminal."""
     lines = wrap(strip_escapes(text), terminal_width(sys.stderr)) if is_terminal(sys.stderr) else [text]
-    for text_line in lines:
-        print_note(text_line)
+    print_note("\n".join(lines))

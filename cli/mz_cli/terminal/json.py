@@ -45,7 +45,7 @@ def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
     `x_at_us` the time `x_at`, or the name that the field gives it; a text with the default "" is null while empty."""
     name = field.encode_name
     if name == "duration_us":
-        return FieldRule("duration_ms", _milliseconds, int)
+        return FieldRule("duration_ms", lambda us: None if us is None else us // 1000, int)
     if name.endswith("nanousd"):
         return FieldRule(f"{name.removesuffix('nanousd')}usd", exact_usd)
     if name.endswith("_us"):
@@ -53,10 +53,6 @@ def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
     if field.name.endswith("_us"):
         return FieldRule(name, iso_time)
     return FieldRule(name, (lambda text: text or None) if field.default == "" else None)
-
-
-def _milliseconds(us: int | None) -> int | None:
-    return None if us is None else us // 1000
 
 
 @cache
