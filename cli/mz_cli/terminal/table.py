@@ -29,11 +29,11 @@ from mz_cli.terminal.width import display_width, styled_line, wrap
 
 MARKS = ">*"
 SECOND_US = 1_000_000
-COMFORTABLE_WIDTH = 16
+COMFORTABLE_WIDTH = 22
 """Preferred minimum width of a wide column: two tables are easier to read than a narrow one."""
 UNLIMITED_WIDTH = 1_000_000
-GAP = 2
-"""Blanks between columns."""
+GAPS = 2, 1
+"""Blanks between columns; the first that fits is used."""
 TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n"})
 
 
@@ -142,32 +142,39 @@ def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO
         write_text(stream, _cards(heads, rows))
     for part in parts:
         least, wanted = [least_widths[index] for index in part], [full_widths[index] for index in part]
-        widths = spread(least, wanted, room - GAP * (len(part) - 1))
-        part_heads = [heads[index] for index in part]
+        gap = next(gap for gap in GAPS if _fits(least_widths, part, room, gap))
+        widths = spread(least, wanted, room - gap * (len(part) - 1))
+        chosen = [heads[index] for index in part]
         if part is not parts[0]:
             write_text(stream, "\n")
-        lines = [styled_line(text, "bold") for text in _row_lines([h.name for h in part_heads], part_heads, widths)]
+        lines = [styled_line(text, "bold") for text in _row_lines([h.name for h in chosen], chosen, widths, gap)]
         for row in rows:
-            lines += map(styled_line, _row_lines([row[index] for index in part], part_heads, widths))
+            lines += map(styled_line, _row_lines([row[index] for index in part], chosen, widths, gap))
         write_lines(stream, lines)
 
 
-def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
+def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
     wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for texts in zip_longest(*wrapped, fillvalue=""):
         padded = []
         for text, head, width in zip(texts, heads, widths, strict=True):
             blank = " " * (width - display_width(text))
             padded.append(blank + text if head.right else text + blank)
-        yield (" " * GAP).join(padded).rstrip()
+        yield (" " * gap).join(padded).rstrip()
 
 
 def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
     """Return the columns of each of as many tables as needed: columns have a comfortable width, else the least width,
     else the first key is repeated alone; empty if not even one column fits beside it."""
     comfortable = [max(low, min(want, COMFORTABLE_WIDTH)) for low, want in zip(least, wanted, strict=True)]
-    packings = (pack(comfortable, room, keys), pack(least, room, keys), pack(least, room, keys[:1]))
-    return next(filter(None, packings), [])
+    for widths, kept in ((comfortable, keys), (least, keys), (least, keys[:1])):
+        parts = pack(widths, room, kept)
+        # Tables of about the same width: those that would fit the narrowest terminal.
+        while len(parts) > 1 and len(narrower := pack(widths, room - 1, kept)) == len(parts):
+            parts, room = narrower, room - 1
+        if parts:
+            return parts
+    return []
 
 
 def pack(widths: Sequence[int], room: int, keys: Sequence[int]) -> list[list[int]]:
@@ -183,8 +190,8 @@ def pack(widths: Sequence[int], room: int, keys: Sequence[int]) -> list[list[int
     return [sorted(part) for part in parts] if all(_fits(widths, part, room) for part in parts) else []
 
 
-def _fits(widths: Sequence[int], part: Sequence[int], room: int) -> bool:
-    return sum(widths[index] for index in part) + GAP * (len(part) - 1) <= room
+def _fits(widths: Sequence[int], part: Sequence[int], room: int, gap: int = GAPS[-1]) -> bool:
+    return sum(widths[index] for index in part) + gap * (len(part) - 1) <= room
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
