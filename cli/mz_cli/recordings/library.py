@@ -196,11 +196,8 @@ def age_text(cassette: CassetteLine) -> str:
     """Return the age in days, with the cassette's limit."""
     if cassette.age_days is None:
         return "-"
-    return (
-        f"{cassette.age_days} d"
-        if cassette.max_age_days is None
-        else f"{cassette.age_days} of {cassette.max_age_days} d"
-    )
+    limit = "" if cassette.max_age_days is None else f" of {cassette.max_age_days}"
+    return f"{cassette.age_days}{limit} d"
 
 
 def render_text(results: Sequence[LintResult]) -> Iterator[Line]:

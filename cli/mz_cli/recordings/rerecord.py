@@ -326,9 +326,8 @@ def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tupl
                     lambda progress: print_note(progress_text(progress)),
                     stop_control,
                 )
-            remaining_nanousd = (
-                None if remaining_nanousd is None else max(0, remaining_nanousd - outcome.run_end.spent_nanousd)
-            )
+            if remaining_nanousd is not None:
+                remaining_nanousd = max(0, remaining_nanousd - outcome.run_end.spent_nanousd)
         for key in outcome.denied_keys:
             print_note(f"{key}: a command tried to use the network, which is cut off while recording")
         done.append(_finish_work(work, outcome, options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from statistics import median
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import field
@@ -16,9 +16,7 @@ from mz_projections.usage import sum_known
 
 GroupBy = Literal["run", "phase", "feature", "agent", "model", "day", "week", "month", "cause", "attempt"]
 CauseCode = Literal["match", "cache-lifetime", "tier", "promotion", "sub-agent", "killed", "unexplained", "unknown"]
-CAUSE_CODES: tuple[CauseCode, ...] = (
-    "match", "cache-lifetime", "tier", "promotion", "sub-agent", "killed", "unexplained", "unknown",
-)  # fmt: skip
+CAUSE_CODES: tuple[CauseCode, ...] = get_args(CauseCode)
 """Causes of a match or mismatch between reported and computed cost, in the order of reports."""
 DayOf = Callable[[int], date]
 """Maps microseconds since the epoch to a local day."""
