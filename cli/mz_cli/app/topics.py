@@ -36,12 +36,6 @@ ENVIRONMENT = (
 )
 
 VISIBLE_VARIABLES = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
-INHERITED = (
-    "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
-    "XDG_CACHE_HOME XDG_STATE_HOME XDG_RUNTIME_DIR HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy "
-    "all_proxy no_proxy SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE CURL_CA_BUNDLE VIRTUAL_ENV "
-    "JAVA_HOME GOPATH GOROOT CARGO_HOME RUSTUP_HOME NVM_DIR PYENV_ROOT"
-)
 
 FORMATTING = {
     "Streams": "Results go to stdout; progress, warnings, questions and hints go to stderr.",
@@ -79,6 +73,7 @@ def environment() -> str:
     from mz_engine.agents.catalog import AGENTS
     from mz_engine.agents.registry import built_in_adapters
     from mz_engine.config.schema import list_settings
+    from mz_engine.processes.environment import INHERITED_NAMES
 
     names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
     directories = {
@@ -96,7 +91,7 @@ def environment() -> str:
         paragraph(ENVIRONMENT),
         table({**VARIABLES, **directories, **names}),
         paragraph(VISIBLE_VARIABLES),
-        table({"all": f"{INHERITED}; and MZ_KEY, which mz sets.", **by_agent}),
+        table({"all": f"{INHERITED_NAMES}; and MZ_KEY, which mz sets.", **by_agent}),
     ))  # fmt: skip
 
 
