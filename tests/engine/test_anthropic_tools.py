@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
@@ -14,7 +13,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_api.model import replace_surrogates
 from mz_engine.agents.anthropic_api.tools import (
     FILE_BYTES_MAX,
     FORMS,
@@ -327,11 +325,3 @@ def test_the_offer_says_what_the_tools_take() -> None:
 
 def _optional(form: type) -> set[str]:
     return {field.name for field in msgspec.structs.fields(form) if not field.required}
-
-
-@given(
-    st.recursive(st.text() | st.none() | st.integers(), lambda more: st.lists(more) | st.dictionaries(st.text(), more))
-)
-def test_what_is_cleaned_can_be_sent(value: object) -> None:
-    json.dumps(replace_surrogates(value), ensure_ascii=False).encode()
-    assert replace_surrogates("a\ud800b") == "a?b"

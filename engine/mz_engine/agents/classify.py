@@ -80,7 +80,12 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
         return call_end.own_problem
     if call_end.ending == "success":
         return _find_blocker(call_end.text, patterns)
-    pattern = _find_by_status(call_end, patterns) or _find_by_text(call_end, patterns)
+    by_status = (
+        pattern
+        for pattern in patterns.problem
+        if call_end.status in pattern.statuses or not set(pattern.stops).isdisjoint(call_end.stop_reasons)
+    )
+    pattern = next(by_status, None) or _find_by_text(call_end, patterns)
     if pattern is not None:
         return _problem_of(pattern, call_end)
     if call_end.exit in _COMMAND_MISSING:
@@ -88,13 +93,6 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
     if call_end.ending == "no-terminal":
         return Problem(kind=ProblemClass.PHASE, code="no-terminal")
     return Problem(kind=ProblemClass.UNKNOWN, code="exit-unknown" if call_end.exit is None else f"exit-{call_end.exit}")
-
-
-def _find_by_status(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:
-    for pattern in patterns.problem:
-        if call_end.status in pattern.statuses or not set(pattern.stops).isdisjoint(call_end.stop_reasons):
-            return pattern
-    return None
 
 
 def _find_by_text(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:

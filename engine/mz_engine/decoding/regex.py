@@ -55,7 +55,7 @@ def matches_any(expressions: tuple[str, ...], line: str, *, caseless: bool = Fal
 
 def first_group(expression: str, line: str) -> str | None:
     """Return the first group's match in the line, empty if the group took no part; None without a match."""
-    match = _compile(expression, groups=True).search(replace_surrogates(line))
+    match = _compile(expression, groups=True).search(line.encode("utf-8", "replace").decode())
     return None if match is None else str(match[1] or "")
 
 
@@ -67,11 +67,6 @@ def remove_matches(expressions: tuple[str, ...], line: str) -> str:
             if compiled.search(data) is not None:  # Replacing costs several times as much as a search.
                 data = compiled.sub(b"", data)
     return str(data, "utf-8")
-
-
-def replace_surrogates(line: str) -> str:
-    """Replace unpaired surrogates, which JSON can hold and UTF-8 cannot, by question marks."""
-    return line.encode("utf-8", "replace").decode()
 
 
 def _error_text(error: Exception) -> str:

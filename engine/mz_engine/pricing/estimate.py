@@ -34,13 +34,8 @@ Typical = Callable[[str, str], Estimate | None]
 """Model and phase -> what such calls typically took; None: unknown."""
 
 
-def no_typical_calls(model: str, phase: str) -> Estimate | None:
-    """Return None: the default without calibration."""
-    return None
-
-
 def estimate_phase(
-    phase: Phase, text: str, model_of: Callable[[str], str], price: Price, typical: Typical = no_typical_calls
+    phase: Phase, text: str, model_of: Callable[[str], str], price: Price, typical: Typical | None = None
 ) -> Estimate:
     """Estimate one phase of one feature: one call of each agent that it names."""
     calls = []
@@ -49,7 +44,7 @@ def estimate_phase(
         total = len(text) // CHARACTERS_PER_TOKEN + baseline_tokens(phase)
         output = total * OUTPUT_SHARE_PERCENT // 100
         by_baseline = Estimate(tokens=total, nanousd=price(model, total - output, output))
-        calls.append(typical(model, phase.phase) or by_baseline)
+        calls.append((typical and typical(model, phase.phase)) or by_baseline)
     return total_estimate(calls)
 
 

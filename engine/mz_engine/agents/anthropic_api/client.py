@@ -6,6 +6,7 @@ The package's own retries are off: they ignore our limits and would wait where t
 from __future__ import annotations
 
 import email.utils
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,14 +15,8 @@ import anthropic
 import httpx2
 from anthropic.types import Message
 
-from mz_engine.agents.anthropic_api.model import (
-    OUTPUT_TOKENS_MAX,
-    Block,
-    Failure,
-    ModelReply,
-    api_credentials,
-    replace_surrogates,
-)
+from mz_engine.agents.anthropic_api.model import OUTPUT_TOKENS_MAX, Block, Failure, ModelReply, api_credentials
+from mz_engine.errors.diagnostics import replace_surrogates
 
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 600
@@ -93,8 +88,13 @@ class ApiClient:
 def _to_reply(message: Message, request_id: str | None, interrupted: bool = False) -> ModelReply:
     """Convert a message. Raises Failure if it is malformed, since the package does not check it."""
     try:
-        fields = replace_surrogates(message.to_dict(mode="json", warnings=False))
-        content = [_without_extras(block) for block in fields.get("content") or ()]
+        text = json.dumps(message.to_dict(mode="json", warnings=False), ensure_ascii=False)
+        fields = json.loads(replace_surrogates(text))
+        # Without the fields that the package adds, so that a later request may contain the block.
+        content = [
+            {name: value for name, value in dict(block).items() if name != "parsed_output" and value is not None}
+            for block in fields.get("content") or ()
+        ]
         return ModelReply(
             id=str(fields.get("id", "")),
             model=str(fields.get("model", "")),
@@ -105,11 +105,6 @@ def _to_reply(message: Message, request_id: str | None, interrupted: bool = Fals
         )
     except Exception as error:
         raise Failure("malformed_response", f"empty or malformed response: {error}", retryable=True) from error
-
-
-def _without_extras(block: Block) -> Block:
-    """Remove the fields that the package adds, so that a later request may contain the block."""
-    return {name: value for name, value in dict(block).items() if name != "parsed_output" and value is not None}
 
 
 # failures -------------------------------------------------------------------------------------------------------------

@@ -250,10 +250,8 @@ def _text(content: list[Block]) -> str:
 def add_cache_marks(messages: list[Block]) -> list[Block]:
     """Add cache marks to the user's last two messages: the part before the first is cached already, the part before the
     second is cached for the next request."""
-    marked_positions = [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]
-    return [_add_cache_mark(message) if at in marked_positions else message for at, message in enumerate(messages)]
-
-
-def _add_cache_mark(message: Block) -> Block:
-    *before, last = message["content"]
-    return {**message, "content": [*before, {**last, **CACHE_MARK}]}
+    marked = list(messages)
+    for position in [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]:
+        *before, last = messages[position]["content"]
+        marked[position] = {**messages[position], "content": [*before, {**last, **CACHE_MARK}]}
+    return marked

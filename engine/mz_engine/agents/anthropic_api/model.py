@@ -118,9 +118,10 @@ class OutputWriter:
 
     def write_event(self, kind: str, **fields: object) -> None:
         """Write one event as a line. Raises what `write` raises."""
-        line = json.dumps(replace_surrogates({"type": kind, **fields}), ensure_ascii=False)
+        # File names and models may contain unpaired surrogates, which UTF-8 cannot encode.
+        line = json.dumps({"type": kind, **fields}, ensure_ascii=False).encode("utf-8", "replace")
         with block_signals():
-            self._write(line.encode() + b"\n")
+            self._write(line + b"\n")
         self._last_written = self._clock()
 
     def heartbeat(self) -> None:
@@ -149,18 +150,5 @@ def shorten(value: Any) -> Any:
             return {str(key): shorten(item) for key, item in value.items()}
         case list():
             return [shorten(item) for item in value]
-        case _:
-            return value
-
-
-def replace_surrogates(value: Any) -> Any:
-    """Replace unpaired surrogates, which file names and models may contain and UTF-8 cannot encode."""
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case dict():
-            return {replace_surrogates(name): replace_surrogates(item) for name, item in value.items()}
-        case list() | tuple():
-            return [replace_surrogates(item) for item in value]
         case _:
             return value

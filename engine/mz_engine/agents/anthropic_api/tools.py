@@ -13,8 +13,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from mz_engine.agents.anthropic_api.model import Block, replace_surrogates
+from mz_engine.agents.anthropic_api.model import Block
 from mz_engine.decoding import regex
+from mz_engine.errors.diagnostics import replace_surrogates
 from mz_engine.model.pipeline import Tool
 from mz_engine.path_patterns import is_pattern, matches
 from mz_engine.processes.commands import BoundedOutput
@@ -323,7 +324,16 @@ class Toolbox:
 
     def definitions(self) -> list[Block]:
         """Return the tools as the API takes them."""
-        return [_definition(form) for form in self._forms.values()]
+        schemas = msgspec.json.schema_components(tuple(self._forms.values()))[1]
+        return [
+            {
+                "name": name,
+                "description": schema.pop("description"),
+                "input_schema": {key: value for key, value in schema.items() if key != "title"},
+            }
+            for name, form in self._forms.items()
+            if (schema := dict(schemas[form.__name__]))
+        ]
 
     def use(self, name: str, arguments: object) -> tuple[str, bool]:
         """Run a tool; return its result for the model and whether it failed. Never raises for a model's input."""
@@ -337,13 +347,7 @@ class Toolbox:
             text, failed = str(error), True
         except (OSError, MemoryError, RecursionError, UnicodeError) as error:
             text, failed = f"{name} failed: {error}", True
-        return str(replace_surrogates(text)), failed
-
-
-def _definition(form: type[ToolInput]) -> Block:
-    schema = dict(msgspec.json.schema_components((form,))[1][form.__name__])
-    del schema["title"]
-    return {"name": form.name, "description": schema.pop("description"), "input_schema": schema}
+        return replace_surrogates(text), failed
 
 
 def _to_crlf(data: bytes) -> bytes:
