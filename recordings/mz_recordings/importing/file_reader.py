@@ -20,12 +20,12 @@ from mz_engine.agents.reading.records import INCOMPLETE_NOTES, Format, ReaderSta
 from mz_engine.transcripts.read import detect_transcript, read_piece
 from mz_engine.transcripts.summary import OTHERS, UNTIL_US, TranscriptStats
 from mz_events.catalog.call import Usage
-from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
+from mz_events.catalog.imported import ImportedFileRead, ImportedRequest, ImportedSessionFound
 from mz_events.names import Digest, StreamId
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
 from mz_projections.usage import TOKEN_FIELDS, sum_known
 
-from mz_recordings.importing.names import label, model, name, request_key
+from mz_recordings.importing.names import is_run_worktree, label, model, name, request_key
 from mz_recordings.importing.scan import FileMetadata
 
 REQUESTS_MAX = 1000
@@ -76,25 +76,19 @@ class SegmentStats(TranscriptStats, kw_only=True):
 
 
 class FileSegment(msgspec.Struct, kw_only=True):
-    """A part of a file: its event without requests, and the requests in it."""
+    """A part of a file."""
 
     path: str
-    agent: str
-    session: str
-    """Sanitised id of the file's session."""
-    version: str
     cwd: str
-    parent: str
-    """Sanitised id of the session that this one was branched from."""
     bytes_read: int
+    found: ImportedSessionFound
+    """Without the blob of the directory."""
     read: ImportedFileRead
-    """Without requests, their counts and the blob of paths."""
-    requests: dict[str, ImportedRequest]
-    """By key, in order of first occurrence."""
+    """With all its requests, and without the blob of paths."""
 
     @property
     def stream(self) -> StreamId:
-        return StreamId(f"session/{self.agent}/{self.session}")
+        return StreamId(f"session/{self.found.agent}/{self.found.session}")
 
 
 def file_key(file: FileMetadata) -> str:
@@ -243,6 +237,7 @@ class _FileReading:
             offset_end=end,
             fingerprint_sha256=fingerprint(self.file, end),
             first_line_sha256=stats.first_line_sha256 or self.first_line_sha256,
+            requests=tuple(imported_requests(self.form.agent, stats)),
             reader_state="" if self.reads_completely or self.sections else encode_reader_state(state),
             undated=len(stats.undated),
             prompts=stats.prompts,
@@ -255,17 +250,17 @@ class _FileReading:
             reported_nanousd=None if nanousd is None else min(nanousd, NANOUSD_MAX),
             incomplete_reasons=tuple(code for code in stats.notes if code in INCOMPLETE_NOTES),
         )
-        return FileSegment(
-            path=path,
+        session, parent = session_of(stats, metadata), name(stats.parent)
+        found = ImportedSessionFound(
             agent=self.form.agent,
-            session=session_of(stats, metadata),
+            session=session,
             version=name(stats.version),
-            cwd=stats.cwd,
-            parent=name(stats.parent),
-            bytes_read=self.offset_end - stats.offset_start,
-            read=read,
-            requests=imported_requests(self.form.agent, stats),
+            project=None,
+            parent="" if stats.subagent or parent == session else parent,
+            by_mz=is_run_worktree(stats.cwd),
         )
+        bytes_read = self.offset_end - stats.offset_start
+        return FileSegment(path=path, cwd=stats.cwd, bytes_read=bytes_read, found=found, read=read)
 
 
 def _is_complete_json(format_: Format, piece: Piece) -> bool:
@@ -323,19 +318,15 @@ def encode_reader_state(state: ReaderState) -> str:
 
 
 # names and numbers of the log -----------------------------------------------------------------------------------------
-def imported_requests(agent: str, stats: TranscriptStats) -> dict[str, ImportedRequest]:
-    """Return the requests by key."""
-    requests = {}
+def imported_requests(agent: str, stats: TranscriptStats) -> Iterator[ImportedRequest]:
     for id_, request in stats.requests.items():
-        key = request_key(agent, id_)
-        requests[key] = ImportedRequest(
-            key=key,
+        yield ImportedRequest(
+            key=request_key(agent, id_),
             at_us=request.at_us or 0,
             dated=id_ not in stats.undated,
             usage=sanitize_usage(request.usage, stats.subagent or ""),
             reported_nanousd=request.reported_nanousd,
         )
-    return requests
 
 
 def sanitize_usage(usage: Usage, subagent: str) -> Usage:

@@ -28,7 +28,6 @@ from mz_events.catalog.imported import (
     ImportedFileRead,
     ImportedPriced,
     ImportedRequest,
-    ImportedSessionFound,
     ImportedTotalsReconciled,
     PricedSum,
 )
@@ -46,7 +45,6 @@ from mz_projections.imported.model import (
 from mz_projections.imported.store import ImportedStore
 
 from mz_recordings.importing.file_reader import NANOUSD_MAX, FileSegment, file_key, is_unchanged, new_segments
-from mz_recordings.importing.names import is_run_worktree
 from mz_recordings.importing.other_tools import RECORD_FORMATS
 from mz_recordings.importing.reconcile import incomplete_reasons, invocations, reconcile_totals
 from mz_recordings.importing.scan import FileMetadata, UnreadableFile, scan_files
@@ -208,11 +206,13 @@ class _Import:
         if not batch:
             return
         paths = self._blobs.put(b"".join(sorted({os.fsencode(segment.path) + b"\0" for segment in batch})))
-        counted = self._views.counted_requests({key for segment in batch for key in segment.requests})
+        counted = self._views.counted_requests({request.key for segment in batch for request in segment.read.requests})
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
-            stream, found = segment.stream, self._session_found(segment)
+            stream, found = segment.stream, segment.found
+            if segment.cwd:
+                found = replace(found, project=self._store_directory(segment.cwd))
             session = sessions[stream] if stream in sessions else self._views.session(stream)
             sessions[stream] = update_session(stream, found, session)
             read = self._file_read(segment, paths, counted)
@@ -222,16 +222,6 @@ class _Import:
         self._sessions.update(sessions)
         self._write(appends)
 
-    def _session_found(self, segment: FileSegment) -> ImportedSessionFound:
-        return ImportedSessionFound(
-            agent=segment.agent,
-            session=segment.session,
-            version=segment.version,
-            project=self._store_directory(segment.cwd) if segment.cwd else None,
-            parent="" if segment.read.subagent or segment.parent == segment.session else segment.parent,
-            by_mz=is_run_worktree(segment.cwd),
-        )
-
     def _file_read(self, segment: FileSegment, paths: Digest, counted: dict[str, CountedRequest]) -> ImportedFileRead:
         """Return the segment's event. `counted` has the requests that were counted before; new ones are added to it."""
         requests = tuple(_new_requests(segment, counted))
@@ -239,7 +229,7 @@ class _Import:
             segment.read,
             paths=paths,
             requests=requests,
-            already_counted=len(segment.requests) - len(requests),
+            already_counted=len(segment.read.requests) - len(requests),
             future_dated=sum(request.at_us > self._begun_us + FUTURE_US for request in requests),
         )
         corrected = sum(request.before is not None for request in requests)
@@ -301,14 +291,14 @@ class _Import:
 
 def _new_requests(segment: FileSegment, counted: dict[str, CountedRequest]) -> Iterator[ImportedRequest]:
     """Yield the requests that were not counted before, and corrections of those that were."""
-    for key, request in segment.requests.items():
-        earlier = counted.get(key)
+    for request in segment.read.requests:
+        earlier = counted.get(request.key)
         if earlier is not None:
             has_more_tokens = token_total(request.usage) > token_total(earlier.usage)
             if not has_more_tokens and (earlier.dated or not request.dated):
                 continue
             request = _correction(request, earlier, segment.stream)
-        counted[key] = count_request(segment.stream, request)
+        counted[request.key] = count_request(segment.stream, request)
         yield request
 
 
@@ -339,7 +329,7 @@ def _encode_directory(directory: str) -> bytes:
 def _is_full(batch: Sequence[FileSegment]) -> bool:
     return (
         len(batch) >= SEGMENTS_PER_BATCH
-        or sum(len(segment.requests) for segment in batch) >= REQUESTS_PER_BATCH
+        or sum(len(segment.read.requests) for segment in batch) >= REQUESTS_PER_BATCH
         or sum(segment.bytes_read for segment in batch) >= BYTES_PER_BATCH
     )
 

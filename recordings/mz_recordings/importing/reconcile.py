@@ -101,11 +101,8 @@ def incomplete_reasons(files: Sequence[ImportedFileRead], sums: Sequence[Quarter
     """Return the codes of notes that say why the files of a session report, or may report, fewer tokens than were used.
     `sums` are the session's rows. Unfinished outputs of a log are resolved by totals at the end of a call or session
     that cover all requests, and by a longer copy of the same log."""
-    longest_by_kind: dict[tuple[str, str], ImportedFileRead] = {}
-    for file in files:
-        earlier = longest_by_kind.get((file.format, file.subagent))
-        if earlier is None or file.lines > earlier.lines:
-            longest_by_kind[file.format, file.subagent] = file
+    by_lines = sorted(files, key=lambda file: file.lines)
+    longest_by_kind = {(file.format, file.subagent): file for file in by_lines}
     is_open = any(OUTPUT_OPEN in file.incomplete_reasons for file in longest_by_kind.values())
     reasons = {code for file in files for code in file.incomplete_reasons if code != OUTPUT_OPEN}
     return tuple(sorted(reasons | ({OUTPUT_OPEN} if is_open and not _is_covered(files, sums) else set())))
