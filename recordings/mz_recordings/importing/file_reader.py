@@ -158,12 +158,12 @@ class _FileReading:
         self.first_line_sha256 = row.read.first_line_sha256 if row else ""
         self.stats = SegmentStats(at_us=modified_us(metadata.modified_ns))
         if row is not None:
-            session = row.session.rpartition("/")[2]
-            self.stats = SegmentStats(
-                at_us=self.stats.at_us, offset_start=row.read.offset_end, subagent=row.read.subagent, session=session,
-                ended_session=session, sessions={session: None}, running_nanousd=row.read.reported_nanousd,
-                running_totals={usage.model: usage for usage in row.read.reported_totals},
-            )  # fmt: skip
+            stats = self.stats
+            stats.offset_start, stats.subagent = row.read.offset_end, row.read.subagent
+            stats.session = stats.ended_session = row.session.rpartition("/")[2]
+            stats.sessions = {stats.session: None}
+            stats.running_totals = {usage.model: usage for usage in row.read.reported_totals}
+            stats.running_nanousd = row.read.reported_nanousd
         self.offset_end = self.stats.offset_start
         self.sections: dict[str, SegmentStats] = {}
         """For a stream of several sessions: what the next segment of each session begins with; empty key: the first

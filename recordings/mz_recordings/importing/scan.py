@@ -70,16 +70,19 @@ def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple
     below = (Path(folder, name) for folder, _, names in folders for name in names if name.endswith(SUFFIXES))
     for file in below if is_directory else (path,):
         try:
-            stat_result = file.stat()
+            status = file.stat()
         except OSError as error:
             if not (is_directory and isinstance(error, FileNotFoundError)):
                 report(error)
             continue
-        if stat.S_ISREG(stat_result.st_mode):
+        if stat.S_ISREG(status.st_mode):
             metadata = FileMetadata(
-                path=file, size_bytes=stat_result.st_size, modified_ns=stat_result.st_mtime_ns,
-                inode=stat_result.st_ino, is_named=not is_directory,
-            )  # fmt: skip
-            yield metadata, stat_result.st_dev
+                path=file,
+                size_bytes=status.st_size,
+                modified_ns=status.st_mtime_ns,
+                inode=status.st_ino,
+                is_named=not is_directory,
+            )
+            yield metadata, status.st_dev
         elif not is_directory:
             unreadable.append(UnreadableFile(str(path), "is neither a file nor a directory"))

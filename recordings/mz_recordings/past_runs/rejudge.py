@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import msgspec
 from mz_engine.artifacts.validate import validate
@@ -86,6 +87,7 @@ def recheck_run(log: Store, blobs: Blobs, run: str, rules: RecheckRules) -> Rech
 class RunRecheck:
     def __init__(self, run: str, blobs: Blobs, pins: Pins, rules: RecheckRules) -> None:
         self.run, self.blobs, self.pins, self.rules = run, blobs, pins, rules
+        self.context = partial(StepContext, run=run, pins=pins, branches=frozenset(), base_branch="")
         self.artifacts = 0
         self.rule_changes: list[RuleChange] = []
         self.not_rechecked: Counter[str] = Counter()
@@ -100,10 +102,7 @@ class RunRecheck:
                     produced[artifact.artifact] = artifact
                 case ArtifactValidated() as verdict:
                     if isinstance(state, InPhase) and state.unit_run is not None and not recorded.is_forked_copy:
-                        scene = StepContext(
-                            run=self.run, feature=feature, state=state, pins=self.pins, branches=frozenset(),
-                            base_branch="",
-                        )  # fmt: skip
+                        scene = self.context(feature=feature, state=state)
                         self._recheck_verdict(scene, recorded.event_ref, verdict, produced)
                     produced = {}
             state = evolve(state, recorded)

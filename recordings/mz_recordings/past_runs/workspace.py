@@ -238,13 +238,7 @@ class RecordedWorkspace:
         return self._recorded_commit()
 
     def _recorded_commit(self) -> CreatedCommit:
-        committed = self.stream.outcome(Committed)
-        return CreatedCommit(
-            commit=committed.commit,
-            files=committed.files,
-            insertions=committed.insertions,
-            deletions=committed.deletions,
-        )
+        return msgspec.convert(self.stream.outcome(Committed), CreatedCommit, from_attributes=True)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
         return self._recorded_merge().base
