@@ -126,6 +126,7 @@ def test_nothing_is_said_where_nothing_can_be_known(home: Path, content: bytes |
 @pytest.mark.slow
 def test_the_protocol_is_silent_whatever_it_is_asked(stored_run: StoredRun) -> None:
     assert completed(stored_run.home, "mz show lo") == ["login"]
+    assert completed(stored_run.home, "mz rerecord lo") == ["lo", "login"], "the first one is a path to complete"
     assert completed(stored_run.home, "mz no-such-command ") == []
     assert completed(stored_run.home, "mz log --no-such-option 20") == [RUN]
     assert completed(stored_run.home, "mz status", shell="csh") == []
