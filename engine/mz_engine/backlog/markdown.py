@@ -158,17 +158,9 @@ class _BacklogReader:
             self.report("MZ4002", "the feature has no title", line, _start_column(heading, 3), hint)
         if not self.check_id(item_id, title, line, _start_column(heading, 2)):
             return None
-        feature = _Feature(
-            BacklogItem(
-                id=FeatureId(item_id),
-                title=title,
-                body="",
-                status=status or ItemStatus.BACKLOG,
-                order=len(self.features),
-                source=f"{self.name}#{item_id}",
-                line=line,
-            )
-        )
+        feature_id, source, order = FeatureId(item_id), f"{self.name}#{item_id}", len(self.features)
+        item = BacklogItem(id=feature_id, title=title, body="", order=order, source=source, line=line)
+        feature = _Feature(replace(item, status=status or ItemStatus.BACKLOG))
         if priority is not None:
             self.set_priority(feature, priority, line, heading.string.lower().rfind("[p:") + 1)
         self.features[item_id.lower()] = feature

@@ -251,11 +251,9 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     request = context.unit_run.request
     assert request is not None
     session = context.phase_state.progress.agent_session
-    result = replace(
-        (yield from _stored_result(outcome)),
-        model=request.model,
-        session_usage_before=session.usage_before if request.resumes and session is not None else (),
-    )
+    usage_before = session.usage_before if request.resumes and session is not None else ()
+    stored = yield from _stored_result(outcome)
+    result = replace(stored, model=request.model, session_usage_before=usage_before)
     adapter = yield from call_port(Agents.adapter, request.agent)
     reading = adapter.parse_output(result)
     ended_at_us = context.unit_run.ended_at_us

@@ -113,27 +113,21 @@ def push_branch(context: StepContext) -> Effect:
         return
     request = PushRequested(key=key, remote=remote, branch=branch, commit=progress.head, old=old)
     yield from emit(request)
-    yield from _push_commit(request)
+    yield from reconcile_push(request, is_new=True)
 
 
-def reconcile_push(intent: PushRequested) -> Effect:
-    """Record the push if the remote has the commit, else push."""
+def reconcile_push(intent: PushRequested, is_new: bool = False) -> Effect:
+    """Push, unless the remote has the commit already."""
+    code = "remote-unreachable"
     try:
-        remote_head = yield from call_port(Workspace.remote_head, intent.remote, intent.branch)
+        remote_head = None if is_new else (yield from call_port(Workspace.remote_head, intent.remote, intent.branch))
+        if remote_head != intent.commit:
+            code = "push-refused"
+            yield from call_port(Workspace.push, intent.remote, intent.branch, intent.commit, intent.old)
     except RemoteError as error:
-        yield from _record_failure(intent.key, "remote-unreachable", error)
+        yield from _record_failure(intent.key, code, error)
         return
-    yield from _push_commit(intent, is_pushed=remote_head == intent.commit)
-
-
-def _push_commit(request: PushRequested, is_pushed: bool = False) -> Effect:
-    try:
-        if not is_pushed:
-            yield from call_port(Workspace.push, request.remote, request.branch, request.commit, request.old)
-    except RemoteError as error:
-        yield from _record_failure(request.key, "push-refused", error)
-        return
-    yield from emit(Pushed(key=request.key, commit=request.commit))
+    yield from emit(Pushed(key=intent.key, commit=intent.commit))
 
 
 def _record_failure(key: str, code: str, error: RemoteError) -> Effect:

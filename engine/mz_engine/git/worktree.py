@@ -7,6 +7,7 @@ import pathlib
 import re
 import zlib
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -63,28 +64,24 @@ class GitWorktree:
         self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
-        self._notes: WorktreeNotes | None = None
 
     @property
     def top(self) -> bytes:
         return os.fsencode(self.path)
 
     # notes ------------------------------------------------------------------------------------------------------------
-    @property
+    @cached_property
     def notes(self) -> WorktreeNotes:
-        if self._notes is None:
-            try:
-                data = (self.notes_directory / "notes").read_bytes()
-                self._notes = msgspec.msgpack.decode(data, type=WorktreeNotes)
-            except (FileNotFoundError, msgspec.DecodeError):
-                self._notes = WorktreeNotes()
-        return self._notes
+        try:
+            return msgspec.msgpack.decode((self.notes_directory / "notes").read_bytes(), type=WorktreeNotes)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return WorktreeNotes()
 
     def change_notes(self, **changes: object) -> None:
         notes = msgspec.structs.replace(self.notes, **changes)
-        if notes != self._notes:
+        if notes != self.notes:
             write_bytes(self.notes_directory / "notes", msgspec.msgpack.encode(notes))
-        self._notes = notes
+            self.notes = notes
 
     def manifest(self, capture: Commit) -> set[bytes]:
         """Return the ignored files present at that capture; empty if unknown."""

@@ -40,17 +40,14 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
         yield Diagnostic(code="MZ3017", message=to_sentence(reason), location=SourceLocation(file, error.lineno))
         return
     fields = [field.name for field in msgspec.structs.fields(PromptData)]
-    for variable in sorted(meta.find_undeclared_variables(tree) - {*fields, *jinja.globals, *JINJA_NAMES}):
-        message = f"prompts have no variable `{variable[:80]}`"
-        location = SourceLocation(file, find_line(text, variable))
-        yield Diagnostic(code="MZ3017", message=message, hint=did_you_mean(variable, fields), location=location)
-    for reference in sorted(
-        template for template in meta.find_referenced_templates(tree) if template and template not in template_names
-    ):
-        location = SourceLocation(file, find_line(text, reference))
-        hint = did_you_mean(reference, sorted(template_names))
+    variables = meta.find_undeclared_variables(tree) - {*fields, *jinja.globals, *JINJA_NAMES}
+    references = {name for name in meta.find_referenced_templates(tree) if name and name not in template_names}
+    unknown = [(name, "prompts have no variable", fields) for name in sorted(variables)]
+    unknown += [(name, "there is no template", sorted(template_names)) for name in sorted(references)]
+    for name, problem, candidates in unknown:
+        message, hint = f"{problem} `{name[:80]}`", did_you_mean(name, candidates)
         yield Diagnostic(
-            code="MZ3017", message=f"there is no template `{reference[:80]}`", hint=hint, location=location
+            code="MZ3017", message=message, hint=hint, location=SourceLocation(file, find_line(text, name))
         )
 
 

@@ -103,13 +103,9 @@ class RunProcess:
             return plan
         self._check_prerequisites(plan.pins)
         run = new_run_id()
+        pipeline, pins = plan.pins.pipeline.pipeline, self.blobs.put(encode_pins(plan.pins))
         started = RunStarted(
-            run=run,
-            pipeline=plan.pins.pipeline.pipeline,
-            base=plan.base,
-            base_commit=base_commit,
-            pins=self.blobs.put(encode_pins(plan.pins)),
-            mz_version=VERSION,
+            run=run, pipeline=pipeline, base=plan.base, base_commit=base_commit, pins=pins, mz_version=VERSION
         )
         self._append(run, 0, (started, *plan.intake.skipped, *plan.intake.added))
         self._create_coordinator(run, plan.pins)
