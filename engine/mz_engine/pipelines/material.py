@@ -19,6 +19,8 @@ from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import MissingBlock
 from mz_engine.prompts.render import PromptData, template_environment
 
+RuleProblem = tuple[KeyPath, str, str]
+"""Location, message and hint."""
 ERROR_PATH = re.compile(r" - at `\$(?:\.)?(.*?)`$")
 PATH_STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")
 JINJA_NAMES = frozenset({"loop", "self", "super", "caller", "varargs", "kwargs"})
@@ -87,55 +89,57 @@ def read_rules(
     document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]
 ) -> RuleSet | tuple[Diagnostic, ...]:
     """Return the rule set in a file called `name`, or its errors (MZ3018)."""
-    diagnostics = tuple(_check_form(document, name, shared))
-    if diagnostics:
-        return diagnostics
-    try:
-        rules = assemble_rules(dict(_mapping(document.value)), dict(shared))
-    except msgspec.ValidationError as error:
-        message = str(error)
-        return (_rule_set_error(document, error_route(message), to_sentence(ERROR_PATH.sub("", message))),)
-    return tuple(_check_evaluation(rules, document)) or rules
+    data: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
+    problems = tuple(_check_form(data, name, shared))
+    if not problems:
+        try:
+            rules = assemble_rules(dict(data), dict(shared))
+        except msgspec.ValidationError as error:
+            message = str(error)
+            problems = ((error_route(message), to_sentence(ERROR_PATH.sub("", message)), ""),)
+        else:
+            problems = tuple(_check_evaluation(rules))
+            if not problems:
+                return rules
+    return tuple(
+        Diagnostic(code="MZ3018", message=message, hint=hint, location=document.location(*route))
+        for route, message, hint in problems
+    )
 
 
-def _check_form(document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]) -> Iterator[Diagnostic]:
-    value = _mapping(document.value)
-    if value.get("name") != name:
-        yield _rule_set_error(document, ("name",), f"`name` must be the file's name: {name}")
-    rules = value.get("rules")
+def _check_form(data: dict[str, Any], name: str, shared: Mapping[str, dict[str, Any]]) -> Iterator[RuleProblem]:
+    if data.get("name") != name:
+        yield ("name",), f"`name` must be the file's name: {name}", ""
+    rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
-        yield _rule_set_error(
-            document, ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`"
-        )
+        yield ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`"
         return
     for number, rule in enumerate(rules):
         if not isinstance(rule, dict):
-            yield _rule_set_error(document, ("rules", number), "a rule must be a mapping")
+            yield ("rules", number), "a rule must be a mapping", ""
         elif "shared" in rule and rule["shared"] not in shared:
-            message = f"there is no shared rule `{str(rule['shared'])[:80]}`"
-            yield _rule_set_error(
-                document, ("rules", number, "shared"), message, did_you_mean(str(rule["shared"]), shared)
-            )
+            wanted = str(rule["shared"])
+            hint = did_you_mean(wanted, shared)
+            yield ("rules", number, "shared"), f"there is no shared rule `{wanted[:80]}`", hint
 
 
-def _check_evaluation(rules: RuleSet, document: YamlDocument) -> Iterator[Diagnostic]:
+def _check_evaluation(rules: RuleSet) -> Iterator[RuleProblem]:
     """Yield errors that only evaluation shows: patterns, names of limits, references between rules."""
     used_ids: set[str] = set()
     has_rule_faults = False
     for number, rule in enumerate(rules.rules):
         if not rule.id.startswith(f"{rules.name}.") or rule.id in used_ids:
             message = f"ids must be unique and have the form `{rules.name}.SOMETHING`: `{rule.id}`"
-            yield _rule_set_error(document, ("rules", number, "id"), message)
+            yield ("rules", number, "id"), message, ""
         used_ids.add(rule.id)
         # A rule on its own may fail because it refers to another one; these errors are its own.
         fault = find_fault(msgspec.structs.replace(rules, rules=(rule,)))
         if isinstance(fault, re.error | AttributeError):
             has_rule_faults = True
-            yield _rule_set_error(document, ("rules", number), f"this rule cannot be evaluated: {fault}")
+            yield ("rules", number), f"this rule cannot be evaluated: {fault}", ""
     fault = None if has_rule_faults else find_fault(rules)
     if fault:
-        reason = f"{type(fault).__name__}: {fault}"
-        yield _rule_set_error(document, ("rules",), f"these rules cannot be evaluated together: {reason}")
+        yield ("rules",), f"these rules cannot be evaluated together: {type(fault).__name__}: {fault}", ""
 
 
 def find_fault(rules: RuleSet) -> Exception | None:
@@ -160,11 +164,3 @@ def error_route(message: str) -> KeyPath:
 def to_sentence(text: str) -> str:
     text = " ".join(text.split()).removesuffix(".")
     return text[:1].lower() + text[1:]
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _rule_set_error(document: YamlDocument, route: KeyPath, message: str, hint: str = "") -> Diagnostic:
-    return Diagnostic(code="MZ3018", message=message, hint=hint, location=document.location(*route))
