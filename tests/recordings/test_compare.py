@@ -340,12 +340,11 @@ def test_what_is_renewed_may_bring_no_secret() -> None:
     argv = msgspec.structs.replace(entry.recording, accepted=reason)
     name = f"{entry.recording.identity.name}.prompt.md"
     recorded_call = RecordedCall(argv, {**entry.contents, name: b"tell-nobody"})
-    findings = new_secrets(
-        old, old._replace(manifest=manifest, calls=(recorded_call,), traces={"f": b"tell-nobody"}), secrets
-    )
+    new = old._replace(manifest=manifest, calls=(recorded_call,), traces={"f": b"tell-nobody"})
+    findings = list(new_secrets(old, new, secrets))
     assert [(finding.kind, finding.feature, finding.call) for finding in findings] == [
-        ("SECRET", "", ""), ("SECRET", "f", "prd"), ("SECRET", "f", "prd"), ("SECRET", "f", ""),
+        ("SECRET", "", ""), ("SECRET", "f", ""), ("SECRET", "f", "prd"), ("SECRET", "f", "prd"),
     ]  # fmt: skip
     assert "cassette.yaml (evidence.templates.a.j2)" in findings[0].message
     assert not any(key in item.message or "tell-nobody" in item.message for item in findings)
-    assert new_secrets(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets) == ()
+    assert not [*new_secrets(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets)]

@@ -96,7 +96,11 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
                 raise FixtureUnavailable(reason)
             create_sample(folder, environment)
         else:
-            _unpack_bundle(cassette, folder, git)
+            if not cassette.bundle:
+                raise FixtureUnavailable("it was recorded without its repository; record it again")
+            refs = f"refs/heads/*:{BUNDLE_REFS}*"
+            _fetch_bundle(cassette.bundle, folder, environment, refs, f"--initial-branch={BASE}")
+            git("reset", "--quiet", "--hard", f"{BUNDLE_REFS}base")
         if git("symbolic-ref", "--short", "HEAD") != fixture.base:
             git("branch", "--move", "--", fixture.base)
         if (tree := git("rev-parse", "HEAD^{tree}")) != fixture.base_tree:
@@ -111,17 +115,18 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
     return heads
 
 
-def _unpack_bundle(cassette: Cassette, folder: Path, git: ScratchGit) -> None:
-    if not cassette.bundle:
-        raise FixtureUnavailable("it was recorded without its repository; record it again")
+def _fetch_bundle(
+    bundle: bytes, folder: Path, environment: Mapping[str, str], refs: str, *init_options: str
+) -> ScratchGit:
+    """Create a repository at `folder` with these refs of the bundle."""
     folder.mkdir(parents=True)
-    bundle = folder.with_name(BUNDLE)
-    bundle.write_bytes(cassette.bundle)
-    is_sha256 = len(cassette.manifest.fixture.base_tree) != len("1" * 40)
-    git("init", "--quiet", f"--initial-branch={BASE}", f"--object-format={'sha256' if is_sha256 else 'sha1'}")
-    git("fetch", "--quiet", str(bundle), f"refs/heads/*:{BUNDLE_REFS}*")
-    git("reset", "--quiet", "--hard", f"{BUNDLE_REFS}base")
-    bundle.unlink()
+    file, git = folder.with_name(BUNDLE), ScratchGit(folder, environment)
+    file.write_bytes(bundle)
+    object_format = "sha256" if b"@object-format=sha256" in bundle[:200] else "sha1"
+    git("init", "--quiet", f"--object-format={object_format}", *init_options)
+    git("fetch", "--quiet", str(file), refs)
+    file.unlink()
+    return git
 
 
 def bundle_contents(
@@ -132,12 +137,7 @@ def bundle_contents(
 
     Raises OSError and SubprocessError.
     """
-    (folder / BUNDLE).write_bytes(bundle)
-    is_sha256 = b"@object-format=sha256" in bundle[:200]
-    git = ScratchGit(folder, environment)
-    git("init", "--quiet", "--bare", f"--object-format={'sha256' if is_sha256 else 'sha1'}", "objects.git")
-    repository = ScratchGit(folder / "objects.git", environment)
-    repository("fetch", "--quiet", str(folder / BUNDLE), "refs/*:refs/*")
+    repository = _fetch_bundle(bundle, folder / "objects.git", environment, "refs/*:refs/*", "--bare")
     names = dict(line.partition(" ")[::2] for line in repository("rev-list", "--objects", "--all").splitlines())
     yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in repository.objects(bytes_max))
 

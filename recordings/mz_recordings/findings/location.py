@@ -68,7 +68,10 @@ def _cassette_location(finding: Finding, texts: Mapping[str, str], cassette: str
 def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
     """Yield the matching line of the template, else of another file that goes into prompts, else the whole template."""
     template = TEMPLATES + finding.cause
-    files = [template, *(file for file in texts if file != template and file != SETTINGS and not _is_manifest(file))]
+    files = [
+        template,
+        *(file for file in texts if file != template and file != SETTINGS and not file.endswith(f"/{MANIFEST}")),
+    ]
     for wanted in _changed_lines(finding.detail):
         fitting = [
             (letters, file, line) for file in files for letters, line in _rendering_lines(texts.get(file, ""), wanted)
@@ -78,10 +81,6 @@ def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[
             yield file, line
     if template in texts:
         yield template, None
-
-
-def _is_manifest(file: str) -> bool:
-    return file.endswith(f"/{MANIFEST}")
 
 
 def _changed_lines(detail: tuple[str, ...]) -> Iterator[str]:

@@ -6,15 +6,15 @@ them, and in given reasons.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
 from mz_engine.model.pins import encode_pins
 from mz_events.redaction.redactor import Secrets
 
-from mz_recordings.cassette.files import digest
-from mz_recordings.cassette.model import EVENTS, MANIFEST, Accepted, Cassette, RecordedCall
+from mz_recordings.cassette.files import cassette_files, digest
+from mz_recordings.cassette.model import MANIFEST, Accepted, Cassette, RecordedCall
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.trace import with_produced_requests
 from mz_recordings.findings.model import Finding
@@ -104,38 +104,21 @@ def prune(
 FIX = "take it out of the project, then: mz replay {cassette}"
 
 
-def new_secrets(old: Cassette, new: Cassette, secrets: Secrets) -> tuple[Finding, ...]:
-    """Return a finding for each file that must not be written; empty: `new` may replace `old`."""
-    return tuple(
-        Finding(
-            kind="SECRET",
-            message=f"{' and '.join(names)} would be written to {file}{location}; nothing was changed",
-            feature=feature,
-            call=call,
-            fix=FIX,
-        )
-        for feature, call, file, location, data in _new_content(old, new)
-        if (names := secrets.names_in(data))
-    )
-
-
-def _new_content(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, str, bytes]]:
-    """Yield feature, call, file, location in it and bytes of everything that is new."""
-    if new.manifest != old.manifest:
-        for location, text in _texts(msgspec.to_builtins(new.manifest)):
-            yield "", "", MANIFEST, f" ({location})" if location else "", text.encode("utf-8", "surrogateescape")
-    before = old.by_identity()
-    for call in new.calls:
-        identity, old_call = call.identity, before.get(call.identity)
-        if old_call is None or old_call.recording != call.recording:
-            for _, text in _texts(msgspec.to_builtins(call.recording)):
-                yield identity.feature, identity.name, f"{identity.path}.json", "", text.encode()
-        for name, data in call.contents.items():
-            if old_call is None or old_call.contents.get(name) != data:
-                yield identity.feature, identity.name, f"{identity.feature}/{name}", "", data
-    for feature, trace in new.traces.items():
-        if old.traces.get(feature) != trace:
-            yield feature, "", f"{feature}/{EVENTS}", "", trace
+def new_secrets(old: Cassette, new: Cassette, secrets: Secrets) -> Iterator[Finding]:
+    """Yield a finding for each place that must not be written; none: `new` may replace `old`."""
+    before = dict(cassette_files(old))
+    calls = {f"{call.identity.feature}/{name}": call.identity for call in new.calls for name in call.contents}
+    calls |= {f"{call.identity.path}.json": call.identity for call in new.calls}
+    for path, data in cassette_files(new):
+        parts: Iterable[tuple[str, bytes]] = [("", data)] if before.get(path) != data else []
+        if parts and path == MANIFEST:
+            texts = _texts(msgspec.to_builtins(new.manifest))
+            parts = ((f" ({at})" if at else "", text.encode("utf-8", "surrogateescape")) for at, text in texts)
+        for location, part in parts:
+            if names := secrets.names_in(part):
+                message = f"{' and '.join(names)} would be written to {path}{location}; nothing was changed"
+                feature, call = path.rpartition("/")[0], calls[path].name if path in calls else ""
+                yield Finding(kind="SECRET", message=message, feature=feature, call=call, fix=FIX)
 
 
 def _texts(value: object, key_path: str = "") -> Iterator[tuple[str, str]]:

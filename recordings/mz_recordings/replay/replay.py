@@ -350,7 +350,7 @@ def _update(job: ReplayJob) -> ReplayResult:
     if cassette is before:
         return result
     secrets = Secrets(project_secrets(Path(job.project), job.environment))
-    if leak_findings := new_secrets(before, cassette, secrets):
+    if leak_findings := tuple(new_secrets(before, cassette, secrets)):
         return replace(result, findings=(*leak_findings, *result.findings))
     overwrite(cassette, folder, seal)
     updated, _ = replay_cassette(replace(job, accept=(), prune=False))
