@@ -68,10 +68,8 @@ def _cassette_location(finding: Finding, texts: Mapping[str, str], cassette: str
 def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
     """Yield the matching line of the template, else of another file that goes into prompts, else the whole template."""
     template = TEMPLATES + finding.cause
-    files = [
-        template,
-        *(file for file in texts if file != template and file != SETTINGS and not file.endswith(f"/{MANIFEST}")),
-    ]
+    others = (file for file in texts if file not in (template, SETTINGS) and not file.endswith(f"/{MANIFEST}"))
+    files = [template, *others]
     for wanted in _changed_lines(finding.detail):
         fitting = [
             (letters, file, line) for file in files for letters, line in _rendering_lines(texts.get(file, ""), wanted)

@@ -272,8 +272,10 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     files = [
         *_streams(sources, call, identity, invocation.argv, stdout, stderr),
         *_artifacts(sources, phase, call, identity, tree_after),
-        *_patch(sources, identity, request.tree, tree_after),
     ]
+    if patch := sources.workspace.patch(request.tree, tree_after):
+        sources.reject_secrets(f"the patch of {identity.path}", patch)
+        files.append(_file("patch", f"{identity.name}.patch", patch))
     version = replied.version if replied else ""
     recording = Recording(
         format=FORMAT,
@@ -423,14 +425,6 @@ def phase_outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]
     for output in phase.outputs:
         path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
         yield output.artifact, path, output.rules
-
-
-def _patch(
-    sources: RecordSources, identity: Identity, before: Commit, after: Commit
-) -> Iterator[tuple[StoredFile, bytes]]:
-    if patch := sources.workspace.patch(before, after):
-        sources.reject_secrets(f"the patch of {identity.path}", patch)
-        yield _file("patch", f"{identity.name}.patch", patch)
 
 
 def _file(kind: Kind, name: str, data: bytes, artifact: str = "", path: str = "") -> tuple[StoredFile, bytes]:

@@ -261,12 +261,12 @@ WEIGHTS = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "atte
 def _missing_calls(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
     message = "the current pipeline makes a call that was not recorded"
     for identity in outcome.missing_calls:
-        other = nearest(cassette, identity)
-        detail = (
-            *_rejections(outcome.traces.get(identity.feature, b""), identity),
-            *((_describe_nearest(other, identity),) if other else ()),
-        )
-        yield _call_finding("MISSING", message, identity, RECORD_NEW, detail=detail)
+        detail = list(_rejections(outcome.traces.get(identity.feature, b""), identity))
+        if other := nearest(cassette, identity):
+            fields = (field for field in WEIGHTS if getattr(other, field) != getattr(identity, field))
+            differing = ", ".join(f"{field} {getattr(other, field) or '-'}" for field in fields)
+            detail.append(f"  nearest: {other.path} ({differing})")
+        yield _call_finding("MISSING", message, identity, RECORD_NEW, detail=tuple(detail))
 
 
 def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
@@ -291,15 +291,6 @@ def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
         return sum(weight for field, weight in WEIGHTS.items() if getattr(identity, field) == getattr(wanted, field))
 
     return max((call.identity for call in cassette.calls), key=similarity, default=None)
-
-
-def _describe_nearest(nearest_recording: Identity, wanted: Identity) -> str:
-    differing = [
-        f"{field} {getattr(nearest_recording, field) or '-'}"
-        for field in WEIGHTS
-        if getattr(nearest_recording, field) != getattr(wanted, field)
-    ]
-    return f"  nearest: {nearest_recording.path} ({', '.join(differing)})"
 
 
 def _unused_recordings(cassette: Cassette, outcome: ReplayOutcome, stopped: Collection[str]) -> Iterator[Finding]:

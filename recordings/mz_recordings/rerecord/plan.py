@@ -105,12 +105,11 @@ def plan_calls(
     """Return the planned calls, feature by feature, in order of the calls. Empty: nothing is to be repeated."""
     reasons_by_call = rerecord_reasons(cassette, replayed)
     all_of_them = replayed.agent != cassette.manifest.agent
-    selected = {
-        call: tuple(reason for reason in call_reasons if selection.selects_reason(reason))
-        for call, call_reasons in reasons_by_call.items()
-        if all_of_them or selection.includes_call(cassette.manifest.fixture.run, call)
-    }
-    selected = {call: reason for call, reason in selected.items() if reason}
+    selected: dict[Identity, tuple[str, ...]] = {}
+    for call, call_reasons in reasons_by_call.items():
+        reasons = tuple(reason for reason in call_reasons if selection.selects_reason(reason))
+        if reasons and (all_of_them or selection.includes_call(cassette.manifest.fixture.run, call)):
+            selected[call] = reasons
     recordings = cassette.by_identity()
     rows: list[RepeatedCall] = []
     for feature in affected_features(cassette, {call.feature for call in selected}):
