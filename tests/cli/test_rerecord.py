@@ -45,7 +45,7 @@ from mz_engine.processes.supervise import can_run_offline
 from mz_recordings.cassette.files import digest, load, save
 from mz_recordings.cassette.model import Identity, Item
 from mz_recordings.findings.model import Finding
-from mz_recordings.record.fixture import ExcludedFeature
+from mz_recordings.record.recorder import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult

@@ -23,7 +23,7 @@ from mz_qa.variants.play import play_variants
 from mz_qa.variants.properties import VariantOutcome, end_state, succeeds, violations
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Identity
-from mz_recordings.faults.variants import Variant, derive_variants
+from mz_recordings.faults.faults import Variant, derive_variants
 from mz_recordings.replay.replay import bundled_library, without_git_variables
 
 from tests.cli.drive import run

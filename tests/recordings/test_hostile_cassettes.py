@@ -15,8 +15,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, digest, load, overwrite, save, seal_of
-from mz_recordings.cassette.manifest import SUMS
+from mz_recordings.cassette.files import (
+    SUMS,
+    CassetteChanged,
+    CassetteUnreadable,
+    digest,
+    load,
+    overwrite,
+    save,
+    seal_of,
+)
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.replay.replay import run_replay
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from mz_engine.agents.catalog import AGENTS
 from mz_recordings.cassette.model import RecordedCall
-from mz_recordings.faults.variants import HUGE_BYTES, Variant, derive_variants
+from mz_recordings.faults.faults import HUGE_BYTES, Variant, derive_variants
 
 from tests.support.tapes import STDOUT, recording
 

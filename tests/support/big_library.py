@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mz_recordings.cassette.files import digest, read_sums
-from mz_recordings.cassette.manifest import SUMS, write_sums
+from mz_recordings.cassette.files import SUMS, digest, read_sums, write_sums
 from mz_recordings.cassette.model import MANIFEST
 from mz_recordings.cassette.safe_files import walk
 

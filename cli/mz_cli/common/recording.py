@@ -22,8 +22,14 @@ from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, che
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
-from mz_recordings.record.fixture import ExcludedFeature
-from mz_recordings.record.recorder import NothingToRecord, RecordedRun, RecordSources, SecretInRecording, record_run
+from mz_recordings.record.recorder import (
+    ExcludedFeature,
+    NothingToRecord,
+    RecordedRun,
+    RecordSources,
+    SecretInRecording,
+    record_run,
+)
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.terminal.console import print_note

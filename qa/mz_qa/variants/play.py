@@ -19,7 +19,7 @@ from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
 from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
-from mz_recordings.faults.variants import Variant, derive_variants
+from mz_recordings.faults.faults import Variant, derive_variants
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
 from mz_recordings.replay.replay import replay_pins
 

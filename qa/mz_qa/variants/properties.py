@@ -15,7 +15,7 @@ from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.base import Event
 from mz_events.codec import comparable_payload
 from mz_recordings.cassette.trace import call_of_event
-from mz_recordings.faults.variants import Variant
+from mz_recordings.faults.faults import Variant
 
 TraceEvent = Mapping[str, Any]
 """An event of a trace: its type and fields."""

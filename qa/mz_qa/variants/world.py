@@ -30,7 +30,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
 from mz_recordings.cassette.repository import ScratchGit, unpack
 from mz_recordings.cassette.trace import counted_tokens
-from mz_recordings.faults.variants import Variant
+from mz_recordings.faults.faults import Variant
 from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result
 
 from mz_qa.simulation.world import Files, MemoryBlobs, ScriptedReply, SimulatedPorts, Tree, World

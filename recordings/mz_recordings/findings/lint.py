@@ -18,8 +18,15 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from mz_events.redaction.redactor import Secrets
 
-from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, cassette_files, digest, is_recording, load
-from mz_recordings.cassette.manifest import SUMS
+from mz_recordings.cassette.files import (
+    SUMS,
+    CassetteUnreadable,
+    NewerFormat,
+    cassette_files,
+    digest,
+    is_recording,
+    load,
+)
 from mz_recordings.cassette.model import BUNDLE, Cassette
 from mz_recordings.cassette.repository import bundle_contents
 from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, read_plain, walk
