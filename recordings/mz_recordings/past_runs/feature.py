@@ -161,25 +161,20 @@ def run_effect(action: Action, scene: StepContext, stream: RecordedStream, ports
     while True:
         try:
             step: Step = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration:
-            return produced
+            answer, error = None, None
+            if isinstance(step, Do):
+                try:
+                    answer = step.call(ports)
+                except (RepositoryUnusable, RemoteError) as rejection:
+                    error = rejection
+                continue
         except RepositoryUnusable as unusable:
             return [*produced, FeatureHeld(hold=Hold.FATAL, code=unusable.code)]
         except TemplateError as broken:
             answer, error, steps = None, None, hold_for_broken_template(broken)
             continue
-        except (Interrupted, NotInRecord):
+        except (StopIteration, Interrupted, NotInRecord):
             return produced
-        answer, error = None, None
-        if isinstance(step, Do):
-            try:
-                answer = step.call(ports)
-            except (RepositoryUnusable, RemoteError) as rejection:
-                error = rejection
-            except (Interrupted, NotInRecord):
-                steps.close()
-                return produced
-            continue
         events, answer = _append_step(step, scene, stream)
         produced += events
         stream.skip_produced(events)
