@@ -103,10 +103,8 @@ class GenaiPrices:
     def card(self, model: str, at_us: int, tier: str = "") -> RateCard | None:
         """Return the rate card in force at that time; None: there is none."""
         day = at_us // DAY_US
-        try:
+        if (model, tier, day) in self._cards:
             return self._cards[model, tier, day]
-        except KeyError:
-            pass
         card, lasts_a_day = self._find_card(model, at_us, "" if tier in STANDARD_TIERS else tier)
         if lasts_a_day:
             self._cards[model, tier, day] = card

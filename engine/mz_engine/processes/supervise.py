@@ -137,22 +137,16 @@ def supervise(
     """
     if not launch.cwd.is_dir():
         return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=f"{launch.cwd} is not a directory")
-    program = find_program(launch)
+    name = launch.argv[0]
+    program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=launch.env.get("PATH", os.defpath))
     if program is None:
-        return ProcessEnd(reason=EndReason.MISSING, detail=f"{launch.argv[0]} is not on PATH")
+        return ProcessEnd(reason=EndReason.MISSING, detail=f"{name} is not on PATH")
     levels = guard.LEVELS[guard.LEVELS.index(best_level()) :] if level is None else (level,)
     for candidate in levels:
         end = Supervision(launch, limits, sink, program, candidate).run(stop)
         if end.reason is not EndReason.BROKEN:
             break
     return end
-
-
-def find_program(launch: Launch) -> str | None:
-    name = launch.argv[0]
-    if "/" in name:
-        return str(launch.cwd / name)
-    return shutil.which(name, path=launch.env.get("PATH", os.defpath))
 
 
 @functools.cache

@@ -119,9 +119,7 @@ class TemplateError(Exception):
 
     def __init__(self, template: str, line: int | None, reason: str) -> None:
         super().__init__(f"{template}:{line}: {reason}" if line else f"{template}: {reason}")
-        self.template = template
-        self.line = line
-        self.reason = reason
+        self.template, self.line, self.reason = template, line, reason
 
 
 def load_templates() -> dict[str, str]:

@@ -120,28 +120,24 @@ class SessionStore:
         return self._folder / f"{session}.json"
 
 
-class Loop:
-    """One call. `requests` counts the API's replies."""
+class Loop(msgspec.Struct, kw_only=True):
+    """One call."""
 
-    def __init__(
-        self,
-        options: Options,
-        api: ApiClient,
-        toolbox: Toolbox,
-        sessions: SessionStore,
-        writer: OutputWriter,
-        cwd: str,
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._options, self._api, self._toolbox, self._sessions = options, api, toolbox, sessions
-        self._writer, self._cwd, self._sleep = writer, cwd, sleep
-        self.requests = 0
-        self._can_save = True
+    options: Options
+    api: ApiClient
+    toolbox: Toolbox
+    sessions: SessionStore
+    writer: OutputWriter
+    cwd: str
+    sleep: Callable[[float], None]
+    requests: int = 0
+    """Number of the API's replies."""
+    can_save: bool = True
 
     def run(self, prompt: str) -> tuple[str, str]:
         """Run the loop; return the final text and the stop reason. Raises Failure."""
         messages = self._first_messages(prompt)
-        for _ in range(self._options.turns_max):
+        for _ in range(self.options.turns_max):
             reply = self._send(messages)
             content = [block for block in reply.content if block.get("type") != "text" or block.get("text")]
             if content:
@@ -153,24 +149,24 @@ class Loop:
             self._save(messages)
             if not uses and reply.stop_reason in FINISHED:
                 return _text(content), str(reply.stop_reason)
-        raise Failure("max_turns", f"the model had not finished after {self._options.turns_max} requests")
+        raise Failure("max_turns", f"the model had not finished after {self.options.turns_max} requests")
 
     def count(self, prompt: str) -> int:
         """Count the tokens of the call's first request. Raises Failure."""
-        return self._api.count(self._request(self._first_messages(prompt)))
+        return self.api.count(self._request(self._first_messages(prompt)))
 
     def _first_messages(self, prompt: str) -> list[Block]:
-        options = self._options
-        earlier = self._sessions.load(options.session, self._cwd) if options.resumes else []
+        options = self.options
+        earlier = self.sessions.load(options.session, self.cwd) if options.resumes else []
         return [*earlier, {"role": "user", "content": [{"type": "text", "text": prompt}]}]
 
     def _request(self, messages: list[Block]) -> Block:
         request: Block = {
-            "model": self._options.model,
-            "system": [{"type": "text", "text": SYSTEM.format(cwd=self._cwd), **CACHE_MARK}],
+            "model": self.options.model,
+            "system": [{"type": "text", "text": SYSTEM.format(cwd=self.cwd), **CACHE_MARK}],
             "messages": add_cache_marks(messages),
         }
-        *tools, last = self._toolbox.definitions() or [{}]
+        *tools, last = self.toolbox.definitions() or [{}]
         return {**request, "tools": [*tools, {**last, **CACHE_MARK}]} if last else request
 
     # one request ------------------------------------------------------------------------------------------------------
@@ -179,8 +175,8 @@ class Loop:
         request = self._request(messages)
         for attempt in range(1, RETRIES + 2):
             try:
-                reply = self._api.send(
-                    request, lambda text: self._writer.write_event("text", text=text), self._writer.heartbeat
+                reply = self.api.send(
+                    request, lambda text: self.writer.write_event("text", text=text), self.writer.heartbeat
                 )
             except Failure as failure:
                 if failure.partial_reply is not None:
@@ -197,12 +193,12 @@ class Loop:
         if not failure.retryable or attempt > RETRIES or (requested or 0) > WAIT_SECONDS_MAX:
             raise failure
         wait_seconds = WAITS_SECONDS[attempt - 1] if requested is None else requested
-        self._writer.write_event("retry", attempt=attempt, wait_seconds=wait_seconds, error=failure.output_fields())
-        self._sleep(wait_seconds)
+        self.writer.write_event("retry", attempt=attempt, wait_seconds=wait_seconds, error=failure.output_fields())
+        self.sleep(wait_seconds)
 
     def _report_request(self, reply: ModelReply) -> None:
         self.requests += 1
-        self._writer.write_event(
+        self.writer.write_event(
             "request",
             id=reply.id,
             model=reply.model,
@@ -224,9 +220,9 @@ class Loop:
     def _run_tool(self, use: Block) -> Block:
         """Run one tool call; return the result block for the model."""
         name, tool_input = str(use.get("name", "")), use.get("input")
-        self._writer.write_event("tool", id=use.get("id"), name=name, input=shorten(tool_input))
-        text, failed = self._toolbox.use(name, tool_input)
-        self._writer.write_event(
+        self.writer.write_event("tool", id=use.get("id"), name=name, input=shorten(tool_input))
+        text, failed = self.toolbox.use(name, tool_input)
+        self.writer.write_event(
             "tool_result", id=use.get("id"), failed=failed, characters=len(text), text=shorten(text)
         )
         block: Block = {"type": "tool_result", "tool_use_id": use.get("id"), "content": text or "[nothing]"}
@@ -234,13 +230,13 @@ class Loop:
 
     def _save(self, messages: list[Block]) -> None:
         """Save the session. If that fails, the call continues, but the session cannot be continued later."""
-        if not self._can_save:
+        if not self.can_save:
             return
         try:
-            self._sessions.save(self._options.session, self._cwd, messages)
+            self.sessions.save(self.options.session, self.cwd, messages)
         except OSError as error:
-            self._can_save = False
-            self._writer.write_event("note", text=f"the conversation is not kept: {error}")
+            self.can_save = False
+            self.writer.write_event("note", text=f"the conversation is not kept: {error}")
 
 
 def _text(content: list[Block]) -> str:

@@ -112,7 +112,15 @@ def _make_call(options: Options, environment: Environment, writer: OutputWriter,
         sessions.check_unused(options.session)
     toolbox = Toolbox(sandbox, options.tools, environment.variables, writer.heartbeat)
     with closing(ApiClient(environment.variables)) as api:
-        loop = Loop(options, api, toolbox, sessions, writer, str(sandbox.root), environment.sleep)
+        loop = Loop(
+            options=options,
+            api=api,
+            toolbox=toolbox,
+            sessions=sessions,
+            writer=writer,
+            cwd=str(sandbox.root),
+            sleep=environment.sleep,
+        )
         if options.count_only:
             writer.write_event("count", input_tokens=loop.count(prompt))
             return

@@ -142,8 +142,9 @@ def matches(event: Json, where: ObjectMatch) -> bool:
 
 
 def _values(events: Iterable[Json], selector: Selector | None) -> Iterator[object]:
-    for event in events if selector is not None else ():
-        assert selector is not None
+    if selector is None:
+        return
+    for event in events:
         if matches(event, selector.where) and (value := lookup(event, selector.path)) is not None:
             yield value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, DecimalException, localcontext
 from typing import TypeAlias
 
@@ -18,7 +18,6 @@ NANOUSD_MAX = 10**15
 STDERR_BYTES_READ = 20_000
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DAY_SECONDS, US_PER_S = 86_400, 1_000_000
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 
@@ -105,7 +104,7 @@ def time_us(value: object) -> int | None:
     try:
         parsed = datetime.fromisoformat(value)
         elapsed = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - EPOCH
-        return (elapsed.days * DAY_SECONDS + elapsed.seconds) * US_PER_S + elapsed.microseconds
+        return elapsed // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         return None
 
