@@ -16,8 +16,16 @@ from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.pricing.rate_card import RateCard, flat_rate, may_cross_step, scale_price, usage_cost
-from mz_engine.pricing.table import EPOCH, UNSUPPORTED_KEYS, GenaiPrices
+from mz_engine.pricing.table import (
+    EPOCH,
+    UNSUPPORTED_KEYS,
+    GenaiPrices,
+    RateCard,
+    flat_rate,
+    may_cross_step,
+    scale_price,
+    usage_cost,
+)
 from mz_events.catalog.call import Usage
 
 from tests.support.examples import examples

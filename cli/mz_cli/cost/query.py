@@ -15,8 +15,7 @@ from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pricing.mismatch import explain_mismatch
 from mz_engine.pricing.models import base_name
-from mz_engine.pricing.rate_card import may_cross_step
-from mz_engine.pricing.table import GenaiPrices, user_prices
+from mz_engine.pricing.table import GenaiPrices, may_cross_step, user_prices
 from mz_engine.run.settings import load_config
 from mz_events.catalog.run import RunStarted
 from mz_events.names import run_stream

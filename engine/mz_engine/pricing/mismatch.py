@@ -20,8 +20,7 @@ from mz_projections.cost.totals import CauseCode
 from mz_projections.feature.calls import Call
 
 from mz_engine.pricing.models import base_name
-from mz_engine.pricing.rate_card import RateCard, total_input_tokens, usage_cost, writes_as_1h, writes_as_5m
-from mz_engine.pricing.table import GenaiPrices
+from mz_engine.pricing.table import GenaiPrices, RateCard, total_input_tokens, usage_cost, writes_as_1h, writes_as_5m
 
 SERVICE_TIERS = ("batch", "flex", "priority", "fast")
 PAIRED_PARTS_MAX = 2
