@@ -10,8 +10,7 @@ from mz_engine.artifacts.load import assemble_rules, load_rules, shared_rules
 from mz_engine.artifacts.validate import validate
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import ByteSize, FieldRule, RuleSet, SectionRule
-from mz_qa.generators.artifacts import generate_artifact
-from mz_qa.generators.mutations import Mutation, mutations
+from mz_qa.generators import Mutation, generate_artifact, mutations
 from mz_qa.layers.artifacts import check_project_rules, check_rules, rejection_error
 
 from tests.support.gates import checked, findings, remarks

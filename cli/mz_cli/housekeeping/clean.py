@@ -168,15 +168,8 @@ def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
 
 def print_result(result: CleanResult) -> None:
     rows = tuple(
-        (
-            leftover.run,
-            leftover.feature or "-",
-            leftover.kind,
-            size_cell(leftover.size_bytes),
-            leftover.name,
-            leftover.keep_reason or "removed",
-        )
-        for leftover in (*result.removed, *result.stays)
+        (item.run, item.feature or "-", item.kind, size_cell(item.size_bytes), item.name, item.keep_reason or "removed")
+        for item in (*result.removed, *result.stays)
     )
     heads = columns("run", "feature", "kind", ">size|bytes", "*name", "result")
     print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))

@@ -112,21 +112,11 @@ def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames
     try:
         source = find_source(name, root)
         phases = tuple(phase.phase for phase in source.parse()[0].phases)
-        diagnostics = source.check(lint_names)
-        file = None if source.built_in else source.name
+        file, diagnostics = None if source.built_in else source.name, source.check(lint_names)
     except MzError as error:
-        file_name = error.location.file if error.location else name
-        return PipelineListed(
-            name=name, file=file_name, chosen=chosen, phases=(), errors=len(error.diagnostics), warnings=0
-        )  # fmt: skip
-    return PipelineListed(
-        name=name,
-        file=file,
-        chosen=chosen,
-        phases=phases,
-        errors=error_count(diagnostics),
-        warnings=warning_count(diagnostics),
-    )
+        file, phases, diagnostics = error.location.file if error.location else name, (), error.diagnostics
+    errors, warnings = error_count(diagnostics), warning_count(diagnostics)
+    return PipelineListed(name=name, file=file, chosen=chosen, phases=phases, errors=errors, warnings=warnings)
 
 
 @pipelines.page(
@@ -255,16 +245,9 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
     create_file(root / file, file, text)
     diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
     if as_json:
-        print_document(
-            "pipelines-new",
-            NewPipeline(
-                name=name,
-                file=file,
-                copied_from=pipeline,
-                errors=error_count(diagnostics),
-                warnings=warning_count(diagnostics),
-            ),
-        )
+        errors, warnings = error_count(diagnostics), warning_count(diagnostics)
+        shown = NewPipeline(name=name, file=file, copied_from=pipeline, errors=errors, warnings=warnings)
+        print_document("pipelines-new", shown)
         return
     print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
     if left_out:

@@ -19,8 +19,7 @@ from mz_engine.pipelines.load import RULES_FOLDER, load_pipeline_files
 from mz_recordings.findings.model import Finding
 
 from mz_qa.conformance.parsing import damage
-from mz_qa.generators.artifacts import CannotGenerate, GeneratedArtifact, generate_artifact
-from mz_qa.generators.mutations import Mutation, mutations
+from mz_qa.generators import CannotGenerate, GeneratedArtifact, Mutation, generate_artifact, mutations
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 
 SEED_COUNT = 6
