@@ -49,6 +49,8 @@ BEGIN, END = "\x1b[?2026h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?2026l"
 """Synchronised update, hidden cursor, no wrapping; and their end."""
 SHOW_CURSOR, WRAP = "\x1b[?25h", "\x1b[?7h"
 LINES_UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
+ERASE_FRAME = f"{ERASE_LINE}\n{ERASE_BELOW}{LINES_UP.format(1)}"
+"""Its first line apart, because tmux moves into its history what is erased from the top of the screen."""
 
 
 class Painter:
@@ -79,7 +81,7 @@ class Painter:
 
     def _erase(self, text: str) -> None:
         """Replace the frame by the text."""
-        self._write(self._move_to_top() + ERASE_BELOW + WRAP + text)
+        self._write(self._move_to_top() + ERASE_FRAME + WRAP + text)
         self._widths = []
 
     def _move_to_top(self) -> str:
