@@ -56,6 +56,8 @@ SINCE_US, UNTIL_US = 946_684_800_000_000, 7_258_118_400_000_000
 LIFETIME = "cache-lifetime"
 TOOLS_MAX, UNKNOWN_MAX, SESSIONS_MAX = 200, 20, 10_000
 """Limits of distinct tools, unknown line types and sessions that are listed by name, against hostile files."""
+NAME_CHARS_MAX = 1024
+"""Limit of each of these names."""
 OTHERS = "others"
 TEXT_MAX = 10 * 1024 * 1024
 """Limit in characters of the text of one turn."""
@@ -150,7 +152,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
         if info.session:
             self.session = info.session
             if len(self.sessions) < SESSIONS_MAX:
-                self.sessions.setdefault(info.session)
+                self.sessions.setdefault(info.session[:NAME_CHARS_MAX])
         self.version = info.version or self.version
         self.cwd = info.cwd or self.cwd
         self.parent = info.parent or self.parent
@@ -214,6 +216,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
 
 
 def _count(counts: dict[str, int], kind: str, kinds_max: int) -> None:
+    kind = kind[:NAME_CHARS_MAX]
     if kind not in counts and len(counts) >= kinds_max:
         kind = OTHERS
     counts[kind] = counts.get(kind, 0) + 1
