@@ -81,14 +81,14 @@ class FileSegment(msgspec.Struct, kw_only=True):
     path: str
     cwd: str
     bytes_read: int
-    found: ImportedSessionFound
+    session_found: ImportedSessionFound
     """Without the blob of the directory."""
     read: ImportedFileRead
     """With all its requests, and without the blob of paths."""
 
     @property
     def stream(self) -> StreamId:
-        return StreamId(f"session/{self.found.agent}/{self.found.session}")
+        return StreamId(f"session/{self.session_found.agent}/{self.session_found.session}")
 
 
 def file_key(file: FileMetadata) -> str:
@@ -251,7 +251,7 @@ class _FileReading:
             incomplete_reasons=tuple(code for code in stats.notes if code in INCOMPLETE_NOTES),
         )
         session, parent = session_of(stats, metadata), name(stats.parent)
-        found = ImportedSessionFound(
+        session_found = ImportedSessionFound(
             agent=self.form.agent,
             session=session,
             version=name(stats.version),
@@ -260,7 +260,7 @@ class _FileReading:
             by_mz=is_run_worktree(stats.cwd),
         )
         bytes_read = self.offset_end - stats.offset_start
-        return FileSegment(path=path, cwd=stats.cwd, bytes_read=bytes_read, found=found, read=read)
+        return FileSegment(path=path, cwd=stats.cwd, bytes_read=bytes_read, session_found=session_found, read=read)
 
 
 def _is_complete_json(format_: Format, piece: Piece) -> bool:

@@ -210,14 +210,14 @@ class _Import:
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
-            stream, found = segment.stream, segment.found
+            stream, session_found = segment.stream, segment.session_found
             if segment.cwd:
-                found = replace(found, project=self._store_directory(segment.cwd))
+                session_found = replace(session_found, project=self._store_directory(segment.cwd))
             session = sessions[stream] if stream in sessions else self._views.session(stream)
-            sessions[stream] = update_session(stream, found, session)
+            sessions[stream] = update_session(stream, session_found, session)
             read = self._file_read(segment, paths, counted)
             priced = (self._priced(read.requests),) if read.requests else ()
-            opened = (found,) if sessions[stream] != session else ()
+            opened = (session_found,) if sessions[stream] != session else ()
             appends.append(Append(stream, None, (*opened, read, *priced)))
         self._sessions.update(sessions)
         self._write(appends)
