@@ -8,16 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_engine.run.ports import load_shared_tables
 from mz_engine.secrets import environment_secrets, parse_dotenv, project_secrets
 
 from tests.support.gitrepo import GitRepo
 
 RACE = """
 import threading
-from mz_engine.run.ports import load_shared_tables
-from mz_engine.artifacts.command_output import count_tests, excerpt
-load_shared_tables()
+from mz_engine.artifacts.command_output import count_tests, excerpt, output_patterns
+output_patterns()
 start = threading.Barrier(8)
 def work():
     start.wait()
@@ -30,11 +28,6 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 
 def test_feature_threads_find_their_tables_read() -> None:
     """msgspec learns a type at its first conversion; two threads that do so at once can crash the interpreter."""
-    from mz_engine.artifacts.command_output import output_patterns
-
-    output_patterns.cache_clear()
-    load_shared_tables()
-    assert output_patterns.cache_info().currsize == 1
     for _ in range(5):
         subprocess.run([sys.executable, "-c", RACE], check=True, timeout=60)
 

@@ -63,6 +63,8 @@ class OutputPatterns(PatternData, frozen=True, kw_only=True):
 
 @cache
 def output_patterns() -> OutputPatterns:
+    """Return the patterns. Ports call it before there are threads: msgspec analyses a type at its first conversion, and
+    two threads doing so at once can crash the interpreter (seen with 0.22)."""
     return msgspec.convert(read_data("output.yaml") | read_data("counts.yaml"), OutputPatterns)
 
 

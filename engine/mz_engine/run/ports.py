@@ -39,17 +39,11 @@ class LogLearnings:
         return prompt_hint(failure_histories(self._store.read_all()).get(signature))
 
 
-def load_shared_tables() -> None:
-    """Load tables that feature threads share before there are any: msgspec analyses a type at its first conversion, and
-    two threads doing so at once can crash the interpreter (seen with 0.22)."""
-    output_patterns()
-
-
 class SystemPorts:
     """Implements `ports.Ports`. Setting `kill` ends every running process."""
 
     def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
-        load_shared_tables()
+        output_patterns()
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
         self.secrets = Secrets(project_secrets(root, environment))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import all_adapters
+from mz_engine.artifacts.command_output import output_patterns
 from mz_engine.forge.github import GhForge
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config
@@ -23,7 +24,6 @@ from mz_engine.ports import Agents, Capture, Clock, FeatureWorktree
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES
-from mz_engine.run.ports import load_shared_tables
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.names import Commit
@@ -122,7 +122,7 @@ class ScratchPorts:
     agents: Agents
 
     def __init__(self, folders: ReplayFolders, config: Config, blobs: Blobs) -> None:
-        load_shared_tables()
+        output_patterns()
         root = folders.root
         (root / MZ_FOLDER).mkdir()
         (root / MZ_FOLDER / ".gitignore").write_text("*\n")
