@@ -69,11 +69,9 @@ def output_patterns() -> OutputPatterns:
 
 
 def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str:
-    """Return at most `lines_max` normalised lines, the first third and the last two thirds if there are more.
-
-    `roots` are absolute paths that become `<worktree>`, as do mz's worktrees in any case. Terminal control is removed;
-    durations, times, addresses, seeds, ports, process ids, temporary and library paths are masked; repeated blank lines
-    become one."""
+    """Return at most `lines_max` normalised lines: the first third and the last two thirds if there are more. Terminal
+    control is removed, `roots` and mz's worktrees become `<worktree>`, and what differs between runs (durations, times,
+    addresses, seeds, ports, process ids, temporary and library paths) is masked."""
     lines = squeeze_blank_lines(list(plain_lines(raw)))
     if len(lines) > lines_max:
         head = (lines_max - 1) // 3

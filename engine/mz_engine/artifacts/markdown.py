@@ -157,8 +157,7 @@ def entries(tokens: list[Token]) -> Iterator[ListEntry]:
 
 @lru_cache(maxsize=1024)
 def comparable_heading(heading: str) -> str:
-    """Normalise a heading for comparison: casefolded, without numbering, emphasis, leading symbols and spaces around
-    slashes. Cached, since each heading is compared with the aliases of all rules."""
+    """Normalise a heading: casefolded, without numbering, emphasis, leading symbols and spaces around slashes."""
     text = re.sub(r"[*_`]", "", heading).strip()
     text = NUMBERING.sub("", text)
     text = re.sub(r"\A[^\w]+", "", text)

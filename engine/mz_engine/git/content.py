@@ -109,8 +109,7 @@ def entries_below(listing: TreeListing, path: bytes) -> dict[bytes, TreeEntry]:
 def capture_content(
     scan: WorktreeScan, before: TreeListing
 ) -> tuple[dict[bytes, TreeEntry], tuple[ForbiddenChange, ...]]:
-    """Return the content to capture, and the forbidden changes left out of it. Where one is at a path in `before`, the
-    old entry stays."""
+    """Return the content to capture, and the forbidden changes left out of it; old entries at their paths stay."""
     content = dict(scan.files)
     forbidden_changes = [
         ForbiddenChange(kind=stray.kind, path=display_path(stray.path), size_bytes=stray.size_bytes)

@@ -210,8 +210,7 @@ class GitWorktree:
 
     # the index --------------------------------------------------------------------------------------------------------
     def update_index(self, head: Commit, written: bool) -> None:
-        """Make the index match `head` and the files on disk. Nothing is done if it is unchanged since it was made for
-        `head` and no file was `written`."""
+        """Make the index match `head` and the files on disk, unless neither changed since and no file was `written`."""
         index, own_index = self.entry / "index", self.notes_directory / "index"
         if self.notes.index_of == head and self.notes.index == _file_signature(index) and not written:
             return

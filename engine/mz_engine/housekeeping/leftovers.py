@@ -126,8 +126,7 @@ WORKTREE_FOLDERS = ("worktrees", "worktree-notes")
 
 
 def run_states(store: Store, process_running: bool) -> dict[str, LeftoverRunStatus]:
-    """Return the state of every run in the log; `process_running`: a process works in this repository, so on its
-    unfinished run."""
+    """Return the state of every run in the log; `process_running`: a process works here, so on the unfinished run."""
     states: dict[str, LeftoverRunStatus] = {}
     for stream, _ in store.streams("run/"):
         run = stream.removeprefix("run/")
@@ -182,8 +181,7 @@ class LeftoverFinder:
             )
 
     def _unsaved_files(self, worktree: GitWorktree, capture: str | None) -> tuple[str, ...]:
-        """Return files whose content is neither in the newest capture nor in the branch. Missing files are no loss, so
-        an interrupted removal can continue."""
+        """Return files with content that neither the newest capture nor the branch has. Missing files are no loss."""
         if not worktree.path.is_dir() or worktree.path.is_symlink():
             return ()
         branch = worktree.read_refs().branch

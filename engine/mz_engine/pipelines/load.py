@@ -51,9 +51,8 @@ class PipelineSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_source(name: str, root: Path) -> PipelineSource:
-    """Return the text of the pipeline `name`: a path relative to `root` if it ends in `.yaml`, else
-    `pipelines/NAME.yaml` of the repository, else a built-in one. Raises MzError: MZ3001 if it does not exist, MZ20nn if
-    it cannot be read."""
+    """Return the text of the pipeline `name`: a path if it ends in `.yaml`, else of the repository or a built-in one.
+    Raises MzError: MZ3001 if it does not exist, MZ20nn if it cannot be read."""
     path = name if name.endswith(PIPELINE_SUFFIXES) else f"{PIPELINES_FOLDER}/{name}.yaml"
     if (root / path).is_file():
         return PipelineSource(name=path, text=read_text(root / path, path))
@@ -145,8 +144,7 @@ def load_valid_pipeline_files(root: Path) -> PipelineFiles:
 
 
 def starter_pipeline(name: str, commands: Collection[str]) -> str:
-    """Return the commented text of a pipeline that uses only `commands`, those of mz.yaml. `name` is valid for
-    `parse_name`."""
+    """Return the commented text of a pipeline that uses only `commands`, those of mz.yaml."""
     from jinja2.sandbox import SandboxedEnvironment
 
     causes = {"test": ", cause: code"}
@@ -157,10 +155,8 @@ def starter_pipeline(name: str, commands: Collection[str]) -> str:
 
 
 def rename_pipeline(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
-    """Return the text of a pipeline under another name, with a new first comment.
-
-    `left_out`: commands that mz.yaml lacks. A built-in pipeline skips their steps with a warning; in the repository's
-    own they would be errors, so the copy omits them, and says so."""
+    """Return the text of a pipeline under another name, with a new first comment, and without the steps that run
+    commands that mz.yaml lacks (`left_out`): in the repository's own they would be errors."""
     comment = f"# Copied from {origin}. `mz pipelines lint {name}` checks it.\n"
     if left_out:
         comment += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"

@@ -54,8 +54,7 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
 
 
 def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock, ...]]:
-    """Return the required blocks that templates do not define, in the order of the text. Templates may declare them or
-    inherit the declaration. Invalid templates are left to `check_template`."""
+    """Return the required blocks, declared or inherited, that templates do not define, in the order of the text."""
     from jinja2 import TemplateSyntaxError, nodes
 
     jinja, trees = template_environment(templates), dict[str, nodes.Template]()
