@@ -113,7 +113,7 @@ def test_money_agrees_with_cost_and_status(stored_run: StoredRun, capsys: pytest
     result = report(capsys)
     cost = msgspec.json.decode(run(capsys, "cost", "--json").out)
     status = msgspec.json.decode(run(capsys, "status", "--json").out)
-    assert (result["cost"], result["thrown_away"]) == (cost["total"], cost["thrown_away"])
+    assert (result["cost"], result["wasted"]) == (cost["total"], cost["wasted"])
     assert [entry["id"] for entry in result["features"]] == [item["id"] for item in status["features"]]
     for mine, theirs in zip(result["features"], status["features"], strict=True):
         for name in ("estimated_usd", "reported_usd", "computed_usd"):
@@ -148,7 +148,7 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
     recorded_run.close()
     result = report(capsys)
     (decision,) = result["features"][0]["decisions"]
-    assert (decision["actor"], decision["verdict"], decision["why"]) == ("mina", "approve", "that was \x1b[31mme")
+    assert (decision["actor"], decision["verdict"], decision["reason"]) == ("mina", "approve", "that was \x1b[31mme")
     assert (decision["question_kind"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
     assert (decision["event_ref"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
     (moved,) = [gap for gap in result["gaps"] if gap["kind"] == "ref-moved"]

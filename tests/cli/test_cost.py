@@ -99,8 +99,8 @@ def test_groups_add_up(two_runs: StoredRun, capsys: pytest.CaptureFixture[str], 
         for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "missed_usd"):
             assert money(*(group[name] for group in result["groups"])) == money(result["total"][name])
         assert sum(group["calls"] for group in result["groups"]) == result["total"]["calls"] == (9 if which else 5)
-        wasted = [group["thrown_away"]["calls"] for group in result["groups"]]
-        assert sum(wasted) == result["thrown_away"]["calls"] == (5 if which else 3)
+        wasted = [group["wasted"]["calls"] for group in result["groups"]]
+        assert sum(wasted) == result["wasted"]["calls"] == (5 if which else 3)
 
 
 def test_it_agrees_with_status(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,14 +284,14 @@ def reported(home: Path) -> StoredRun:
 
 def test_reasons(reported: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     result = requested(capsys, "cost", "--by", "attempt")
-    assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "unknown"]
-    assert result["groups"][1]["call"]["why_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
-    assert result["groups"][2]["call"]["why_detail"] == "no price for gateway/own"
+    assert [group["call"]["cause"] for group in result["groups"]] == ["match", "cache-lifetime", "unknown"]
+    assert result["groups"][1]["call"]["cause_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
+    assert result["groups"][2]["call"]["cause_detail"] == "no price for gateway/own"
     assert result["total"]["difference_usd"] == "-0.0225"
-    assert result["why"] == [
-        {"why": "match", "calls": 1, "difference_usd": "0.00"},
-        {"why": "cache-lifetime", "calls": 1, "difference_usd": "-0.0225"},
-        {"why": "unknown", "calls": 1, "difference_usd": None},
+    assert result["causes"] == [
+        {"cause": "match", "calls": 1, "difference_usd": "0.00"},
+        {"cause": "cache-lifetime", "calls": 1, "difference_usd": "-0.0225"},
+        {"cause": "unknown", "calls": 1, "difference_usd": None},
     ]
     assert [group["name"] for group in requested(capsys, "cost", "--all", "--by", "cause")["groups"]] == [
         "match", "cache-lifetime", "unknown"]  # fmt: skip
@@ -306,7 +306,7 @@ def test_prices_of_ones_own_count_from_now_on(reported: StoredRun, capsys: pytes
     result = requested(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
     assert result["prices_on"] == "2026-06-01"
     assert [group["computed_usd"] for group in result["groups"]] == ["0.03", "0.06", "0.03"]
-    assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "match"]
+    assert [group["call"]["cause"] for group in result["groups"]] == ["match", "cache-lifetime", "match"]
     assert "own sha256:" in result["groups"][0]["call"]["prices"]
 
 

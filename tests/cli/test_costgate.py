@@ -51,7 +51,7 @@ def test_a_phase_alone_can_fail_it() -> None:
     now = RunCost(run="b", calls=(*[call(10 * CENT, "plan")] * 3, *[call(CENT * 20)] * 3), delivered=1)
     result = cost_gate(before, now, ALLOWED)
     assert [line.verdict for line in result.lines] == ["better", "better", "worse"]
-    assert (result.exit, result.why) == (1, "more than allowed: code")
+    assert (result.exit, result.reason) == (1, "more than allowed: code")
 
 
 def test_phases_that_only_one_run_has() -> None:
@@ -78,7 +78,7 @@ def test_a_run_without_calls_is_no_measure(count: int) -> None:
     bills = (bill(run="empty"), bill(*[10 * CENT] * 3))
     result = cost_gate(bills[count], bills[1 - count], ALLOWED)
     assert (result.exit, result.verdict) == (125, "not-comparable")
-    assert result.why == "run empty called no agent"
+    assert result.reason == "run empty called no agent"
 
 
 def test_features_that_another_run_began_are_no_measure() -> None:
@@ -86,7 +86,7 @@ def test_features_that_another_run_began_are_no_measure() -> None:
     forked = RunCost(run="b", calls=(call(10 * CENT),) * 3, delivered=1, shared_features=1)
     result = cost_gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
     assert (result.exit, result.verdict) == (125, "not-comparable")
-    assert "run b continues features of another run" in result.why
+    assert "run b continues features of another run" in result.reason
 
 
 @pytest.mark.parametrize(

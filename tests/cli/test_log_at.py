@@ -61,7 +61,7 @@ CALL = steps.ref("build", unit="u1")
 def test_a_feature_at_work() -> None:
     result = state(*UNIT, *steps.accepted(CALL), steps.gate("test", passed=False))
     assert (result["state"], result["phase"], result["unit"], result["done"]) == ("working", "build", "u1", ["plan"])
-    assert result["attempts"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
+    assert result["attempts"] == [{"role": "builder", "attempt": 1, "rejected": 1, "failures": 0}]
     assert result["checked"] == {"test": False}
     assert result["units"] == ["u1", "u2"]
     assert [made["artifact"] for made in result["artifacts"]] == ["plan"]

@@ -67,10 +67,10 @@ def test_order_and_reasons(repository: GitRepo, capsys: pytest.CaptureFixture[st
     shown = plan(capsys)
     assert [(entry["id"], entry["holds"]) for entry in shown["features"]] == [
         ("login", []),
-        ("audit", [{"why": "dependency", "blocked_by": "login"}]),
-        ("export", [{"why": "dependency", "blocked_by": "audit"}, {"why": "dependency", "blocked_by": "login"}]),
+        ("audit", [{"reason": "dependency", "blocked_by": "login"}]),
+        ("export", [{"reason": "dependency", "blocked_by": "audit"}, {"reason": "dependency", "blocked_by": "login"}]),
     ]
-    assert [(item["id"], item["why"], item["blocked_by"]) for item in shown["left_out"]] == [
+    assert [(item["id"], item["reason"], item["blocked_by"]) for item in shown["left_out"]] == [
         ("past", "done", None), ("stuck", "dependency", "theirs"), ("theirs", "in-progress", None),
     ]  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_the_sums_agree(repository: GitRepo, capsys: pytest.CaptureFixture[str])
 def test_a_budget_that_will_not_do(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})
     shown = plan(capsys)
-    held = {item["id"]: [hold["why"] for hold in item["holds"]] for item in shown["features"]}
+    held = {item["id"]: [hold["reason"] for hold in item["holds"]] for item in shown["features"]}
     assert held["login"] == ["feature-budget"]
     assert "run-budget" in held["audit"]
     assert shown["within_budget"] is False
@@ -162,7 +162,7 @@ def test_nothing_is_written_where_something_ran(
     before = everything(home)
     shown = plan(capsys)
     assert everything(home) == before
-    assert "login" in [item["id"] for item in shown["left_out"] if item["why"] == "delivered"]
+    assert "login" in [item["id"] for item in shown["left_out"] if item["reason"] == "delivered"]
 
 
 def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:

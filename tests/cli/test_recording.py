@@ -79,7 +79,7 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
     monkeypatch.setattr(sys, "stderr", stderr)
     done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, RerecordedCassette(path="small"))
     assert stderr.getvalue(), "something differs"
-    assert (done.refused, done.written) == ((CHANGED_MEANWHILE,), False)
+    assert (done.rejected, done.written) == ((CHANGED_MEANWHILE,), False)
     assert load(path) == other
     assert load(pending_path(path)) == NEW
 
@@ -88,5 +88,5 @@ def test_what_nobody_changed_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "small"
     save(OLD, path)
     done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, RerecordedCassette(path="small"))
-    assert (done.refused, done.written) == ((), True)
+    assert (done.rejected, done.written) == ((), True)
     assert load(path) == NEW

@@ -193,8 +193,8 @@ def test_only_what_belongs_to_the_attempt(stored_run: StoredRun, capsys: pytest.
 
 def test_violations_say_rule_place_and_message(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     shown = msgspec.json.decode(run(capsys, "show", "login/prd#1", "--json").out)
-    (refusal,) = shown["calls"][0]["refusals"]
-    assert refusal["violations"] == [
+    (rejection,) = shown["calls"][0]["rejections"]
+    assert rejection["violations"] == [
         {"rule": "sections", "path": "prd.md", "line": None, "message": "The section Risks is missing."}
     ]
 

@@ -133,7 +133,7 @@ class DecisionEvidence(Shape, frozen=True, kw_only=True):
     """For an answer: approve, retry or reject."""
     actor: str
     at_us: int = field(name="at")
-    why: str | None
+    reason: str | None
     phase: str | None
     question_kind: str | None
     """Kind of the question; null: none was open."""
@@ -167,7 +167,7 @@ class AuditFeature(Shape, frozen=True, kw_only=True):
     gates: tuple[GateEvidence, ...]
     decisions: tuple[DecisionEvidence, ...]
     cost: Totals
-    thrown_away: Totals
+    wasted: Totals
     event_ref: str | None
     """The feature's last event."""
 
@@ -198,7 +198,7 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     """Decisions on the run as a whole."""
     features: tuple[AuditFeature, ...]
     cost: Totals
-    thrown_away: Totals
+    wasted: Totals
     timeline: tuple[Line, ...]
 
 
@@ -225,7 +225,7 @@ def audit_report(
         decisions=tuple(_decision_shape(decision, load_text) for decision in audit.decisions),
         features=tuple(_feature_shape(audited, load_text) for audited in audit.features),
         cost=audit.spending.total,
-        thrown_away=audit.spending.wasted,
+        wasted=audit.spending.wasted,
         timeline=tuple(timeline),
     )
 
@@ -244,7 +244,7 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
         gates=tuple(_gate_shape(gate, load_text) for gate in feature.gates),
         decisions=tuple(_decision_shape(decision, load_text) for decision in feature.decisions),
         cost=feature.spending.total,
-        thrown_away=feature.spending.wasted,
+        wasted=feature.spending.wasted,
         event_ref=feature.last_ref or None,
     )
 
@@ -280,7 +280,7 @@ def _decision_shape(decision: Decision, load_text: TextLoader) -> DecisionEviden
         decision,
         question,
         actor=single_line(load_text(decision.actor)) or "unknown",
-        why=load_text(decision.note) or None,
+        reason=load_text(decision.note) or None,
         phase=decision.phase or (question.phase if question else None) or None,
         question=question.event_ref if question else None,
     )

@@ -59,7 +59,7 @@ def claims(report: AuditReport, durations: Mapping[str, str], digits: int | None
     if full:
         for decision in report.decisions:
             yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
-        cost = _cost_text(report.cost, report.thrown_away, exact=digits is None)
+        cost = _cost_text(report.cost, report.wasted, exact=digits is None)
         yield Claim("run", "cost", cost, (report.begun, report.settled))
 
 
@@ -113,7 +113,7 @@ def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) ->
     for decision in feature.decisions:
         yield claim("person", _decision_text(decision), decision.event_ref, decision.question)
     if feature.cost.calls:
-        yield claim("cost", _cost_text(feature.cost, feature.thrown_away, exact=digits is None), feature.event_ref)
+        yield claim("cost", _cost_text(feature.cost, feature.wasted, exact=digits is None), feature.event_ref)
 
 
 def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
@@ -142,9 +142,9 @@ def _decision_text(decision: DecisionEvidence) -> str:
     about = f" on {decision.question_kind}" if decision.question_kind else ""
     about += f" ({decision.code})" if decision.code else ""
     phase = f" in {decision.phase}" if decision.phase else ""
-    why = f": {single_line(decision.why)}" if decision.why else ", without a reason"
+    reason = f": {single_line(decision.reason)}" if decision.reason else ", without a reason"
     action = decision.verdict or decision.kind
-    return f"{decision.actor}: {action}{about}{phase} at {iso_time(decision.at_us)}{why}"
+    return f"{decision.actor}: {action}{about}{phase} at {iso_time(decision.at_us)}{reason}"
 
 
 def _cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:

@@ -99,7 +99,7 @@ class RejectedNoise(Shape, frozen=True, kw_only=True):
     name: str
     """Such as STRUCTURAL_CHANGE or HIDES_VERDICT."""
     subject: str = field(name="what")
-    reason: str = field(name="why")
+    reason: str
 
 
 class BaselineShape(Shape, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class DriftResult(Shape, frozen=True, kw_only=True):
     noise: tuple[NoiseShape, ...]
     """Noise entries that hid a difference."""
     learned: tuple[NoiseShape, ...]
-    refused: tuple[RejectedNoise, ...]
+    rejected: tuple[RejectedNoise, ...]
     baselines: tuple[BaselineShape, ...]
     """Baselines written by `--update-baseline`, which checks nothing."""
 
@@ -359,7 +359,7 @@ def drift_result(
         ),
         noise=tuple(shape_of(NoiseShape, entry, hides=count) for entry, count in drift.matched_entries),
         learned=tuple(shape_of(NoiseShape, entry, hides=0) for entry in drift.proposed),
-        refused=tuple(shape_of(RejectedNoise, rejection) for rejection in drift.rejections),
+        rejected=tuple(shape_of(RejectedNoise, rejection) for rejection in drift.rejections),
         baselines=baselines,
     )
 

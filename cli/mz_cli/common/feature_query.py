@@ -71,7 +71,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     """With `--output`, for a failed call."""
     changed: tuple[str, ...]
     reverted: tuple[str, ...]
-    refusals: tuple[RejectionShape, ...]
+    rejections: tuple[RejectionShape, ...]
     tokens: Tokens
     estimated_usd: str | None
     reported_usd: str | None
@@ -200,7 +200,7 @@ def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader
         stderr=load_text(call.stderr) if show_output and call.stderr else None,
         changed=call.changed_paths,
         reverted=call.forbidden_changes,
-        refusals=tuple(_refusal_shape(refusal, load_text) for refusal in call.rejections),
+        rejections=tuple(_rejection_shape(rejection, load_text) for rejection in call.rejections),
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
         prompt_digest=call.prompt,
         prompt=load_text(call.prompt) if options.prompts else None,
@@ -216,15 +216,15 @@ def _diff(options: DetailOptions, calls: list[CallView]) -> str | None:
     return options.patch(ended[0].tree_before, ended[-1].tree_after)
 
 
-def _refusal_shape(refusal: Rejection, load_text: TextLoader) -> RejectionShape:
-    messages = report_messages(load_text(refusal.report))
+def _rejection_shape(rejection: Rejection, load_text: TextLoader) -> RejectionShape:
+    messages = report_messages(load_text(rejection.report))
     return RejectionShape(
-        gate=refusal.gate or None,
-        rules=tuple(dict.fromkeys(violation.rule for violation in refusal.violations)),
+        gate=rejection.gate or None,
+        rules=tuple(dict.fromkeys(violation.rule for violation in rejection.violations)),
         messages=messages,
         violations=tuple(
             shape_of(ViolationShape, violation, message=message)
-            for violation, message in zip_longest(refusal.violations, messages)
+            for violation, message in zip_longest(rejection.violations, messages)
             if violation is not None
         ),
     )

@@ -108,7 +108,7 @@ def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterat
         yield styled_line(f"    {single_line(call.detail)}")
     yield from _output_lines(call)
     yield from (styled_line(f"    reverted: {reverted}", "yellow") for reverted in call.reverted)
-    yield from (text for refusal in call.refusals for text in _rejection_lines(refusal, shown_commands))
+    yield from (text for rejection in call.rejections for text in _rejection_lines(rejection, shown_commands))
     if call.prompt is not None:
         yield styled_line("    prompt:")
         yield from (styled_line(f"    | {text}") for text in strip_escapes(call.prompt).splitlines())
@@ -129,19 +129,19 @@ def _output_lines(call: AttemptShape) -> Iterator[Line]:
             yield from (styled_line(f"    | {output_line}") for output_line in strip_escapes(text).splitlines())
 
 
-def _rejection_lines(refusal: RejectionShape, shown_commands: Container[str]) -> Iterator[Line]:
+def _rejection_lines(rejection: RejectionShape, shown_commands: Container[str]) -> Iterator[Line]:
     """Yield `rejected: path:line: message (rule X)` for each violation."""
-    gate = f"gate {refusal.gate}" if refusal.gate else ""
-    for violation in refusal.violations:
+    gate = f"gate {rejection.gate}" if rejection.gate else ""
+    for violation in rejection.violations:
         location = f"{violation.path or ''}{f':{violation.line}' if violation.line is not None else ''}"
-        rule = "" if violation.rule == refusal.gate else f"rule {violation.rule}"
+        rule = "" if violation.rule == rejection.gate else f"rule {violation.rule}"
         source = ", ".join(part for part in (gate, rule) if part)
         message_text = short_message(violation.message or "", location, violation.rule)
         message = ": ".join(part for part in (location, single_line(message_text)) if part)
         yield styled_line(f"    rejected: {message} ({source})" if message else f"    rejected by {source}", "red")
-    others = () if refusal.gate in shown_commands else refusal.messages[len(refusal.violations) :]
+    others = () if rejection.gate in shown_commands else rejection.messages[len(rejection.violations) :]
     yield from (styled_line(f"    rejected: {single_line(text)} ({gate or 'rules'})", "red") for text in others)
-    if not refusal.violations and not others:
+    if not rejection.violations and not others:
         yield styled_line(f"    rejected by {gate or 'rules'}", "red")
 
 

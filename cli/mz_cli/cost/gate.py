@@ -58,7 +58,7 @@ class CostGate(Shape, frozen=True, kw_only=True):
     baseline_delivered: int
     lines: tuple[CostGateLine, ...]
     verdict: Literal["passed", "failed", "not-comparable"]
-    why: str
+    reason: str
     exit: int
 
 
@@ -147,7 +147,7 @@ def cost_gate(baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGate:
         baseline_delivered=baseline.delivered,
         lines=lines,
         verdict=verdicts.get(exit_code, "not-comparable"),
-        why=reason,
+        reason=reason,
         exit=int(exit_code),
     )
 
@@ -197,4 +197,4 @@ def gate_text(result: CostGate) -> str:
     )
     floor = f"less than ${exact_usd(result.floor_nanousd)} or {result.calls_min} calls is not judged"
     rules = f"allowed: +{result.allowed:.1%}; {floor}"
-    return f"{result.verdict}: {result.why}\n{counts}; {rules}"
+    return f"{result.verdict}: {result.reason}\n{counts}; {rules}"

@@ -31,7 +31,7 @@ from mz_cli.terminal.text import count_noun, exact_usd, format_count, rounded_us
 class HoldShape(Shape, frozen=True, kw_only=True):
     """A certain or possible reason for a feature to wait."""
 
-    why: str
+    reason: str
     """`dependency`: until another feature is delivered; `run-budget`: earlier features are estimated to use up the
     run's budget; `feature-budget`: the estimate exceeds the budget of one feature."""
     blocked_by: str | None
@@ -80,7 +80,7 @@ class PlannedPhase(Shape, frozen=True, kw_only=True):
 
 class ExcludedItem(Shape, frozen=True, kw_only=True):
     id: str
-    why: str
+    reason: str
     blocked_by: str | None
 
 
@@ -168,7 +168,8 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> Pla
         steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
         left_out=tuple(
-            ExcludedItem(id=item.item.id, why=item.reason, blocked_by=item.blocked_by) for item in plan.intake.left_out
+            ExcludedItem(id=item.item.id, reason=item.reason, blocked_by=item.blocked_by)
+            for item in plan.intake.left_out
         ),
         estimated_tokens=total.tokens,
         estimated_nanousd=total.nanousd,
@@ -186,11 +187,11 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
     for item in plan.intake.added:
         cost = total_estimate(costs[item.feature].values())
         committed_nanousd += cost.nanousd or 0
-        holds = [HoldShape(why="dependency", blocked_by=other) for other in item.depends_on if other in costs]
+        holds = [HoldShape(reason="dependency", blocked_by=other) for other in item.depends_on if other in costs]
         if _is_within_budget(committed_nanousd, config.budget.run_nanousd) is False:
-            holds.append(HoldShape(why="run-budget", blocked_by=None))
+            holds.append(HoldShape(reason="run-budget", blocked_by=None))
         if _is_within_budget(cost.nanousd, config.budget.feature_nanousd) is False:
-            holds.append(HoldShape(why="feature-budget", blocked_by=None))
+            holds.append(HoldShape(reason="feature-budget", blocked_by=None))
         yield PlannedFeature(
             id=item.feature,
             title=single_line(titles[item.feature]),
@@ -279,8 +280,8 @@ def features_table(shape: PlanShape) -> Table:
 
 def holds_text(feature: PlannedFeature) -> str:
     """Return why the feature will or may be held."""
-    after = [hold.blocked_by or "" for hold in feature.holds if hold.why == "dependency"]
-    others = [HOLD_TEXTS[hold.why] for hold in feature.holds if hold.why != "dependency"]
+    after = [hold.blocked_by or "" for hold in feature.holds if hold.reason == "dependency"]
+    others = [HOLD_TEXTS[hold.reason] for hold in feature.holds if hold.reason != "dependency"]
     return "; ".join([*([f"after {', '.join(after)}"] if after else []), *others])
 
 
@@ -289,7 +290,9 @@ def totals_text(shape: PlanShape) -> str:
     budget = f" of ${exact_usd(shape.budget_run_nanousd)}" if shape.budget_run_nanousd is not None else ""
     features, tokens = count_noun(len(shape.features), "feature"), format_count(shape.estimated_tokens)
     text = f"total: {features}, about {tokens} tokens, {rounded_usd(shape.estimated_nanousd) or UNPRICED}{budget}"
-    over_budget = [feature.id for feature in shape.features if any(hold.why == "run-budget" for hold in feature.holds)]
+    over_budget = [
+        feature.id for feature in shape.features if any(hold.reason == "run-budget" for hold in feature.holds)
+    ]
     return f"{text}\nthe budget is too low: it will be used up at about {over_budget[0]}" if over_budget else text
 
 
@@ -332,4 +335,4 @@ def print_plan_text(shape: PlanShape) -> None:
     if shape.features:
         print_line("\n" + totals_text(shape))
     for item in shape.left_out:
-        print_line(f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}")
+        print_line(f"left out: {item.id}: {item.reason}{f' {item.blocked_by}' if item.blocked_by else ''}")

@@ -42,7 +42,7 @@ class ArtifactText(Shape, frozen=True, kw_only=True):
         ("mz show login/code#2 --prompt --diff", "one attempt: its prompt and its changes"),
         ("mz show 5f3a9c01", "a text that the log cites by its digest"),
         ("mz show login --artifact techspec > techspec.md", "one artifact in full"),
-        ("mz show login --json | jq '.calls[].refusals'", "the reasons for rejected replies"),
+        ("mz show login --json | jq '.calls[].rejections'", "the reasons for rejected replies"),
     ),
     next_command="`mz log FEATURE` lists its events; `mz status` shows the run.",
 )

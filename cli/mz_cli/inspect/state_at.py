@@ -40,7 +40,7 @@ class AttemptCounts(Shape, frozen=True, kw_only=True):
     role: str
     attempt: int
     """Number of requests so far, including failed and lost ones."""
-    refused: int
+    rejected: int
     """Rejected replies since the last answer of a person."""
     failures: int
     """Failed or lost calls since the last answer of a person."""
@@ -186,7 +186,7 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
         done=progress.completed_phases if progress else (),
         rollbacks=progress.rollback_count if progress else 0,
         attempts=tuple(
-            AttemptCounts(role=role, attempt=a.attempt, refused=a.rejected, failures=sum(a.failures.values()))
+            AttemptCounts(role=role, attempt=a.attempt, rejected=a.rejected, failures=sum(a.failures.values()))
             for role, a in (unit_run.attempts if unit_run else {}).items()
         ),
         checked=unit_run.check_results if unit_run else {},

@@ -460,7 +460,7 @@ def write_or_hold(
         is_unchanged = False
     if not rejected and not is_unchanged:
         rejected = (CHANGED_MEANWHILE,)
-    result = replace(result, differences=differences(findings), refused=rejected)
+    result = replace(result, differences=differences(findings), rejected=rejected)
     if rejected:
         write_pending(new, path)
         command = f"mz rerecord {quote(display_path(path))} --accept-pending"
@@ -523,6 +523,6 @@ def rerecord_exit(done: Sequence[RerecordedCassette]) -> Exit:
             exits.append(STOP_EXITS.get(cassette.stopped) or fatal_exit(cassette.stopped))
         if cassette.dropped:
             exits.append(Exit.VERDICT)
-        if cassette.refused:
+        if cassette.rejected:
             exits.append(Exit.DRIFT)
     return most_severe(exits)

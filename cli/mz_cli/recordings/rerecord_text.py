@@ -30,7 +30,7 @@ class RerecordCall(Shape, frozen=True, kw_only=True):
 
     call: str
     """Feature and name, such as `login/code.a2`."""
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
     """PROMPT, CONFIG, FILES, STREAM, EXPIRED, COPIED, MISSING; ASKED: named on the command line; AGENT: another agent
     is to reply."""
     follows: str | None
@@ -57,7 +57,7 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     """Features with accepted new recordings."""
     dropped: tuple[ExcludedFeature, ...] = ()
     differences: tuple[RecordingDifference, ...] = ()
-    refused: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     """Classes of differences that were not accepted."""
     written: bool = False
     """The cassette holds the new recordings."""
@@ -174,7 +174,7 @@ def result_lines(done: RerecordedCassette) -> Iterator[str]:
     elif done.stopped:
         yield f"{done.path}: stopped ({done.stopped}) after {calls_text}; the cassette is unchanged"
     elif done.waits:
-        yield f"{done.path}: unchanged; the new cassette is in {done.waits}; not accepted: {', '.join(done.refused)}"
+        yield f"{done.path}: unchanged; the new cassette is in {done.waits}; not accepted: {', '.join(done.rejected)}"
     else:
         yield f"{done.path}: unchanged ({calls_text})"
 
@@ -197,7 +197,7 @@ def rerecorded_cassette(path: str, prepared: RerecordPlan, outcome: RerecordResu
 def _planned_call(call: RepeatedCall) -> RerecordCall:
     return RerecordCall(
         call=call.identity.path,
-        why=call.reasons,
+        reasons=call.reasons,
         follows=call.follows or None,
         paid=call.is_paid,
         estimated_tokens=call.estimate.tokens,

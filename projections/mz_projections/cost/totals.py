@@ -69,7 +69,7 @@ class Totals(msgspec.Struct, frozen=True):
 class CauseTotals(msgspec.Struct, frozen=True):
     """Calls with the same cause."""
 
-    cause: CauseCode = field(name="why")
+    cause: CauseCode
     calls: int
     difference_nanousd: int | None
     """Reported minus computed, over the calls with both."""
@@ -89,20 +89,20 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     requested_at_us: int
     outcome: CallOutcome
-    cause: CauseCode = field(name="why")
-    detail: str = field(name="why_detail")
-    """Explanation of `why`; may be empty."""
+    cause: CauseCode
+    detail: str = field(name="cause_detail")
+    """Explanation of `cause`; may be empty."""
     prices: str
     """Name, version and digest of the price table; empty: not priced."""
 
 
 class Group(Totals, frozen=True, kw_only=True):
     name: str
-    wasted: Totals = field(name="thrown_away")
+    wasted: Totals
     """Wasted calls of the group."""
     call: CallSummary | None
     """With `--by attempt`."""
-    causes: tuple[CauseTotals, ...] = field(name="why")
+    causes: tuple[CauseTotals, ...]
     what_if_nanousd: int | None
     """With `--what-if`."""
     what_if_change_nanousd: int | None
@@ -130,10 +130,10 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     """In the order of their first call."""
     total: Totals
-    causes: tuple[CauseTotals, ...] = field(name="why")
-    wasted: Totals = field(name="thrown_away")
+    causes: tuple[CauseTotals, ...]
+    wasted: Totals
     """Wasted calls: failed, lost or rejected, or superseded by a rollback."""
-    wasted_by_outcome: tuple[OutcomeTotals, ...] = field(name="thrown_away_by_outcome")
+    wasted_by_outcome: tuple[OutcomeTotals, ...]
     """Only outcomes that occurred."""
     what_if: WhatIf | None
     estimate_error: float | None

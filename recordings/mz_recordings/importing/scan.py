@@ -32,7 +32,7 @@ class UnreadableFile(msgspec.Struct, frozen=True):
     """A file or directory that could not be read, and the reason."""
 
     path: str
-    reason: str = msgspec.field(name="why")
+    reason: str
 
 
 def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:

@@ -81,7 +81,7 @@ class ExcludedFeature(msgspec.Struct, frozen=True):
     """A feature that keeps its old recordings, or has none."""
 
     feature: str
-    reason: str = msgspec.field(name="why")
+    reason: str
 
 
 class UnknownRun(Exception):
