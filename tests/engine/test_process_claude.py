@@ -71,9 +71,9 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
 
 HOLDER = """
 import pathlib, sys
-from tests.engine.test_process_claude import PLACE, claude_cli, door
+from tests.engine.test_process_claude import WORKTREE, claude_cli, door
 root, key, url = sys.argv[1:]
-door(pathlib.Path(root), url).call(claude_cli.spec("Work.", None, key=key, worktree=PLACE, idle_seconds=600))
+door(pathlib.Path(root), url).call(claude_cli.spec("Work.", None, key=key, worktree=WORKTREE, idle_seconds=600))
 """
 
 
