@@ -16,10 +16,7 @@ BANNED = frozenset(
     )
 )  # fmt: skip
 ALLOWED = {
-    ("engine/mz_engine/agents/classify.py", "words"),  # A key of problems.toml and of agents' descriptions.
-    ("engine/mz_engine/model/agent_description.py", "words"),
-    ("engine/mz_engine/artifacts/command_output.py", "alone"),  # A key of counts.yaml.
-    ("engine/mz_engine/prompts/render.py", "known"),  # Templates of users name it.
+    ("engine/mz_engine/prompts/render.py", "known")  # Templates of users name it.
 }
 """Names that stored files or users' templates hold. The list may only shrink."""
 

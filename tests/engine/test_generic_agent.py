@@ -175,12 +175,12 @@ BROKEN = {
     "where": ("where: {kind: request}", "where: {kind.: request}", "18:24", "is not a path"),
     "nothing": ("success: [{kind: done}]", "success: [{}]", "30:17", "would match every object"),
     "no-success": ("success: [{kind: done}]", "success: []", "30:7", "no call could succeed"),
-    "expression": ('["the house is full"]', '["(the house"]', "33:51", "is not a valid RE2 regular expression"),
-    "look-ahead": ('["the house is full"]', '["full(?= of)"]', "33:51", "(?=; look-around and back-references are not"),
-    "back": ('["the house is full"]', "['(a)\\1']", "33:51", "\\1; look-around and back-references are not supported"),
-    "huge": ('["the house is full"]', '["((a{1000}){1000}){1000}"]', "33:51", "invalid repetition size"),
-    "empty": ('["the house is full"]', '["full|"]', "33:51", "also matches an empty line"),
-    "group": ("form: jsonl", "form: jsonl\n      version_words: v1", "16:22", "has 0 groups"),
+    "expression": ('["the house is full"]', '["(the house"]', "33:54", "is not a valid RE2 regular expression"),
+    "look-ahead": ('["the house is full"]', '["full(?= of)"]', "33:54", "(?=; look-around and back-references are not"),
+    "back": ('["the house is full"]', "['(a)\\1']", "33:54", "\\1; look-around and back-references are not supported"),
+    "huge": ('["the house is full"]', '["((a{1000}){1000}){1000}"]', "33:54", "invalid repetition size"),
+    "empty": ('["the house is full"]', '["full|"]', "33:54", "also matches an empty line"),
+    "group": ("form: jsonl", "form: jsonl\n      version_pattern: v1", "16:24", "has 0 groups"),
     "words": ("form: jsonl", "form: text", "16:13", "the output is plain text"),
 }
 

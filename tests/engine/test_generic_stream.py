@@ -90,7 +90,7 @@ def test_words_need_an_exit_code_and_cannot_be_silence() -> None:
 
 def test_words_that_prove_and_disprove() -> None:
     agent_description = described(
-        ends={"proof": {"words": "^paid"}, "disproof": {"stream": "stdout", "words": "limit hit"}}
+        ends={"proof": {"pattern": "^paid"}, "disproof": {"stream": "stdout", "pattern": "limit hit"}}
     )
     assert read(agent_description, b"yes", stderr=b"x\npaid 3\n", exit_=None).ending == "success"
     assert read(agent_description, b"yes", stderr=b"unpaid\n").ending == "no-terminal"
@@ -113,7 +113,7 @@ def test_what_we_did_to_the_call_wins() -> None:
 
 # failures -------------------------------------------------------------------------------------------------------------
 def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_share() -> None:
-    full = {"code": "full", "kind": "transient", "words": ["house is full"], "retry_after": 7}
+    full = {"code": "full", "kind": "transient", "patterns": ["house is full"], "retry_after": 7}
     agent_description = described(
         output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full]
     )
@@ -240,10 +240,10 @@ ALL_BUT = b"\n".join([b"a" * (LINE_CHARS_MAX - 1) + b"b"] * 100)
     "parts",
     [
         {"output": {"remove": [WAYS]}, "ends": {"exits": [0]}},
-        {"output": {"version_words": WAYS}, "ends": {"exits": [0]}},
-        {"output": {}, "ends": {"proof": {"stream": "stdout", "words": WAYS}}},
-        {"output": {}, "ends": {"exits": [0], "disproof": {"stream": "stdout", "words": WAYS}}},
-        {"output": {}, "ends": {"exits": [1]}, "problems": [{"code": "full", "kind": "phase", "words": [WAYS]}]},
+        {"output": {"version_pattern": WAYS}, "ends": {"exits": [0]}},
+        {"output": {}, "ends": {"proof": {"stream": "stdout", "pattern": WAYS}}},
+        {"output": {}, "ends": {"exits": [0], "disproof": {"stream": "stdout", "pattern": WAYS}}},
+        {"output": {}, "ends": {"exits": [1]}, "problems": [{"code": "full", "kind": "phase", "patterns": [WAYS]}]},
     ],
     ids=["remove", "version", "proof", "disproof", "problems"],
 )

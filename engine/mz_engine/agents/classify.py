@@ -36,7 +36,7 @@ class ProblemPattern(DescribedProblem, frozen=True, kw_only=True):
     """HTTP statuses of the model's API."""
     stops: tuple[str, ...] = ()
     """The agent's own names for its stop reasons."""
-    words: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
 
 class ProblemPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,10 +65,10 @@ class CallEnd(msgspec.Struct, frozen=True, kw_only=True):
 def parse_patterns(text: str) -> ProblemPatterns:
     """Parse `problems.toml`. Raises msgspec.ValidationError, ValueError or re.error."""
     patterns = msgspec.convert(tomllib.loads(text), ProblemPatterns)
-    for pattern in patterns.problem:
-        for expression in pattern.words:
+    for problem in patterns.problem:
+        for expression in problem.patterns:
             if error := regex.inspect_expression(expression).error:
-                raise ValueError(f"{pattern.code}: {expression!r}: {error}")
+                raise ValueError(f"{problem.code}: {expression!r}: {error}")
     for expression in patterns.blocker:
         re.compile(expression)
     return patterns
@@ -81,9 +81,9 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
     if call_end.ending == "success":
         return _find_blocker(call_end.text, patterns)
     by_status = (
-        pattern
-        for pattern in patterns.problem
-        if call_end.status in pattern.statuses or not set(pattern.stops).isdisjoint(call_end.stop_reasons)
+        problem
+        for problem in patterns.problem
+        if call_end.status in problem.statuses or not set(problem.stops).isdisjoint(call_end.stop_reasons)
     )
     pattern = next(by_status, None) or _find_by_text(call_end, patterns)
     if pattern is not None:
@@ -96,11 +96,11 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
 
 
 def _find_by_text(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:
-    expressions = tuple(expression for pattern in patterns.problem for expression in pattern.words)
+    expressions = tuple(expression for problem in patterns.problem for expression in problem.patterns)
     lines = [line for line in _last_lines(call_end.error_text) if regex.matches_any(expressions, line, caseless=True)]
-    for pattern in patterns.problem:
-        if any(regex.matches_any(pattern.words, line, caseless=True) for line in lines):
-            return pattern
+    for problem in patterns.problem:
+        if any(regex.matches_any(problem.patterns, line, caseless=True) for line in lines):
+            return problem
     return None
 
 

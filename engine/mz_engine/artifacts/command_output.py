@@ -48,7 +48,7 @@ class RunnerPatterns(PatternData, frozen=True, kw_only=True):
     total: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
     """Neither passed nor failed: skipped, pending, expected failures."""
-    alone: bool = False
+    fallback: bool = False
     """Used only if no other runner reported."""
 
 
@@ -92,7 +92,7 @@ def count_tests(raw: bytes) -> tuple[int, int] | None:
     text = "\n".join(line for line in lines if not line or REPORT_LINE.search(line))
     reports: list[tuple[int, int]] = []
     for runner in output_patterns().runners:
-        if not (runner.alone and reports):
+        if not (runner.fallback and reports):
             reports += [count_block(runner, block[0]) for block in compile_multiline(runner.block).finditer(text)]
     return (sum(passed for passed, _ in reports), sum(failed for _, failed in reports)) if reports else None
 

@@ -184,11 +184,13 @@ def _check_expressions(description: AgentDescription) -> Iterator[DescriptionErr
     ]
     for name, proof in (("proof", description.ends.proof), ("disproof", description.ends.disproof)):
         if proof is not None:
-            expressions.append((("ends", name, "words"), proof.words))
-    if description.output.version_words:
-        expressions.append((("output", "version_words"), description.output.version_words))
+            expressions.append((("ends", name, "pattern"), proof.pattern))
+    if description.output.version_pattern:
+        expressions.append((("output", "version_pattern"), description.output.version_pattern))
     for number, problem in enumerate(description.problems):
-        expressions += [(("problems", number, "words", at), expression) for at, expression in enumerate(problem.words)]
+        expressions += [
+            (("problems", number, "patterns", at), expression) for at, expression in enumerate(problem.patterns)
+        ]
     for route, expression in expressions:
         info = regex.inspect_expression(expression)
         if info.error:
@@ -196,7 +198,7 @@ def _check_expressions(description: AgentDescription) -> Iterator[DescriptionErr
             continue
         if info.matches_empty and route[0] != "output":
             yield route, f"{expression[:80]!r} also matches an empty line"
-        if route[-1] == "version_words" and info.groups != 1:
+        if route[-1] == "version_pattern" and info.groups != 1:
             yield (
                 route,
                 f"{expression[:80]!r} has {info.groups} groups; it needs exactly one, which matches the version",

@@ -128,27 +128,27 @@ class OutputFormat(DescriptionPart, frozen=True, kw_only=True):
     form: Annotated[
         Literal["text", "json", "jsonl"], doc("Words for people, one JSON document, or a JSON object on each line.")
     ] = "text"
-    stream: Annotated[Literal["stdout", "stderr"], doc("Where JSON comes out; the other stream is words.")] = "stdout"
+    stream: Annotated[Literal["stdout", "stderr"], doc("Where JSON comes out; the other stream is text.")] = "stdout"
     live: Annotated[bool, doc("It writes as it works; else the idle timeout of a phase must leave it time.")] = True
     text: Annotated[
-        TextSelector | None, doc("The agent's final words; absent: what it writes for people on standard output.")
+        TextSelector | None, doc("The agent's final text; absent: what it writes for people on standard output.")
     ] = None
-    remove: Annotated[tuple[str, ...], doc("Regular expressions: what is taken out of each line of those words.")] = ()
+    remove: Annotated[tuple[str, ...], doc("Regular expressions: what is removed from each line of that text.")] = ()
     usage: Annotated[UsageSelector | None, doc("Tokens.")] = None
     money: Annotated[MoneySelector | None, doc("What the call cost, in US dollars.")] = None
     session: Annotated[Selector | None, doc("Id of the session.")] = None
     model: Annotated[Selector | None, doc("Name of the model that answers.")] = None
     version: Annotated[Selector | None, doc("Version of the program.")] = None
-    version_words: Annotated[
-        str, doc("A regular expression: its group is the version, in words on standard output.")
+    version_pattern: Annotated[
+        str, doc("A regular expression: its group is the version, in text on standard output.")
     ] = ""
-    error: Annotated[Selector | None, doc("What went wrong, in words.")] = None
+    error: Annotated[Selector | None, doc("What went wrong, as text.")] = None
     status: Annotated[Selector | None, doc("HTTP status of the model's API.")] = None
 
 
 class TextProof(DescriptionPart, frozen=True, kw_only=True):
     stream: Annotated[Literal["stdout", "stderr"], doc("Where it stands.")] = "stderr"
-    words: Annotated[str, doc("A regular expression that a line of it matches.")]
+    pattern: Annotated[str, doc("A regular expression that a line of it matches.")]
 
 
 class EndConditions(DescriptionPart, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ class DescribedProblem(DescriptionPart, frozen=True, kw_only=True):
         Literal["transient", "phase", "fatal", "needs-person"],
         doc("What follows: wait and try again, try again, stop, ask a person."),
     ]
-    words: Annotated[tuple[str, ...], doc("Regular expressions; a line of the agent's words matches one.")]
+    patterns: Annotated[tuple[str, ...], doc("Regular expressions; a line of the agent's text matches one.")]
     retry_after: Annotated[
         Annotated[int, Meta(ge=1)] | None, doc("Seconds until another try, where the program does not say.")
     ] = None

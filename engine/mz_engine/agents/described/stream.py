@@ -178,8 +178,8 @@ def remove_matches(text: str, expressions: tuple[str, ...]) -> str:
 
 def _find_version(stdout: str, output: OutputFormat) -> str:
     """Find the version in the first lines, which come from the program and not from its model."""
-    lines = islice(_short_lines(stdout), VERSION_LINES_MAX if output.version_words else 0)
-    versions = (regex.first_group(output.version_words, line) for line in lines)
+    lines = islice(_short_lines(stdout), VERSION_LINES_MAX if output.version_pattern else 0)
+    versions = (regex.first_group(output.version_pattern, line) for line in lines)
     return next((version for version in versions if version is not None), "")
 
 
@@ -211,7 +211,7 @@ def _ending(
 
 
 def _is_found(proof: TextProof, streams: Mapping[str, str]) -> bool:
-    return any(regex.matches_any((proof.words,), line) for line in _short_lines(streams[proof.stream]))
+    return any(regex.matches_any((proof.pattern,), line) for line in _short_lines(streams[proof.stream]))
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
