@@ -59,7 +59,7 @@ def test_counts(case: Counted) -> None:
 
 @pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
 def test_no_text_is_counted_for_two_runners(case: Counted) -> None:
-    runners = [runner for runner in output_patterns().runners if not runner.alone]
+    runners = [runner for runner in output_patterns().runners if not runner.fallback]
     spans = [
         match.span()
         for runner_patterns in runners
