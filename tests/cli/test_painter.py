@@ -46,6 +46,15 @@ def test_a_picture_takes_the_place_of_the_one_before(easel: Easel) -> None:
     assert easel.paint("1", "2", "3", "4") == ["before", "1", "2", "3", "4"]
 
 
+def test_only_lines_that_changed_are_written(easel: Easel) -> None:
+    easel.paint("a stays", "b", "end")
+    before = len(easel.terminal.received)
+    assert easel.paint("a stays", "c", "end") == ["a stays", "c", "end"]
+    later = b"".join(data for _, data in easel.terminal.received[before:])
+    assert b"stays" not in later
+    assert b"c" in later
+
+
 def test_a_picture_as_high_as_the_screen(easel: Easel) -> None:
     easel.stream.write("before\r\n")
     full = [str(number) for number in range(6)]

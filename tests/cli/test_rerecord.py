@@ -222,7 +222,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("recordings/other",), 4, "no cassette in recordings"),
         (("--accept-pending", "--prune"), 2, "--accept-pending can be combined only with"),
         (("--accept-pending", "login"), 2, "--accept-pending can be combined only with"),
-        (("--budget", "much"), 2, "'much' is not an amount of dollars"),
+        (("--budget", "much"), 2, "invalid value for '--budget': 'much' is not an amount of dollars"),
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
 )
@@ -259,6 +259,7 @@ def library(empty: Path) -> Path:
         ("login@4", "'login@4' is an event"),
         ("login#2", "'login#2' is not a selector"),
         ("./docs", "no cassette in docs"),
+        ("recordings/typo", "no cassette in recordings/typo"),
         ("/tmp/none/such", "no cassette in /tmp/none/such"),
         ("elsewhere/first", "there is no run or feature 'elsewhere'"),
     ],
@@ -425,6 +426,13 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again, monkeypatc
         patch.setattr(CarefulWorkspace, "_capture", fail)
         prepared = again.prepared(CallSelection())
     assert [call.identity.path for call in prepared.calls if call.is_paid] == ["alpha/sign"]
+    (git,) = (again.copy.root / ".mz" / "rerecord").glob("*/run-*/repository/.git")
+    refs = git / "packed-refs"
+    before = refs.read_bytes() if refs.exists() else b""
+    refs.write_bytes(b"no refs")
+    prepared = again.prepared(CallSelection())
+    assert [call.identity.path for call in prepared.calls if call.is_paid] == ["alpha/sign"]
+    refs.write_bytes(before)
     prepared = again.prepared(CallSelection())
     assert [call.identity.path for call in prepared.calls if call.is_paid] == ["alpha/sign", "alpha/sign.i2"]
     paid = {item.recording.identity.path: item for item in prepared.paid.calls}["alpha/sign.i2"]

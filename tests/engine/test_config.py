@@ -176,6 +176,14 @@ def test_a_wrong_value_does_not_hide_errors_across_keys(tmp_path: Path) -> None:
     ]
 
 
+def test_a_wrong_text_in_a_description_does_not_hide_its_other_errors(tmp_path: Path) -> None:
+    agent = "{command: [prog, '{prompt}', '{odd}'], output: {form: jsonl, text: {path: 'a b'}}, ends: {exits: [0]}}"
+    lines = [line for line in refused(tmp_path, f"agents:\n  own: {agent}\n").splitlines() if line.startswith("error")]
+    assert len(lines) > 1
+    assert any("a b" in line for line in lines)
+    assert any("prompt" in line or "odd" in line for line in lines)
+
+
 def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     assert (
         refused(tmp_path, "agnet: x\n") == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"

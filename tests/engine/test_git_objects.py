@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-from mz_engine.git.objects import ObjectReader
+from mz_engine.git.objects import ObjectReader, ObjectStore
 from mz_engine.git.process import Git
 from mz_engine.ports import RepositoryUnusable
 
@@ -56,6 +57,16 @@ def test_objects_written_since_are_found(repo: GitRepo) -> None:
     assert reader.read(oid(repo, 5), b"blob") == b"content\n" * 5
 
 
+def test_modes_of_early_versions_of_git_are_read_as_git_reads_them(repo: GitRepo) -> None:
+    lines = "".join(f"{mode} blob {oid(repo, 1)}\t{mode}\n" for mode in ("100664", "100600", "100775", "120777"))
+    tree = subprocess.run(
+        ("git", "mktree"), cwd=repo.root, input=lines, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    store = ObjectStore(Git(repo.root / ".git", os.environ), "sha1")
+    modes = [line.split()[0] for line in repo.git("ls-tree", tree).splitlines()]
+    assert [f"{entry.mode:o}" for entry in store.listing(tree).values()] == modes
+
+
 def test_several_threads_get_their_own_answers(repo: GitRepo) -> None:
     reader, wrong = reader_of(repo), list[int]()
     oids = [oid(repo, number) for number in range(20)]
@@ -87,5 +98,5 @@ def test_a_git_that_only_ends_is_an_error(repo: GitRepo, tmp_path: Path, monkeyp
     (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "bin" / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(RepositoryUnusable, match="ended before"):
+    with pytest.raises(RepositoryUnusable, match="ended with exit code 1"):
         reader_of(repo).read("1" * 40, b"blob")

@@ -286,6 +286,17 @@ def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
     assert set(statuses(run_threads(world, pins)).values()) == {FeatureOutcome.DELIVERED}
 
 
+def test_a_thread_that_cannot_start_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, pins = world_of()
+
+    def fail_to_start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail_to_start)
+    with pytest.raises(RuntimeError, match="new thread"):
+        run_threads(world, pins)
+
+
 def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
     with pytest.raises(IllegalTransition, match="PhaseCompleted is not allowed in state NotStarted"):
         next_state(NotStarted(), (PhaseCompleted(phase="plan"),), 0)

@@ -331,6 +331,13 @@ def test_whoever_wanted_the_network_is_named(key: str, effect: tuple[str, str, s
     assert [finding.feature for finding in findings] == [effect[0]]
 
 
+def test_a_secret_in_json_in_the_arguments_of_a_call_is_one() -> None:
+    old, secrets = tape(), Secrets({"API_KEY": "tell/nobody/ever"})
+    argv = msgspec.structs.replace(old.calls[0].recording, argv=(r'{"key": "tell\/nobody\/ever"}',))
+    new = old._replace(calls=(RecordedCall(argv, old.calls[0].contents),))
+    assert [finding.call for finding in new_secrets(old, new, secrets)] == ["prd"]
+
+
 def test_what_is_renewed_may_bring_no_secret() -> None:
     key = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
     old, secrets = tape(), Secrets({"API_KEY": "tell-nobody"})

@@ -277,6 +277,16 @@ def _prompt(path: str) -> str:
     return item.contents[file.name].decode()
 
 
+def test_trees_after_other_files_are_not_told_again() -> None:
+    cassette = with_file(COMPLETE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
+    cassette = with_fields(cassette, CODE, tree_after="1" * 40)
+    cassette = with_fields(cassette, "month-filter/tests", tree_before="1" * 40)
+    cassette = with_fields(cassette, "month-compare/prd", tree_before="2" * 40)
+    assert [summary(finding) for finding in compare_cassettes(COMPLETE, cassette, {})] == [("FILES", "low", CODE)]
+    cassette = with_fields(cassette, "group-thousands/prd", tree_before="2" * 40)
+    assert ("FILES", "high", "group-thousands/prd") in map(summary, compare_cassettes(COMPLETE, cassette, {}))
+
+
 def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
     bare = no_story(ONE_FEATURE)
     assert compare_cassettes(bare, bare, {}) == ()

@@ -14,6 +14,7 @@ from mz_recordings.cassette.files import (
     list_cassettes,
     load,
     load_summary,
+    parse_manifest_text,
     save,
 )
 from mz_recordings.cassette.model import Identity
@@ -43,6 +44,29 @@ def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
         named = made._replace(manifest=msgspec.structs.replace(made.manifest, mz=text, evidence={text: text}))
         save(named, tmp_path / "small", replace=True)
         assert load(tmp_path / "small") == named
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "zz: !!timestamp x",
+        "zz: !!bool maybe",
+        "zz: !!int ''",
+        "zz: !!float ''",
+        "? [a]\n: b",
+        "a: 1\na: 2",
+        "a: &x b\nc: *x",
+    ],
+)
+def test_what_other_loaders_of_yaml_would_construct_is_rejected(line: str) -> None:
+    with pytest.raises(ValueError, match="line "):
+        parse_manifest_text(f"{line}\nformat: 3\n")
+
+
+def test_numbers_of_base_sixty_are_text() -> None:
+    assert parse_manifest_text("a: 1:1.5\nb: 1:30\nc: 12\nd: -0.5\ne: 1.0e+16\n") == {
+        "a": "1:1.5", "b": "1:30", "c": 12, "d": -0.5, "e": 1e16,
+    }  # fmt: skip
 
 
 def test_saving_again_replaces_all_but_never_silently(tmp_path: Path) -> None:

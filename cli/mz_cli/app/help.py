@@ -80,7 +80,7 @@ def parsed_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.
                 return tuple(map(parse, value))
             return None if value is None else parse(value)
         except ValueError as error:
-            raise click.UsageError(str(error), context) from None
+            raise click.BadParameter(str(error), context, parameter) from None
 
     return parsed
 

@@ -89,7 +89,7 @@ def explain(code: str | None, as_json: bool) -> None:
 
 
 def print_all(as_json: bool) -> None:
-    errors, exits = tuple(map(error_shape, CODES.values())), tuple(map(exit_shape, Exit))
+    errors, exits = tuple(map(error_shape, CODES.values())), tuple(map(exit_shape, sorted(Exit)))
     if as_json:
         print_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
         return

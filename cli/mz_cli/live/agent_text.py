@@ -35,7 +35,8 @@ class SpoolReader:
         self._spools = home / MZ_FOLDER / SPOOL_FOLDER
         # The path of the repository may contain blanks, also with shell escapes.
         repository = re.escape(str(home)).replace(r"\ ", r"\\?\ ")
-        self._worktree = re.compile(rf"(?:{repository}|\S*)/\.mz/worktrees/[^/\s]+/[^/\s]+/")
+        worktree = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
+        self._worktrees = re.compile(repository + worktree), re.compile(rf"\S*{worktree}")
 
     def recent_output(self, key: str) -> tuple[str, ...]:
         """Return the last lines of the call with that key, the newest last; empty without output."""
@@ -49,7 +50,8 @@ class SpoolReader:
     def last_lines(self, output: bytes) -> tuple[str, ...]:
         """Return the last lines without escapes, the newest last. `output` may start and end within a line."""
         texts = (text for raw in reversed(output.splitlines()) for text in reversed([*_line_texts(raw)]))
-        lines = (single_line(self._worktree.sub("", text[:CHARACTERS_MAX])) for text in texts)
+        own, other = self._worktrees
+        lines = (single_line(other.sub("", own.sub("", text[:CHARACTERS_MAX]))) for text in texts)
         return tuple(islice(filter(None, lines), LINES_SHOWN))[::-1]
 
 

@@ -82,7 +82,7 @@ def _title_line(view: RunView, context: FrameContext) -> Line:
     left = Span(f"run {view.run}", "bold"), Span(f"  {status}", "cyan" if view.status == "running" else "yellow")
     config = context.pins.config if context.pins else None
     origin = (f"{view.pipeline} on {view.base}", *((config.agent, config.autonomy) if config else ()))
-    return align_both_sides(left, styled_line(f" {DOT} ".join(origin), "dim"), context.width)
+    return align_both_sides(left, styled_line(f" {DOT} ".join(origin), "dim"), context.width, context.width)
 
 
 def _progress_line(view: RunView, context: FrameContext) -> Line:
@@ -160,7 +160,7 @@ def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
     timeline = _timeline(feature, context.phases, width - 4 - display_width(attempt))
     return [
         align_both_sides((Span(f"{spinner} ", "cyan"), name, Span(title, "dim")), right, width),
-        align_both_sides((Span("  "), *timeline), styled_line(attempt, "cyan"), width),
+        align_both_sides((Span("  "), *timeline), styled_line(attempt, "cyan"), width, width),
         *(styled_line(f"  » {text}", "dim") for text in context.recent_output(feature)),
     ]
 
@@ -247,11 +247,11 @@ def fit_line(line: Line, cells: int) -> Line:
     return tuple(fitting)
 
 
-def align_both_sides(left: Line, right: Line, cells: int) -> Line:
-    """Return one line with `right` at its right edge. `left` is cut to `LEFT_MIN` cells before `right` is left out."""
+def align_both_sides(left: Line, right: Line, cells: int, left_min: int = LEFT_MIN) -> Line:
+    """Return one line with `right` at its right edge. `left` is cut to `left_min` cells before `right` is left out."""
     right_cells = display_width(plain_text(right))
     room = cells - right_cells - 2
-    if not right_cells or room < min(LEFT_MIN, display_width(plain_text(left))):
+    if not right_cells or room < min(left_min, display_width(plain_text(left))):
         return fit_line(left, cells)
     left = fit_line(left, room)
     return (*left, Span(" " * (room + 2 - display_width(plain_text(left)))), *right)

@@ -61,15 +61,20 @@ class Painter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._widths: list[int] = []
-        """Of the painted lines."""
+        self._painted: list[tuple[str, int]] = []
+        """Each line on the terminal, and its width."""
+        self._size = 0, 0
 
     def paint(self, lines: Sequence[Line]) -> None:
-        """Replace the frame by these lines, which must fit the size."""
-        *upper, last = map(ansi_text, lines)
-        drawn = "".join(f"{ERASE_LINE}{line}\r\n" for line in upper) + ERASE_BELOW + last
-        top, self._widths = self._move_to_top(), [display_width(plain_text(line)) for line in lines]
-        self._write(BEGIN + top + drawn + END)
+        """Replace the frame by these lines, which must fit the size. Lines that did not change are not written."""
+        size, top = terminal_size(self._stream), self._move_to_top()
+        painted = [(ansi_text(line), display_width(plain_text(line))) for line in lines]
+        same = size == self._size and len(painted) == len(self._painted)
+        kept = [same and line == self._painted[at] for at, line in enumerate(painted)]
+        drawn = ["" if is_kept else ERASE_LINE + text for is_kept, (text, _) in zip(kept, painted, strict=True)]
+        drawn[-1] = ERASE_BELOW + painted[-1][0]  # The cursor is there, and with it what is typed.
+        self._write(BEGIN + top + "\r\n".join(drawn) + END)
+        self._painted, self._size = painted, size
 
     def show_text(self, text: str) -> None:
         """Print permanent lines; the next `paint` draws the frame below them."""
@@ -82,12 +87,12 @@ class Painter:
     def _erase(self, text: str) -> None:
         """Replace the frame by the text."""
         self._write(self._move_to_top() + ERASE_FRAME + WRAP + text)
-        self._widths = []
+        self._painted = []
 
     def _move_to_top(self) -> str:
         """After a resize the terminal may have wrapped long lines."""
         columns, lines = terminal_size(self._stream)
-        rows = sum(max(-(-width // columns), 1) for width in self._widths)
+        rows = sum(max(-(-width // columns), 1) for _, width in self._painted)
         lines_up = min(rows, lines) - 1
         return "\r" + (LINES_UP.format(lines_up) if lines_up > 0 else "")
 

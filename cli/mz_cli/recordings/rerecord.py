@@ -53,7 +53,7 @@ from mz_cli.app.context import RunNames, find_home
 from mz_cli.app.help import command, did_you_mean, format_options, parsed_by
 from mz_cli.app.input import ask_line, may_ask
 from mz_cli.app.selectors import resolve
-from mz_cli.common.recording import display_path, reject_unusable
+from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.common.run_text import fatal_exit
 from mz_cli.recordings.rerecord_text import (
     RerecordedCassette,
@@ -236,7 +236,8 @@ def _select_calls(home: Path, runs: RecordedRuns, text: str) -> CallSelector:
     try:
         selected = resolve(runs, text, feature_only=True)
     except MzError:
-        if text.startswith((".", "/")) or os.path.lexists(text):
+        is_in_library = Path(text).absolute().is_relative_to(library_path(home))
+        if is_in_library or text.startswith((".", "/")) or os.path.lexists(text):
             require_cassettes(home, (Path(text),))
         raise
     if selected.version is not None:

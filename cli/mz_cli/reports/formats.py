@@ -132,6 +132,9 @@ def sarif(report: Report) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
+RULE_HELP = "Each finding ends with the command that fixes it. `mz help exit-codes` explains the exit codes."
+
+
 def _rule(kind: FindingKind) -> dict[str, Any]:
     kind_info = KIND_PROPERTIES[kind]
     meaning = kind_info.meaning[:1].upper() + kind_info.meaning[1:] + "."
@@ -141,7 +144,7 @@ def _rule(kind: FindingKind) -> dict[str, Any]:
         "name": kind.capitalize(),
         "shortDescription": {"text": meaning},
         "fullDescription": {"text": f"{meaning} {exit_text}"},
-        "help": {"text": f"{meaning} {exit_text} Each finding ends with the command that fixes it."},
+        "help": {"text": f"{meaning} {exit_text} {RULE_HELP}"},
         "defaultConfiguration": {"level": LEVELS[kind_info.risk]},
         "properties": {"tags": ["recordings"], "risk": kind_info.risk},
     }

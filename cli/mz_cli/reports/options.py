@@ -149,7 +149,10 @@ def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def _write_errors(path: str) -> Iterator[Path]:
     """Yield the path with links resolved. Raises MzError (MZ1007) for an OSError."""
     try:
-        yield Path(os.path.realpath(path))
+        target = Path(os.path.realpath(path))
+        if target.is_symlink():  # Of a circle; it would be replaced.
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        yield target
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         hint = "name a file in an existing, writable directory"

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import select
+import stat
 import subprocess
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from typing import IO
 
 from mz_events.names import Commit, Path
 
-from mz_engine.git.content import EXECUTABLE, FILE, SUBMODULE, TreeEntry, TreeListing, display_path
+from mz_engine.git.content import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry, TreeListing, display_path
 from mz_engine.git.process import TIMEOUT_SECONDS, Git, git_error
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
@@ -67,7 +68,7 @@ class ObjectStore:
             end = data.index(b"\0", offset)
             mode, _, path = data[offset:end].partition(b" ")
             offset = end + 1 + self._id_bytes
-            entries.append((path, TreeEntry(int(mode, 8), data[end + 1 : offset].hex())))
+            entries.append((path, TreeEntry(canonical_mode(int(mode, 8)), data[end + 1 : offset].hex())))
         return tuple(entries)
 
     def ignore_rules(self, commit: str) -> IgnoreRules:
@@ -167,7 +168,7 @@ class ObjectReader:
         with self._lock:
             reply = self._query(name) or self._query(name)  # Once more if the process has ended meanwhile.
         if reply is None:
-            raise RepositoryUnusable("git-failed", "`git cat-file` ended before it had read an object")
+            return self._git.run("cat-file", kind.decode(), name).stdout  # It fails with git's own reason.
         if reply[0] != kind:
             raise RepositoryUnusable("git-failed", f"git has lost the {kind.decode()} {name}")
         return reply[1]
@@ -213,6 +214,13 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
             if pipe is not None:
                 pipe.close()
     process.wait()
+
+
+def canonical_mode(mode: int) -> int:
+    """Return the mode as git understands it: early versions of git wrote others, such as 100664."""
+    if stat.S_ISREG(mode):
+        return EXECUTABLE if mode & 0o100 else FILE
+    return DIRECTORY if stat.S_ISDIR(mode) else LINK if stat.S_ISLNK(mode) else SUBMODULE
 
 
 def blob_id(object_format: str, size: int, chunks: Iterable[bytes]) -> str:

@@ -61,7 +61,11 @@ class Scheduler:
             self.turn.notify()
             if self.failure is not None:
                 raise WorkerAborted
-            return self.coordinator.request(feature, version, step)
+            try:
+                return self.coordinator.request(feature, version, step)
+            except Exception as error:
+                self.failure = error  # Before another thread has the turn, and fails because of it.
+                raise
 
     # called from any thread -------------------------------------------------------------------------------------------
     def stop(self) -> None:
@@ -112,8 +116,8 @@ class Scheduler:
         action = self.coordinator.decide()
         for feature in self.coordinator.runnable_features(frozenset(self.threads)):
             thread = Thread(target=self._run_worker, args=(feature,), name=f"feature-{feature}", daemon=True)
-            self.threads[feature] = thread
             thread.start()
+            self.threads[feature] = thread  # It cannot end before: this thread has the turn.
         for poll in self.coordinator.forge_polls():
             # A poll that never ran is due, so that a resumed run catches up.
             due = self.coordinator.clock.now_us() >= self.next_poll_us.get(poll, 0)

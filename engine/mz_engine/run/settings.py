@@ -22,6 +22,8 @@ from mz_engine.decoding.yaml import YamlDocument, decode_yaml, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import FILE_NAME, Coefficients, Config, Settings
 
+WRONG_TEXT = "MZ2013"
+"""Code of an error of a text that has the right type."""
 WRONG_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
 """Likely wrong names of the file."""
 CALIBRATION_FILE = "calibration.yaml"
@@ -123,7 +125,8 @@ def _merge(
     for error in errors:
         section, *names = error.key_path or ("",)
         if section == "agents" and names and isinstance(merged.get("agents"), dict):
-            merged["agents"].pop(names[0], None)
+            if error.code != WRONG_TEXT:  # Else it can be decoded, and checked.
+                merged["agents"].pop(names[0], None)
         else:
             merged.pop(section, None)
     types = {setting.name: setting.type for setting in known_settings}

@@ -88,6 +88,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
     tools: dict[str, int] = {}
     failed: int = 0
     texts: list[str] = []
+    text_chars: int = 0
     unknown: dict[str, int] = {}
     undecodable_lines: int = 0
     notes: dict[str, None] = {}
@@ -118,9 +119,10 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
                 self._add_session_info(record)
             case AssistantText():
                 if not record.continues:
-                    self.texts = []
-                if sum(map(len, self.texts)) < TEXT_MAX:
+                    self.texts, self.text_chars = [], 0
+                if self.text_chars < TEXT_MAX:
                     self.texts.append(record.text)
+                    self.text_chars += len(record.text)
             case ToolUse():
                 _count(self.tools, record.tool, TOOLS_MAX)
                 self.failed += record.failed
@@ -169,6 +171,8 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
                 self.undated.add(request.id)
                 request = replace(request, at_us=self.at_us)
         elif _weight(request.usage) <= _weight(earlier.usage):
+            if earlier.reported_nanousd is None and request.reported_nanousd is not None:
+                self.requests[request.id] = replace(earlier, reported_nanousd=request.reported_nanousd)
             return
         else:
             is_newly_dated = is_dated and request.id in self.undated

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -381,35 +382,67 @@ def digest(data: bytes) -> str:
 NESTING_MAX = 40
 EVIDENCE = "\nevidence:"
 """Start of the last and largest part; text in other parts is indented."""
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The C loader, if PyYAML has it, is ten times as fast."""
+CONSTANTS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+NUMERIC = frozenset("+-.0123456789")
+INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,39})")
+FLOAT = re.compile(r"[-+]?(?:[0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+][0-9]{1,4})?")
+"""Numbers as `write_yaml` writes them; all other plain scalars, such as `1e5` and `089`, are strings."""
+_END = yaml.CollectionEndEvent
+_EVENTS: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Parser of events; the C one, if PyYAML has it, is ten times as fast. No loader of PyYAML reads a cassette, which may
+come from anywhere: tags, base 60 and the graph of nodes would cost any time and memory, or raise anything."""
 
 
 def parse_manifest_text(text: str, evidence: bool = True) -> Any:
     """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect."""
     if not evidence and (at := text.find(EVIDENCE)) >= 0:
         text = f"{text[:at]}{EVIDENCE} {{}}\n"
-    depth = 0
     try:
-        for event in yaml.parse(text, Loader=_SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                raise _error(event, "has an alias, which a cassette may not have")
-            if depth > NESTING_MAX:
-                raise _error(event, "is nested too deeply")
-        return yaml.load(text, Loader=_Loader)
+        nodes = (event for event in yaml.parse(text, Loader=_EVENTS) if isinstance(event, yaml.NodeEvent | _END))
+        value = _read_value(first, nodes, NESTING_MAX) if (first := next(nodes, None)) else None
+        if (event := next(nodes, None)) is not None:
+            raise _error(event, "begins a second document")
+        return value
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-class _Loader(_SafeLoader):  # type: ignore[misc]
-    """Reads what `_Dumper` writes, and rejects duplicate keys."""
+def _read_value(event: Any, nodes: Iterator[yaml.Event], depth: int) -> Any:
+    if isinstance(event, yaml.AliasEvent):
+        raise _error(event, "has an alias, which a cassette may not have")
+    if event.tag is not None:
+        raise _error(event, "has a tag, which a cassette may not have")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event)
+    if not depth:
+        raise _error(event, "is nested too deeply")
+    children = takewhile(lambda child: not isinstance(child, _END), nodes)
+    if isinstance(event, yaml.SequenceStartEvent):
+        return [_read_value(child, nodes, depth - 1) for child in children]
+    values: dict[str, Any] = {}
+    for child in children:
+        key = _read_value(child, nodes, depth - 1)
+        if not isinstance(key, str) or key in values:
+            raise _error(child, "has a duplicate key, or a key that is not a string")
+        values[key] = _read_value(next(nodes), nodes, depth - 1)
+    return values
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        values: dict[Any, Any] = super().construct_mapping(node, deep)
-        if len(values) != len(node.value):
-            raise _error(node, "begins a mapping with a duplicate key")
-        return values
+
+def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
+    text = str(event.value)
+    if not event.implicit[0] or event.style:
+        return text
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    if text[0] not in NUMERIC:
+        return text
+    if INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if FLOAT.fullmatch(text) else text
 
 
 def _error(at: Any, defect: str) -> ValueError:

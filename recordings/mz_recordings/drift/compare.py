@@ -45,6 +45,7 @@ def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> t
         *fixture_differences(old, new),
         *itertools.chain.from_iterable(_pair_differences(pair, templates, agents) for pair in pairs),
         *stream_differences(pairs, agents),
+        *_tree_differences(pairs, old, new),
     ]
     features_ended_differently = {
         difference.finding.feature for difference in result if difference.finding.kind == "TRACE"
@@ -64,6 +65,23 @@ def _pair_differences(
     yield from file_differences(pair)
     yield from cost_differences(pair, agents)
     yield from end_differences(pair)
+
+
+def _tree_differences(pairs: list[RecordingPair], old: Cassette, new: Cassette) -> Iterator[Difference]:
+    """Yield changed trees that no reported difference explains, such as other changes by an earlier call of the feature
+    or of a dependency."""
+    if old.manifest.fixture.base_tree != new.manifest.fixture.base_tree:
+        return
+    changed = {pair.identity.feature for pair in pairs if pair.old.content("patch") != pair.new.content("patch")}
+    dependencies = {item.feature: item.depends_on for item in old.manifest.fixture.items}
+    messages = {"tree_before": "the call starts from another tree", "tree_after": "the call ends with another tree"}
+    for pair in pairs:
+        feature = pair.identity.feature
+        for field, message in messages.items():
+            before, after = getattr(pair.old.recording, field), getattr(pair.new.recording, field)
+            if before != after and changed.isdisjoint({feature, *dependencies.get(feature, ())}):
+                changed.add(feature)
+                yield call_difference("FILES", pair.identity, message, "tree", (f"- {before}", f"+ {after}"))
 
 
 def _unpaired_difference(call: Identity, is_new: bool) -> Difference:

@@ -16,7 +16,15 @@ import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.reading.byte_lines import Piece, pieces
 from mz_engine.agents.reading.json_lines import decode_value
-from mz_engine.agents.reading.records import INCOMPLETE_NOTES, Format, ReaderState, SessionInfo
+from mz_engine.agents.reading.records import (
+    INCOMPLETE_NOTES,
+    AssistantText,
+    Format,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+)
 from mz_engine.transcripts.read import detect_transcript, read_piece
 from mz_engine.transcripts.summary import OTHERS, UNTIL_US, TranscriptStats
 from mz_events.catalog.call import Usage
@@ -66,11 +74,20 @@ class SegmentStats(TranscriptStats, kw_only=True):
     offset_start: int = 0
     lines: int = 0
 
+    def add(self, record: TranscriptRecord) -> None:
+        """Add a record without its text, of which an import keeps none."""
+        match record:
+            case AssistantText():
+                return
+            case StreamEnd():
+                record = replace(record, text=None, detail="")
+        super().add(record)
+
     def next_segment(self, offset_start: int) -> SegmentStats:
         """Return what the next segment of the same file begins with."""
         return replace(
             self, offset_start=offset_start, is_new=False, requests={}, undated=set(), ids_since_end=set(), version="",
-            cwd="", parent="", prompts=0, tools={}, failed=0, texts=[], lines=0, undecodable_lines=0, unknown={},
+            cwd="", parent="", prompts=0, tools={}, failed=0, lines=0, undecodable_lines=0, unknown={},
             notes={},
         )  # fmt: skip
 

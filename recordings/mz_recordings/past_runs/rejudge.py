@@ -95,14 +95,17 @@ class RunRecheck:
     def recheck_feature(self, feature: str, events: Iterator[Recorded[Event]]) -> None:
         """Recheck the artifacts of one feature, each with the texts of that time."""
         state: State = NotStarted()
+        state_before = state
         produced: dict[str, ArtifactParsed] = {}
         for recorded in events:
             match recorded.event:
                 case ArtifactParsed() as artifact:
+                    state_before = state_before if produced else state
                     produced[artifact.artifact] = artifact
                 case ArtifactValidated() as verdict:
-                    if isinstance(state, InPhase) and state.unit_run is not None and not recorded.is_forked_copy:
-                        scene = self.context(feature=feature, state=state)
+                    before = state_before if produced else state
+                    if isinstance(before, InPhase) and before.unit_run is not None and not recorded.is_forked_copy:
+                        scene = self.context(feature=feature, state=before)
                         self._recheck_verdict(scene, recorded.event_ref, verdict, produced)
                     produced = {}
             state = evolve(state, recorded)
@@ -129,6 +132,8 @@ class RunRecheck:
                     if violation.rule in recorded_rules and violation.path.startswith(location)
                 )
                 now = validate(self.rules.rule_sets[name], text, location, self.rules.limits, texts)
+                if text is not None:
+                    texts[output.artifact] = text
                 if bool(before) != bool(now):
                     change = RuleChange(
                         run=self.run, feature=scene.feature, event_ref=event_ref, phase=verdict.ref.phase,

@@ -109,10 +109,11 @@ def new_secrets(old: Cassette, new: Cassette, secrets: Secrets) -> Iterator[Find
     before = dict(cassette_files(old))
     calls = {f"{call.identity.feature}/{name}": call.identity for call in new.calls for name in call.contents}
     calls |= {f"{call.identity.path}.json": call.identity for call in new.calls}
+    recordings = {f"{call.identity.path}.json": call.recording for call in new.calls}
     for path, data in cassette_files(new):
         parts: Iterable[tuple[str, bytes]] = [("", data)] if before.get(path) != data else []
-        if parts and path == MANIFEST:
-            texts = _texts(msgspec.to_builtins(new.manifest))
+        if parts and (path == MANIFEST or path in recordings):
+            texts = _texts(msgspec.to_builtins(recordings.get(path, new.manifest)))
             parts = ((f" ({at})" if at else "", text.encode("utf-8", "surrogateescape")) for at, text in texts)
         for location, part in parts:
             if names := secrets.names_in(part):

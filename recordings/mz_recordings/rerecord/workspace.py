@@ -28,7 +28,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.pins import decode_pins
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import Capture, FeatureWorktree, Interrupted, RepositoryUnusable
+from mz_engine.ports import Capture, FeatureWorktree, Interrupted, RefChange, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop
 from mz_engine.run.ports import SystemPorts
@@ -153,12 +153,17 @@ def _no_paid_replies(old: Cassette) -> Cassette:
 class PendingReply(FeatureLoop):
     """Records how a pending agent call ended, and its reply, as at a resume; then stops."""
 
+    _has_released = False
+
     def step(self) -> bool:
         if self._steps is None:
             suspended = self.state.suspended if isinstance(self.state, Held) else self.state
             match decide_feature(suspended, self.pins):
                 case ParseReply() | ReconcileIntent(intent=AgentRequested()):
                     if isinstance(self.state, Held):
+                        if self._has_released:
+                            return False
+                        self._has_released = True
                         self._append((HoldReleased(run_version=run_version_of(self.state), hold=self.state.hold),))
                 case _:
                     return False
@@ -169,10 +174,24 @@ class CarefulWorkspace(GitWorkspace):
     """Leaves a call pending, to be looked at later, whose worktree cannot be read now."""
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
-        try:
+        with _leave_pending():
             return super().capture(worktree, before)
-        except RepositoryUnusable as error:
-            raise Interrupted(worktree.feature) from error
+
+    def snapshot(self) -> Mapping[str, str]:
+        with _leave_pending():
+            return super().snapshot()
+
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
+        with _leave_pending():
+            super().rescue(worktree, changes)
+
+
+@contextmanager
+def _leave_pending() -> Iterator[None]:
+    try:
+        yield
+    except RepositoryUnusable as error:
+        raise Interrupted("the repository cannot be read now") from error
 
 
 def _paid_replies(
@@ -201,12 +220,17 @@ def _paid_replies(
                 while loop.step():
                     pass
             ended_calls += feature_calls(log, run, feature)
+        has_unreadable = not live_keys <= {call.request.ref.key for call in ended_calls}
         for call in ended_calls:
             is_paid = call.request.ref.key in live_keys and isinstance(call.outcome, AgentReplied)
             if is_paid and call.reply is not None and call.reply.problem is None:
-                with suppress(SecretInRecording, BlobMissing, RepositoryUnusable):
+                try:
                     recorded_calls.append(record_call(sources, run, pins, call))
-    return recorded_calls, not live_keys <= {call.request.ref.key for call in ended_calls}
+                except SecretInRecording:
+                    continue
+                except (BlobMissing, RepositoryUnusable):
+                    has_unreadable = True
+    return recorded_calls, has_unreadable
 
 
 # what waits to be accepted --------------------------------------------------------------------------------------------
