@@ -108,7 +108,7 @@ def test_a_terminal_gets_a_page(repo: GitRepo) -> None:
     shown = on_terminal(repo.root, "doctor", env={"NO_COLOR": "1"})
     lines = shown.splitlines()
     assert lines[0].split() == ["check", "status", "result"]
-    assert lines[1].startswith("python             ok      3.")
+    assert lines[1].split()[:2] == ["python", "ok"]
     assert "backlog warn there is no features.md yet; hint: `mz init` writes a first one" in " ".join(shown.split())
     assert lines[-1] == "Runs will work; see the warnings."
     assert "\x1b" not in shown
