@@ -21,7 +21,7 @@ HEAVY = (
     "asyncio",
 )
 
-MODULES_OF_RUN_MAX = 220
+MODULES_OF_RUN_MAX = 200
 """Modules of mz that `mz run` imports at its start."""
 
 
