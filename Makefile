@@ -20,10 +20,10 @@ test: .venv/developed clis lint types  ## Everything: lint, types, import contra
 	@$(BIN)/mz doctor --self-test
 	@$(BIN)/mz check -j $(WORKERS)
 
-quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about two minutes
+quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
 
-lint: .venv/developed  ## Style, layout of code, and which room may import what
+lint: .venv/developed  ## Style, layout of code, and which package may import what
 	@echo "Checking style and imports"
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'Some files are not formatted: run `make fix`.' >&2; exit 1; }

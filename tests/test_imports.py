@@ -25,7 +25,7 @@ MODULES_OF_RUN_MAX = 200
 """Modules of mz that `mz run` imports at its start."""
 
 
-def test_rooms_import_downwards_and_pure_modules_stay_pure(tmp_path: Path) -> None:
+def test_packages_import_downwards_and_pure_modules_stay_pure(tmp_path: Path) -> None:
     """The contracts stand in pyproject.toml."""
     tool = Path(sys.executable).with_name("lint-imports")
     process = subprocess.run([tool, "--no-cache", "--no-logo"], cwd=ROOT, capture_output=True, text=True)

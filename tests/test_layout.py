@@ -1,4 +1,4 @@
-"""Where things are. Each room holds one package and says what it is for; the tests mirror the rooms."""
+"""Where things are. Each top-level folder holds one package and says what it is for; the tests mirror the packages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tree import ROOMS, ROOT, kept_files, modules
+from tests.support.tree import PACKAGES, ROOT, kept_files, modules
 
 TOP = {
     "action.yml",
     *(".ci", ".gitattributes", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
     *("ARCHITECTURE.md", "README.md", "docs", "pyproject.toml", "scripts", "tests"),
     *("mz.yaml", "pipelines", "tools"),
-    *ROOMS,
+    *PACKAGES,
 }
 BESIDE_THE_PACKAGE = {"recordings": {"library"}}
-TESTS_BESIDE_THE_ROOMS = {"cases", "support", "e2e", "tools"}
+TESTS_BESIDE_THE_PACKAGES = {"cases", "support", "e2e", "tools"}
 FILE_BYTES_MAX = 2_000_000
 
 
@@ -34,11 +34,13 @@ def test_the_project_introduces_itself(name: str) -> None:
     assert (ROOT / name).read_text("utf-8").strip()
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_holds_one_package_and_a_page_about_itself(room: str) -> None:
-    assert children(room) == {f"mz_{room}", "README.md"} | (BESIDE_THE_PACKAGE.get(room, set()) & children(room))
-    assert len((ROOT / room / "README.md").read_text("utf-8").split()) > 50
-    assert Path(room, f"mz_{room}", "py.typed") in kept_files()
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_folder_holds_one_package_and_a_page_about_itself(package: str) -> None:
+    assert children(package) == {f"mz_{package}", "README.md"} | (
+        BESIDE_THE_PACKAGE.get(package, set()) & children(package)
+    )
+    assert len((ROOT / package / "README.md").read_text("utf-8").split()) > 50
+    assert Path(package, f"mz_{package}", "py.typed") in kept_files()
 
 
 def test_every_package_begins_empty() -> None:
@@ -53,14 +55,14 @@ def test_every_folder_of_modules_is_a_package() -> None:
 
 def is_code(path: Path) -> bool:
     """Not data that happens to be Python, such as a sample project or a test case."""
-    return path.parts[0] in (*ROOMS, "tests", "tools") and not {"bundled", "cases"} & set(path.parts)
+    return path.parts[0] in (*PACKAGES, "tests", "tools") and not {"bundled", "cases"} & set(path.parts)
 
 
-def test_tests_mirror_the_rooms() -> None:
+def test_tests_mirror_the_packages() -> None:
     folders = {name for name in children("tests") if (ROOT / "tests" / name).is_dir()}
-    assert folders == set(ROOMS) | (TESTS_BESIDE_THE_ROOMS & folders)
-    for room in {path.parts[0] for path in modules(*ROOMS)}:
-        assert any(path.name.startswith("test_") for path in modules("tests") if path.parts[1] == room), room
+    assert folders == set(PACKAGES) | (TESTS_BESIDE_THE_PACKAGES & folders)
+    for package in {path.parts[0] for path in modules(*PACKAGES)}:
+        assert any(path.name.startswith("test_") for path in modules("tests") if path.parts[1] == package), package
 
 
 def test_files_are_small() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tree import ROOMS, ROOT
+from tests.support.tree import PACKAGES, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,9 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     here = {
-        path.relative_to(ROOT / room).as_posix()
-        for room in ROOMS
-        for path in (ROOT / room / f"mz_{room}").rglob("*")
+        path.relative_to(ROOT / package).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package / f"mz_{package}").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert packed == here

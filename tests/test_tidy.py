@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.tree import ROOMS, ROOT, functions, kept_files, lines_of, modules, parsed
+from tests.support.tree import PACKAGES, ROOT, functions, kept_files, lines_of, modules, parsed
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -17,7 +17,7 @@ BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 EVERYWHERE = ("/", "/tmp", "/home", "/root", "/usr", "/opt", "/srv", "/var")
 """Parents of a checkout that say nothing about the machine."""
 TEXT = (".py", ".md", ".toml", ".yaml", ".yml", ".j2", ".txt", ".sh", "")
-CODE = tuple(modules(*ROOMS, "tests"))
+CODE = tuple(modules(*PACKAGES, "tests"))
 
 
 def text_of(path: Path) -> str:
@@ -47,8 +47,8 @@ def test_every_function_says_what_it_returns() -> None:
 
 
 def test_only_the_command_prints() -> None:
-    rooms = [room for room in ROOMS if room != "cli"]
-    assert not [f"{path}:{line}" for path in modules(*rooms) for line in prints(path)]
+    libraries = [package for package in PACKAGES if package != "cli"]
+    assert not [f"{path}:{line}" for path in modules(*libraries) for line in prints(path)]
 
 
 def prints(path: Path) -> Iterator[int]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.tree import ROOMS, modules, parsed
+from tests.support.tree import PACKAGES, modules, parsed
 
 BANNED = frozenset(
     (
@@ -21,7 +21,7 @@ ALLOWED = {
 """Names that stored files or users' templates hold. The list may only shrink."""
 
 
-CODE = tuple(path for path in modules(*ROOMS, "tools", "tests") if "bundled" not in path.parts)
+CODE = tuple(path for path in modules(*PACKAGES, "tools", "tests") if "bundled" not in path.parts)
 
 
 def test_no_name_is_a_banned_word() -> None:

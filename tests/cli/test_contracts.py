@@ -142,7 +142,7 @@ def test_topics(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_variable_that_is_read_is_in_the_topic() -> None:
     text = TOPICS["environment"][1]()
     read = re.compile(r"""environ(?:ment)?(?:\.get\(|\[)"([A-Z_]+)\"""")
-    names = {name for room in ("cli", "engine") for file in (ROOT / room).rglob("*.py") for name in
+    names = {name for package in ("cli", "engine") for file in (ROOT / package).rglob("*.py") for name in
              read.findall(file.read_text("utf-8"))}  # fmt: skip
     ordinary = {"PATH", "HOME", "TMPDIR"}
     assert {name for name in names - ordinary if name not in text} == set()

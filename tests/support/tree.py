@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("events", "projections", "engine", "recordings", "qa", "cli")
+PACKAGES = ("events", "projections", "engine", "recordings", "qa", "cli")
 
 
 @cache
