@@ -39,6 +39,10 @@ class MergeConflict(PortValue, frozen=True, kw_only=True):
     paths: tuple[Path, ...]
 
 
+FILE_BYTES_MAX = 50_000_000
+"""A capture includes no new or changed file that is larger."""
+
+
 class Capture(PortValue, frozen=True, kw_only=True):
     tree: Commit
     """A commit that holds the worktree's content; its parent is the previous capture."""

@@ -25,7 +25,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     recorded_at_us: int
     """Microseconds since the epoch, UTC; non-decreasing within a stream."""
     observed_at_us: int
-    """The raw clock; timers and prices use it."""
+    """Time by the clock port when the event was appended; may go backwards. Timers and prices use it."""
     event: E
     causation: str
     """`stream@version` of the event that led to this one, or empty."""

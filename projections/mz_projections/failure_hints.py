@@ -19,10 +19,8 @@ class FailureHistory(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
     occurrences: int = 0
     fix_count: int = 0
-    fixed_by_event: str = ""
-    """`stream@version` of the last gate that passed after this failure."""
     fixed_paths: tuple[Path, ...] = ()
-    """Changed by the reply that passed it."""
+    """Changed by the last reply that passed the gate after this failure."""
 
 
 def prompt_hint(history: FailureHistory | None) -> str | None:
@@ -53,14 +51,11 @@ def failure_histories(events: Iterable[Recorded[Event]]) -> dict[str, FailureHis
                 if failure and (failure.gate, failure.phase, failure.unit) == (gate.gate, gate.phase, gate.unit):
                     del failing[stream]
                     if not recorded.is_forked_copy:
-                        histories[failure.signature] = _record_fix(
-                            histories[failure.signature], recorded.event_ref, changes.get(stream)
-                        )
+                        history = histories[failure.signature]
+                        histories[failure.signature] = _record_fix(history, changes.get(stream))
     return histories
 
 
-def _record_fix(history: FailureHistory, event_ref: str, changes: ChangesChecked | None) -> FailureHistory:
+def _record_fix(history: FailureHistory, changes: ChangesChecked | None) -> FailureHistory:
     paths = tuple(change.path for change in changes.changes) if changes else ()
-    return msgspec.structs.replace(
-        history, fix_count=history.fix_count + 1, fixed_by_event=event_ref, fixed_paths=paths
-    )
+    return msgspec.structs.replace(history, fix_count=history.fix_count + 1, fixed_paths=paths)

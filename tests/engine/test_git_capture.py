@@ -10,11 +10,11 @@ import time
 
 import pytest
 from mz_engine.git.content import FILE, TreeEntry
-from mz_engine.git.files import FILE_BYTES_MAX, RACY_NS
+from mz_engine.git.files import RACY_NS
 from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
 from mz_engine.git.process import Git
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.validation import Change
 from mz_events.names import Path

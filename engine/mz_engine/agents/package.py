@@ -64,15 +64,17 @@ class SessionFolders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent. Without an `adapter` and without `install`, `mz` only reads its files."""
+    """One agent. Without an `adapter`, and not `described`, `mz` only reads its files."""
 
     name: str
     title: str = ""
     """Its name for people."""
     adapter: str = ""
     """`module:class` of its adapter, which is imported when it is needed, since that is slow."""
+    described: bool = False
+    """`description.yaml` in its folder describes it, instead of an `adapter`."""
     install: str = ""
-    """How to get the program of an agent that `description.yaml` in its folder describes."""
+    """How to get the program of a described agent."""
     folder: str = ""
     """Name of its folder, if it is not the agent's."""
     formats: tuple[Format, ...] = ()

@@ -65,7 +65,7 @@ def bundled_descriptions() -> Mapping[str, AgentDescription]:
     texts = {
         agent.name: (files(agent.package) / "description.yaml").read_text("utf-8")
         for agent in AGENTS.values()
-        if agent.install
+        if agent.described
     }
     return {name: decode_yaml(text, f"{name}.yaml", AgentDescription) for name, text in texts.items()}
 

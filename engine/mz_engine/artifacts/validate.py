@@ -51,7 +51,9 @@ class RuleViolation(msgspec.Struct, frozen=True, kw_only=True):
     location: str = ""
     """Path within the artifact, such as `[2].files_touched`: indexes and field names, never text of the artifact."""
     item_label: str = ""
+    """Fills `{item}` in the message of the rule."""
     actual: str = ""
+    """Fills `{found}`."""
 
 
 class ArtifactSubject:
@@ -288,7 +290,7 @@ def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[Ru
 
 
 def field_violations(
-    rule: kinds.FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_name: str
+    rule: kinds.FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_label: str
 ) -> Iterator[RuleViolation]:
     used_name = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
     if used_name is None:
@@ -297,7 +299,7 @@ def field_violations(
         maximum = None if rule.max is None else subject.limit(rule.max)
         problem = value_problem(rule, item.fields[used_name], subject.limit(rule.min), maximum)
     if problem:
-        yield RuleViolation(line=item.line, location=f"{location}.{rule.field}", item_label=item_name, actual=problem)
+        yield RuleViolation(line=item.line, location=f"{location}.{rule.field}", item_label=item_label, actual=problem)
 
 
 def value_problem(rule: kinds.FieldRule, value: Any, minimum: int, maximum: int | None) -> str:
@@ -345,6 +347,7 @@ def size_problem(count: int, noun: str, minimum: int, maximum: int | None) -> st
 
 
 def number_problem(value: Any, minimum: int, maximum: int | None) -> str:
+    """Describe what is wrong with a number. A text with one, alone or in minutes ("30 min"), counts as a number."""
     if isinstance(value, str) and (match := MINUTES.match(value)):
         value = float(match[1])
     is_infinite = isinstance(value, float) and not math.isfinite(value)
@@ -352,7 +355,7 @@ def number_problem(value: Any, minimum: int, maximum: int | None) -> str:
         return f"must be a number, not {quote_value(value)}"
     fits = value >= minimum and (maximum is None or value <= maximum)
     # An integer of hundreds of digits cannot be formatted as a float.
-    description = f"is {value:g}" if abs(value) < SHOWN_NUMBER_MAX else "is a number of no sense"
+    description = f"is {value:g}" if abs(value) < SHOWN_NUMBER_MAX else "is far out of range"
     return "" if fits else f"{description}; it must be from {minimum} to {maximum}"
 
 

@@ -13,7 +13,7 @@ from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, Uni
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import BlockRoute, Phase, Pipeline
+from mz_engine.model.pipeline import Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
@@ -101,7 +101,7 @@ def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked,
     )
     if too_often and not unit_run.rollback_allowed:
         return _ask_about_block(block, QuestionKind.ROLLBACKS)
-    units = _affected_units(state, unit_run, route) if route.scope == "unit" else ()
+    units = _affected_units(state, unit_run) if route.scope == "unit" else ()
     return RolledBack(source=phase.phase, to=route.to, units=units, keeps_tree=route.scope == "tree")
 
 
@@ -114,7 +114,7 @@ def _ask_about_block(block: Blocked, question_kind: QuestionKind) -> Action:
     return act.AskPerson(question_kind=question_kind, code=f"{block.cause}.{block.check}", text=block.note)
 
 
-def _affected_units(state: InPhase, unit_run: UnitRun, route: BlockRoute) -> tuple[str, ...]:
+def _affected_units(state: InPhase, unit_run: UnitRun) -> tuple[str, ...]:
     """Return the unit and, transitively, the units that depend on it, in the phase's order."""
     listed = next(
         (a.units for a in state.progress.artifacts.values() if any(u.id == unit_run.unit for u in a.units)), ()

@@ -37,13 +37,13 @@ from mz_engine.effects.steps import (
 )
 from mz_engine.model.rules import FeatureRuleInput, RuleFinding
 from mz_engine.path_patterns import matches
-from mz_engine.ports import Executor, RepositoryUnusable, Secrets, Workspace
+from mz_engine.ports import FILE_BYTES_MAX, Executor, RepositoryUnusable, Secrets, Workspace
 
 SETUP_SECONDS = 1800
 TREE_CHANGES = {
     "special": "is a FIFO, socket or device, or has a name that no commit can hold",
     "nested-git": "is a git repository inside the worktree",
-    "too-big": "is larger than 50 MB",
+    "too-big": f"is larger than {FILE_BYTES_MAX // 1_000_000} MB",
 }
 """Forbidden changes that no commit can hold, and so no revert: rejected like a violated rule."""
 

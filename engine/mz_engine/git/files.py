@@ -40,13 +40,12 @@ from mz_engine.git.content import (
 from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable
 
-FILE_BYTES_MAX = 50_000_000
 RACY_NS = 100_000_000
 """A file changed less than this before it was hashed may change again with the same times."""
-DEPTH_BYTES_MAX = 3000
-"""Length of a path; system calls fail for slightly longer ones."""
+WALKED_PATH_BYTES_MAX = 3000
+"""Ignored folders with a longer path are not walked: system calls fail for slightly longer ones."""
 IGNORE_ALL = b"*\n"
 
 
@@ -118,7 +117,7 @@ class WorktreeScanner(msgspec.Struct):
             yield path, False
         elif path not in self.copied_paths and not self.keep_rules.ignores(path, True):
             self.scan.ignored.add(path + b"/")
-            if len(path) <= DEPTH_BYTES_MAX:
+            if len(path) <= WALKED_PATH_BYTES_MAX:
                 yield path, True
 
     def _scan_file(self, path: bytes, ignored: bool, entry: os.DirEntry[bytes]) -> None:

@@ -25,7 +25,7 @@ from mz_projections.run.fold import RunState, fold_run, is_over
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, all_adapters
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.backlog.injection_screen import ScreenMode, ScreenResult, screen_item
+from mz_engine.backlog.injection_screen import ScreenMode, screen_item
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
@@ -61,8 +61,6 @@ class BacklogIntake(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[ItemAdded, ...]
     skipped: tuple[ItemSkipped, ...]
     left_out: tuple[LeftOutItem, ...]
-    screened: dict[str, ScreenResult]
-    """Result of the injection screen, by feature."""
 
 
 def take_items(
@@ -80,11 +78,10 @@ def take_items(
     chosen, left_out = plan_backlog(source, only, before)
     declared = {item.id: item.depends_on for item in source}
     added: list[ItemAdded] = []
-    screened: dict[str, ScreenResult] = {}
     for item in chosen:
-        clean, screened[item.id] = screen_item(item, mode)
         if item.id in existing:
             continue
+        clean, screen_result = screen_item(item, mode)
         added.append(
             ItemAdded(
                 feature=item.id,
@@ -94,8 +91,8 @@ def take_items(
                 depends_on=tuple(other for other in declared[item.id] if other in before or other in item.depends_on),
                 title=put(clean.title),
                 body=put(clean.body),
-                score=screened[item.id].score,
-                quarantined=screened[item.id].quarantined,
+                score=screen_result.score,
+                quarantined=screen_result.quarantined,
             )
         )
     skipped = []
@@ -105,7 +102,7 @@ def take_items(
         changed = text_digest(put(clean.title), put(clean.body)) != delivery.text_sha256
         head = Commit(delivery.head) if delivery.head else None
         skipped.append(ItemSkipped(feature=item.id, delivered_by=delivery.delivered_by, changed=changed, head=head))
-    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out, screened=screened)
+    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out)
 
 
 NAMED_MAX = 20

@@ -182,7 +182,7 @@ class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
 
 
 class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
-    """Outcome, at the boundary: the agent's uninterpreted output."""
+    """Outcome: the agent's output, uninterpreted, as the process wrote it."""
 
     KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"stdout", "stderr", "duration_ms", "tree", "salvaged", "exit", "version"})

@@ -181,7 +181,7 @@ class UnitRun(StateStruct, frozen=True):
     parsed_artifacts: dict[str, ArtifactParsed] = {}
     """Outputs of the current reply, by artifact."""
     reply_event: AgentReplied | None = None
-    """The current reply, at the boundary."""
+    """The current reply, uninterpreted, as the process wrote it."""
     reply_text: Digest | None = None
     """Its final text."""
     block: Blocked | None = None
@@ -192,7 +192,7 @@ class UnitRun(StateStruct, frozen=True):
     refs_moved: bool = False
     """A ref, `.git/config` or a hook changed during the last call, and no person has approved it."""
     ended_at_us: int = 0
-    """End of the last call by the raw clock; waits and prices count from it."""
+    """End of the last call by `observed_at`; waits and prices count from it."""
     request: AgentRequested | None = None
     """The latest call."""
     usage: UnitUsage = UnitUsage()
@@ -204,7 +204,7 @@ class UnitRun(StateStruct, frozen=True):
     last_poll: ChecksPolled | None = None
     """The last poll of its checks; None if the next one is due."""
     polled_at_us: int = 0
-    """Time of that poll, by the raw clock."""
+    """Time of that poll, by `observed_at`."""
     checks_began_at_us: int = 0
     """Start of the checks: the push, or the last rerun."""
     reruns: int = 0

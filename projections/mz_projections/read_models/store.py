@@ -70,7 +70,7 @@ class ReadModelStore:
 
     @property
     def is_in_memory(self) -> bool:
-        """True if no file was named, or it could not be used."""
+        """True if no file was named, or it could not be used. For tests and benchmarks."""
         return self._path is None
 
     def rows(self, model: ReadModel[R], condition: str = "TRUE", *values: str) -> tuple[R, ...]:

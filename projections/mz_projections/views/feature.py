@@ -139,11 +139,9 @@ def _apply_to_call(call: CallView, event: Event) -> CallView:
                 changed_paths=paths,
                 forbidden_changes=_merge_forbidden_changes(call.forbidden_changes, event.forbidden_changes),
             )
-        case ArtifactValidated(violations=()):
-            return replace(call, rules_checked=True)
-        case ArtifactValidated():
+        case ArtifactValidated() if event.violations:
             rejection = Rejection(gate="", violations=event.violations, report=event.report)
-            return replace(call, rules_checked=True, rejections=(*call.rejections, rejection))
+            return replace(call, rejections=(*call.rejections, rejection))
     return call
 
 

@@ -77,8 +77,6 @@ class CallView(Call, frozen=True, kw_only=True):
     forbidden_changes: tuple[str, ...] = ()
     """Reverted changes, as `kind path`."""
     rejections: tuple[Rejection, ...] = ()
-    rules_checked: bool = False
-    """The rules were checked; without rejections, the reply is valid."""
     artifacts: tuple[ArtifactView, ...] = ()
     """Artifacts of this reply, superseded or not."""
 

@@ -119,7 +119,7 @@ class RecordedStream:
             yield event
 
     def now_us(self) -> int:
-        """Return the time at which the next event was observed, by the raw clock."""
+        """Return the next event's time, by `observed_at`."""
         index = min(self.position, len(self.events) - 1)
         return self.events[index].observed_at_us
 

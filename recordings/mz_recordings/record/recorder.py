@@ -145,7 +145,7 @@ class LoggedCall(NamedTuple):
     branch: str
     request: AgentRequested
     requested_at_us: int
-    """Time of the request by the raw clock."""
+    """Time of the request, by `observed_at`."""
     outcome: Outcome
     reply: ReplyParsed | None
     session_usage_before: tuple[Usage, ...] = ()

@@ -232,6 +232,7 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
 
 AGENT = AgentPackage(
     name="aider",
+    described=True,
     install="install aider (pip install aider-chat)",
     formats=(LogReader, HistoryReader, OutputReader),
     stderr_endings=endings,

@@ -28,6 +28,7 @@ def endings(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, i
 
 AGENT = AgentPackage(
     name="kiro",
+    described=True,
     install="install Kiro's command line (kiro.dev says how)",
     stderr_endings=endings,
     fault_endings={
