@@ -297,7 +297,7 @@ class Price(PortValue, frozen=True, kw_only=True):
     unpriced: tuple[str, ...]
     prices: str
     """Name, version and digest of the table."""
-    may_be_more: bool = False
+    may_be_higher: bool = False
     """A sum of requests is priced as if none was long enough for a higher price, but some may have been."""
 
 
@@ -364,7 +364,7 @@ class Secrets(Protocol):
         """Return the names of the secrets in the data."""
 
 
-class Learnings(Protocol):
+class Hints(Protocol):
     def hint(self, signature: str) -> str | None:
         """Return what fixed the same failure before, as text; None: nothing is known."""
 
@@ -390,7 +390,7 @@ class Ports(Protocol):
     @property
     def secrets(self) -> Secrets: ...
     @property
-    def learnings(self) -> Learnings: ...
+    def hints(self) -> Hints: ...
     @property
     def blobs(self) -> Blobs: ...
     @property

@@ -114,7 +114,7 @@ def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
         texts = {**environment(tmp_path / "home", endpoint.url), "PATH": "/usr/bin:/bin"}
         texts["ANTHROPIC_API_KEY"] = "canary-of-a-key"
         processes = AgentProcesses(tmp_path / "project", texts, Secrets({"ANTHROPIC_API_KEY": "canary-of-a-key"}))
-        result = ADAPTER.run_phase(call, texts, processes.spawn)
+        result = ADAPTER.run_call(call, texts, processes.spawn)
         headers = {name.lower(): value for name, value in endpoint.requests[0].headers.items()}
     parsed_reply = ADAPTER.parse_output(result)
     assert parsed_reply.ending == "success"
@@ -128,7 +128,7 @@ def test_a_call_that_hangs_is_ended_by_its_limit(tmp_path: Path) -> None:
     (tmp_path / ".mz" / "worktrees" / call.worktree.run / call.worktree.feature).mkdir(parents=True)
     with Endpoint(lambda _: Hang()) as endpoint:
         texts = environment(tmp_path / "home", endpoint.url)
-        result = ADAPTER.run_phase(call, texts, AgentProcesses(tmp_path, texts, Secrets({})).spawn)
+        result = ADAPTER.run_call(call, texts, AgentProcesses(tmp_path, texts, Secrets({})).spawn)
     parsed_reply = ADAPTER.parse_output(result)
     assert parsed_reply.problem is not None
     assert parsed_reply.problem.code == "idle"

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.load import load_pipeline
-from mz_engine.pricing.estimate import BUILDING_TOKENS, WRITING_TOKENS, Estimate, Price, estimate_phase, total_estimate
+from mz_engine.pricing.estimate import (
+    BUILDING_TOKENS,
+    WRITING_TOKENS,
+    Estimate,
+    PriceLookup,
+    estimate_phase,
+    total_estimate,
+)
 from mz_engine.pricing.table import GenaiPrices
 
 from tests.support import trial
@@ -15,7 +22,7 @@ from tests.support import trial
 PIPELINE, _ = load_pipeline("monozukuri", Path("/nowhere"))
 
 
-def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: Price) -> Estimate:
+def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: PriceLookup) -> Estimate:
     """Estimate every phase once."""
     return total_estimate(estimate_phase(phase, text, model_of, price) for phase in pipeline.phases)
 

@@ -84,7 +84,7 @@ def test_a_prompt_of_any_size_and_script_goes_in() -> None:
 
 def test_a_prompt_that_would_be_cut_off_is_refused() -> None:
     spawn = Started()
-    parsed_reply = ADAPTER.parse_output(ADAPTER.run_phase(spec("é" * 4_194_305, None), {}, spawn))
+    parsed_reply = ADAPTER.parse_output(ADAPTER.run_call(spec("é" * 4_194_305, None), {}, spawn))
     assert parsed_reply.problem is not None
     assert (parsed_reply.problem.code, parsed_reply.problem_detail) == (
         "prompt-too-long",
@@ -125,7 +125,7 @@ class Started:
 def test_the_policy_lies_where_the_command_line_says(tmp_path: Path, variable: str) -> None:
     spawn = Started()
     for _ in range(2):
-        ADAPTER.run_phase(spec("x", None, tools=("read",)), {"HOME": "/nowhere", variable: str(tmp_path)}, spawn)
+        ADAPTER.run_call(spec("x", None, tools=("read",)), {"HOME": "/nowhere", variable: str(tmp_path)}, spawn)
     argv = spawn.invocations[0].argv
     path = Path(argv[argv.index("--policy") + 1].replace("~", str(tmp_path), 1))
     assert path.read_text() == policy_text(("read",))
@@ -135,24 +135,24 @@ def test_the_policy_lies_where_the_command_line_says(tmp_path: Path, variable: s
 
 def test_a_policy_that_was_changed_is_mended(tmp_path: Path) -> None:
     spawn = Started()
-    ADAPTER.run_phase(spec("x", None, tools=()), {"HOME": str(tmp_path)}, spawn)
+    ADAPTER.run_call(spec("x", None, tools=()), {"HOME": str(tmp_path)}, spawn)
     (path,) = (tmp_path / ".gemini/mz").iterdir()
     path.write_text(policy_text(("read", "write", "shell")))
-    ADAPTER.run_phase(spec("x", None, tools=()), {"HOME": str(tmp_path)}, spawn)
+    ADAPTER.run_call(spec("x", None, tools=()), {"HOME": str(tmp_path)}, spawn)
     assert path.read_text() == policy_text(())
 
 
 @pytest.mark.parametrize("home", ["", "/nowhere/at/all"])
 def test_without_a_home_the_call_goes_on(home: str) -> None:
     spawn = Started()
-    ADAPTER.run_phase(spec("x", None), {"HOME": home}, spawn)
+    ADAPTER.run_call(spec("x", None), {"HOME": home}, spawn)
     assert len(spawn.invocations) == 1
 
 
 def test_where_the_policy_cannot_be_written_the_call_goes_on(tmp_path: Path) -> None:
     (tmp_path / ".gemini").write_text("a file")
     spawn = Started()
-    ADAPTER.run_phase(spec("x", None), {"HOME": str(tmp_path)}, spawn)
+    ADAPTER.run_call(spec("x", None), {"HOME": str(tmp_path)}, spawn)
     assert len(spawn.invocations) == 1
 
 

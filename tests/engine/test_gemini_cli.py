@@ -130,5 +130,5 @@ def agent_environment(tmp_path: Path, url: str = "") -> dict[str, str]:
 
 
 def _call(tmp_path: Path, outside: Mapping[str, str], call: CallSpec) -> ParsedReply:
-    result: CallResult = ADAPTER.run_phase(call, outside, plain_spawn(tmp_path / "work", outside))
+    result: CallResult = ADAPTER.run_call(call, outside, plain_spawn(tmp_path / "work", outside))
     return ADAPTER.parse_output(result)

@@ -42,7 +42,7 @@ def invocation(summary: AgentDescription | None = None, **more: object) -> Invoc
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
     call = spec("Do it.", more.pop("session", None), agent="house", model="house-2", **more)  # type: ignore[arg-type]
-    adapter(summary).run_phase(call, {"HOUSE_KEY": "k", "OTHER": "o"}, spawn)
+    adapter(summary).run_call(call, {"HOUSE_KEY": "k", "OTHER": "o"}, spawn)
     return made[0]
 
 

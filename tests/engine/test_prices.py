@@ -94,8 +94,8 @@ def test_a_sum_of_nobody_knows_how_many_requests_is_priced_as_short_ones() -> No
     assert {n: price.nanousd for n, price in prices.items()} == {
         None: 300_000 * 3000 + 1000 * 15_000, 1: 300_000 * 6000 + 1000 * 22_500, 2: 300_000 * 3000 + 1000 * 15_000,
     }  # fmt: skip
-    assert {n: price.may_be_more for n, price in prices.items()} == {None: True, 1: False, 2: True}
-    assert not PRICES.price((msgspec.structs.replace(some, input=200_000),), NOW).may_be_more
+    assert {n: price.may_be_higher for n, price in prices.items()} == {None: True, 1: False, 2: True}
+    assert not PRICES.price((msgspec.structs.replace(some, input=200_000),), NOW).may_be_higher
 
 
 def test_an_estimate_is_priced_as_one_request() -> None:
@@ -149,7 +149,7 @@ def test_a_request_costs_what_the_table_says(
         model=of[1], input=plain + read + short + hour, output=output, cache_read=read, cache_write_5m=short,
         cache_write_1h=hour, requests=1, tier=tier,
     )  # fmt: skip
-    count = PRICES.entry(usage, at_us)
+    count = PRICES.price_entry(usage, at_us)
     if count is None:
         assert tier, "only a tier that is not in the table has no price"
         return

@@ -6,9 +6,8 @@ from typing import Literal
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.effects.steps import SettleCall
 from mz_engine.ports import ParsedReply, Price
-from mz_engine.pricing.budget_charge import charged_cost, may_be_higher
+from mz_engine.pricing.budget_charge import final_charge, known_cost, may_be_higher
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 RESERVED = 100
@@ -25,6 +24,10 @@ def reading(
     )  # fmt: skip
 
 
+def charge(parsed_reply: ParsedReply, price: Price) -> int:
+    return final_charge(known_cost(parsed_reply, price), may_be_higher(parsed_reply, price), RESERVED)
+
+
 @pytest.mark.parametrize("terminal", ["success", "error", "no-terminal"])
 @pytest.mark.parametrize("computed", [None, 40, 70])
 @pytest.mark.parametrize("reported", [None, 0, 50, 200])
@@ -34,9 +37,7 @@ def test_the_worst_of_what_is_known(
 ) -> None:
     parsed_reply = reading(reported, used, terminal)
     price = Price(nanousd=computed if used else 0, unpriced=(), prices="")
-    settled = SettleCall(
-        "k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)
-    ).charged_nanousd(RESERVED)
+    settled = charge(parsed_reply, price)
     amounts = [amount for amount in (reported, computed if used else None) if amount is not None]
     ended = terminal != "no-terminal"
     silent = terminal == "success" and not used and not reported
@@ -52,12 +53,7 @@ def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled
     """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
     parsed_reply = reading(None, False, "error", kind)
     price = Price(nanousd=0, unpriced=(), prices="")
-    assert (
-        SettleCall("k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)).charged_nanousd(
-            RESERVED
-        )
-        == settled
-    )
+    assert charge(parsed_reply, price) == settled
 
 
 @pytest.mark.parametrize("kind", list(ProblemClass))
@@ -66,12 +62,7 @@ def test_work_of_which_no_tokens_were_told_keeps_its_reservation(kind: ProblemCl
     """It broke off in the middle: what was told, if anything, is not all."""
     parsed_reply = replace(reading(None, used, "error", kind), usage_incomplete=True)
     price = Price(nanousd=40 if used else 0, unpriced=(), prices="")
-    assert (
-        SettleCall("k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)).charged_nanousd(
-            RESERVED
-        )
-        == RESERVED
-    )
+    assert charge(parsed_reply, price) == RESERVED
 
 
 @pytest.mark.parametrize(("reported", "settled"), [(None, RESERVED), (50, 50)])
@@ -79,16 +70,11 @@ def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | 
     """Unless the agent says itself what it took."""
     parsed_reply, price = (
         reading(reported, True, "success"),
-        Price(nanousd=40, unpriced=(), prices="", may_be_more=True),
+        Price(nanousd=40, unpriced=(), prices="", may_be_higher=True),
     )
-    assert (
-        SettleCall("k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)).charged_nanousd(
-            RESERVED
-        )
-        == settled
-    )
+    assert charge(parsed_reply, price) == settled
 
 
 def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:
     parsed_reply = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
-    assert charged_cost(parsed_reply, Price(nanousd=0, unpriced=(), prices="")) is None
+    assert known_cost(parsed_reply, Price(nanousd=0, unpriced=(), prices="")) is None

@@ -122,8 +122,8 @@ class Broken(ClaudeCode):
     def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return reading
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return super().run_phase(
+    def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return super().run_call(
             spec, environment, lambda call_spec, invocation: spawn(call_spec, self.started(invocation))
         )
 
@@ -182,11 +182,11 @@ class Leaks(Broken):
 
 
 class Passes(Broken):
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+    def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         def other(call_spec: CallSpec, invocation: Invocation) -> CallResult:
             return spawn(call_spec, replace(invocation, env={**invocation.env, **environment}))
 
-        return ClaudeCode.run_phase(self, spec, environment, other)
+        return ClaudeCode.run_call(self, spec, environment, other)
 
 
 class Swaps(Broken):
@@ -212,9 +212,9 @@ class Ignores(Broken):
 
 
 class Twice(Broken):
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        super().run_phase(spec, environment, spawn)
-        return super().run_phase(spec, environment, spawn)
+    def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        super().run_call(spec, environment, spawn)
+        return super().run_call(spec, environment, spawn)
 
 
 @pytest.mark.parametrize(
@@ -405,8 +405,8 @@ class Careless(Broken):
         auth_check = super().check_auth(environment)
         return replace(auth_check, message=environment.get("ANTHROPIC_API_KEY", ""))
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        result = super().run_phase(spec, environment, spawn)
+    def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        result = super().run_call(spec, environment, spawn)
         return replace(result, stdout=result.stdout[:10], stderr=b"", problem=None)
 
 

@@ -287,7 +287,9 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     take(home, path)
     assert totals(home)[0] == 2500
     import_progresses: list[ImportProgress] = []
-    again = importer.import_files(home, PRICES.entry, PRICES.table, [path], import_progresses.append, now=lambda: NOW)
+    again = importer.import_files(
+        home, PRICES.price_entry, PRICES.table, [path], import_progresses.append, now=lambda: NOW
+    )
     assert (again.unchanged, import_progresses) == (1, [])
 
 

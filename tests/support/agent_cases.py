@@ -101,7 +101,7 @@ class Cases:
         parsed_reply = adapter.parse_output(before) if before else None
         session = (parsed_reply.session if parsed_reply else None) or SESSION
         call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
-        result = adapter.run_phase(call, outside, plain_spawn(work, outside, case.signal_after))
+        result = adapter.run_call(call, outside, plain_spawn(work, outside, case.signal_after))
         return msgspec.structs.replace(
             result, model=call.model, session_usage_before=parsed_reply.usage if parsed_reply else ()
         )

@@ -53,7 +53,7 @@ def write(path: Path, lines: Sequence[bytes]) -> Path:
 
 def take(home: Path, *paths: Path, now: float = NOW) -> ImportResult:
     """One import into the log in `home`."""
-    return import_files(home, PRICES.entry, PRICES.table, paths, now=lambda: now)
+    return import_files(home, PRICES.price_entry, PRICES.table, paths, now=lambda: now)
 
 
 @contextmanager

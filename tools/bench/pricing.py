@@ -38,7 +38,7 @@ def requests(count: int) -> list[tuple[Usage, int]]:
 
 
 def priced(prices: GenaiPrices, of: list[tuple[Usage, int]]) -> list[int | None]:
-    return [prices.entry(usage, at_us) for usage, at_us in of]
+    return [prices.price_entry(usage, at_us) for usage, at_us in of]
 
 
 def reference(of: list[tuple[Usage, int]]) -> list[int]:

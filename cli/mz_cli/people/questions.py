@@ -15,7 +15,7 @@ from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, InPhase, RunningSetup, State, UnitRun, Waiting
-from mz_projections.run.fold import fold_run, is_over
+from mz_projections.run.fold import fold_run, is_complete
 from mz_projections.views.messages import Decision, InboxMessage, decisions
 from mz_projections.views.model import FeatureView, Question, RunView
 from mz_projections.views.run import run_view
@@ -53,7 +53,7 @@ def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
     """Return ids of runs that are not over, the newest first; an unread message can make a run continue."""
     inbox_versions = dict(log.store.streams("inbox/"))
     states = ((run, fold_run(log.store.read(run_stream(run)))) for run in log.runs())
-    return tuple(run for run, state in states if not is_over(state, inbox_versions.get(inbox_stream(run), 0)))
+    return tuple(run for run, state in states if not is_complete(state, inbox_versions.get(inbox_stream(run), 0)))
 
 
 def find_review_queue(log: ProjectLog, selector: str) -> tuple[ReviewQueue, FeatureView]:

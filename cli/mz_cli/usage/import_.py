@@ -81,7 +81,7 @@ def _import(home: Path, paths: Sequence[Path]) -> ImportResult:
 
     prices = GenaiPrices(user_prices(os.environ))
     try:
-        return import_files(home, prices.entry, prices.table, paths, progress_printer())
+        return import_files(home, prices.price_entry, prices.table, paths, progress_printer())
     except Busy:
         raise MzError(
             "MZ5012", f"another process is importing into {home}", hint="wait until it ends, then import again"

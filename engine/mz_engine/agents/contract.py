@@ -59,7 +59,8 @@ class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """Features of an agent; the engine decides by these alone."""
+    """Features of an agent. The engine decides by `sessions`, `tools` and `models` alone; the others are for pages and
+    commands, and the conformance suite checks them."""
 
     sessions: bool = True
     """Can continue an earlier session."""
@@ -179,7 +180,7 @@ class Adapter:
     def format_prompt(self, prompt: str) -> str:
         return prompt
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+    def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, self.invocation(spec, environment))
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:

@@ -103,7 +103,7 @@ class AgentRegistry:
         """Make the call; the result's version is from the agent's output, else from its version command."""
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
-        result = adapter.run_phase(spec, self._environment, self._processes.spawn)
+        result = adapter.run_call(spec, self._environment, self._processes.spawn)
         # Only the head is read here: agents name their version at the beginning, and the reply is parsed once, later.
         head = msgspec.structs.replace(result, stdout=result.stdout[:HEAD_BYTES], stderr=result.stderr[:HEAD_BYTES])
         version = adapter.parse_output(head).version or self._version(spec.agent)

@@ -178,6 +178,7 @@ def _start_next_unit(state: InPhase, phase: Phase) -> Action:
 
 
 def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
+    """Return the next action inside a phase, by the newest event of the unit run; the first match decides."""
     match unit_run.last_event:
         case None:
             return _missing_input(state, unit_run, phase) or _prepare_or_call(state, unit_run, phase, pins)

@@ -52,7 +52,7 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
     return (
         _compare_claims(state)
         or _halt_run(state)
-        or (_start_or_release(state, pins) if not (state.halt or state.stop_requested or state.paused) else None)
+        or (_start_or_release(state, pins) if not (state.is_ending or state.paused) else None)
         or _await_events(state)
         or (RunFinished() if state.all_ended else RunIdle())
     )
@@ -141,18 +141,17 @@ def _is_releasable(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
 
 def _await_events(state: RunState) -> RunAction | None:
     timers = [until_us for track in state.tracks.values() if (until_us := timer_us(track)) is not None]
-    is_over = state.halt is not None or state.stop_requested
-    if state.paused and not is_over and not state.all_ended:
+    if state.paused and not state.is_ending and not state.all_ended:
         return AwaitEvents(until_us=None)
-    if any(track.active for track in state.tracks.values()) or (timers and not is_over):
-        return AwaitEvents(until_us=min(timers, default=None) if not is_over else None)
+    if any(track.active for track in state.tracks.values()) or (timers and not state.is_ending):
+        return AwaitEvents(until_us=min(timers, default=None) if not state.is_ending else None)
     return None
 
 
 def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
     """Return active features without a thread, up to the free slots; during a pause only those that must record a
     cancellation."""
-    if state.halt or state.stop_requested:
+    if state.is_ending:
         return ()
     candidates = [
         FeatureId(feature)

@@ -52,7 +52,7 @@ from mz_engine.ports import (
     RepositoryUnusable,
     Workspace,
 )
-from mz_engine.pricing.budget_charge import charged_cost, may_be_higher
+from mz_engine.pricing.budget_charge import known_cost, may_be_higher
 from mz_engine.pricing.calibration import expected_tokens
 
 REPLY_TOKENS = 2000
@@ -276,7 +276,7 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     nanousd = price.nanousd if reading.usage else None
     priced = CallPriced(key=outcome.ref.key, computed_nanousd=nanousd, unpriced=price.unpriced, prices=price.prices)
     was_started = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NOT_STARTED_CODES)
-    cost = charged_cost(reading, price) if was_started else 0
+    cost = known_cost(reading, price) if was_started else 0
     yield SettleCall(outcome.ref.key, cost, (parsed, priced), was_started and may_be_higher(reading, price))
 
 

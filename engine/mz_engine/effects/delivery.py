@@ -200,7 +200,7 @@ def finish_feature(context: StepContext) -> Effect:
     yield from emit(FeatureDelivered(ending=context.pins.pipeline.terminal, head=head, changed_paths=changed_paths))
 
 
-LOG_LINES_MAX = 50
+PROMPT_LOG_LINES_MAX = 50
 """Log lines of each failed CI check in the prompt of the phase that fixes it (as in Monozukuri's CI reprompt)."""
 
 
@@ -244,7 +244,7 @@ def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest | None]:
     messages = []
     for check in failed:
         log = yield from call_port(Forge.failed_log, check)
-        log_end = excerpt(log.encode(), lines_max=LOG_LINES_MAX)
+        log_end = excerpt(log.encode(), lines_max=PROMPT_LOG_LINES_MAX)
         message = f"the check `{check.name}` of the pull request failed"
         messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
     return (yield from put_report(messages))

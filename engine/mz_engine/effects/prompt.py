@@ -35,7 +35,7 @@ from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
 from mz_engine.path_patterns import select
-from mz_engine.ports import TEMPLATE_BROKEN, Agents, Learnings, Secrets, Workspace
+from mz_engine.ports import TEMPLATE_BROKEN, Agents, Hints, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
 from mz_engine.prompts.render import (
     CommandData,
@@ -287,7 +287,7 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
     for output in outputs:
         if parsed := unit_run.parsed_artifacts.get(output.artifact):
             artifacts[output.path or output.artifact] = yield from get_text(parsed.digest)
-    hint = (yield from call_port(Learnings.hint, unit_run.signature)) if unit_run.signature else None
+    hint = (yield from call_port(Hints.hint, unit_run.signature)) if unit_run.signature else None
     messages = yield from get_reports(unit_run.reports)
     return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
 

@@ -54,16 +54,10 @@ class SettleCall(msgspec.Struct, frozen=True):
 
     key: str
     nanousd: int | None
-    """None: the call cost an unknown amount, so the reservation counts as spent."""
+    """None: the call cost an unknown amount, so the reservation counts."""
     events: tuple[Event, ...]
-    may_be_more: bool = False
-    """`nanousd` may be too low: the reservation counts if it is more."""
-
-    def charged_nanousd(self, reserved_nanousd: int) -> int:
-        """Return the amount that the budget counts from now on."""
-        if self.nanousd is None:
-            return reserved_nanousd
-        return max(self.nanousd, reserved_nanousd) if self.may_be_more else self.nanousd
+    may_be_higher: bool = False
+    """`nanousd` may be too low: the reservation counts if it is higher."""
 
 
 RunStep = ReserveCall | SettleCall | ClaimFiles

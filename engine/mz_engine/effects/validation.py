@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec.structs import replace
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.catalog.validation import (
@@ -70,19 +69,30 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     yield from ensure_worktree(context, context.unit_run.tree)
     ran = yield from _run_command(context, "gate", gate)
     if ran.exit == 0:
-        yield from emit(ran, _passed_gate(context, gate, action.cause))
+        yield from emit(ran, (yield from _gate_checked(context, gate, action.cause)))
         return
     output = yield from get_text(ran.excerpt)
     ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
     command = context.pins.config.commands[gate].run
-    report = yield from put_report([f"the command `{gate}` ({command}) {ending}; it printed:\n{output}"])
-    failed = {"passed": False, "violations": (Violation(rule=gate),), "report": report, "signature": ran.signature}
-    yield from emit(ran, replace(_passed_gate(context, gate, action.cause), **failed))
+    message = f"the command `{gate}` ({command}) {ending}; it printed:\n{output}"
+    finding = RuleFinding(violation=Violation(rule=gate), message=message)
+    yield from emit(ran, (yield from _gate_checked(context, gate, action.cause, (finding,), ran.signature)))
 
 
-def _passed_gate(context: StepContext, gate: str, cause: str) -> GateChecked:
-    phase, unit = context.phase_state.phase, context.unit_run.unit
-    return GateChecked(phase=phase, unit=unit, gate=gate, passed=True, cause=cause)
+def _gate_checked(
+    context: StepContext, gate: str, cause: str, findings: tuple[RuleFinding, ...] = (), signature: str = ""
+) -> Steps[GateChecked]:
+    """Return the result of a gate, which passed if there are no findings."""
+    return GateChecked(
+        phase=context.phase_state.phase,
+        unit=context.unit_run.unit,
+        gate=gate,
+        passed=not findings,
+        cause=cause,
+        violations=tuple(finding.violation for finding in findings),
+        report=(yield from put_report(finding.message for finding in findings)),
+        signature=signature,
+    )
 
 
 def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
@@ -209,7 +219,4 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
         outputs=tuple(output.path for output in outputs_of(context, BUILDER) if output.path),
     )
     findings = tuple(FEATURE_RULES[action.rule](rule_input))
-    report = yield from put_report(finding.message for finding in findings)
-    violations = tuple(finding.violation for finding in findings)
-    checked = _passed_gate(context, action.rule, action.cause)
-    yield from emit(replace(checked, passed=not violations, violations=violations, report=report))
+    yield from emit((yield from _gate_checked(context, action.rule, action.cause, findings)))

@@ -15,7 +15,7 @@ REJECTED_CLASSES = frozenset({ProblemClass.TRANSIENT, ProblemClass.FATAL})
 """Rate limits, lost connections, logins: calls that usually did not begin."""
 
 
-def charged_cost(reading: ParsedReply, price: Price) -> int | None:
+def known_cost(reading: ParsedReply, price: Price) -> int | None:
     """Return the higher of reported and computed cost; None if nothing is known of a call that must have cost
     something."""
     amounts = (reading.reported_nanousd, price.nanousd if reading.usage else None)
@@ -31,5 +31,12 @@ def charged_cost(reading: ParsedReply, price: Price) -> int | None:
 def may_be_higher(reading: ParsedReply, price: Price) -> bool:
     """Return True if the known cost may be too low, so that the reservation counts if it is higher."""
     is_unpriced = bool(reading.usage) and price.nanousd is None and not reading.reported_nanousd
-    may_cross_step = price.may_be_more and reading.reported_nanousd is None
+    may_cross_step = price.may_be_higher and reading.reported_nanousd is None
     return reading.ending == "no-terminal" or reading.usage_incomplete or is_unpriced or may_cross_step
+
+
+def final_charge(known_nanousd: int | None, may_be_higher: bool, reserved_nanousd: int) -> int:
+    """Return the amount that the budget counts from now on, instead of the reservation."""
+    if known_nanousd is None:
+        return reserved_nanousd
+    return max(known_nanousd, reserved_nanousd) if may_be_higher else known_nanousd

@@ -20,7 +20,7 @@ BUILDING_TOKENS = 24_000
 OUTPUT_SHARE_PERCENT = 30
 """Share of output in a total, as in Monozukuri."""
 
-Price = Callable[[str, int, int], int | None]
+PriceLookup = Callable[[str, int, int], int | None]
 """Model, input and output tokens -> nano-dollars; None: unpriced."""
 
 
@@ -30,12 +30,12 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """None: a model has no price."""
 
 
-Typical = Callable[[str, str], Estimate | None]
+TypicalEstimate = Callable[[str, str], Estimate | None]
 """Model and phase -> what such calls typically took; None: unknown."""
 
 
 def estimate_phase(
-    phase: Phase, text: str, model_of: Callable[[str], str], price: Price, typical: Typical | None = None
+    phase: Phase, text: str, model_of: Callable[[str], str], price: PriceLookup, typical: TypicalEstimate | None = None
 ) -> Estimate:
     """Estimate one phase of one feature: one call of each agent that it names."""
     calls = []

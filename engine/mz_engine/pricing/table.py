@@ -73,25 +73,25 @@ class GenaiPrices:
 
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
         """Price the entries at that time. `nanousd` is None if any of their models has no price."""
-        total, unpriced, may_be_more = 0, set[str](), False
+        total, unpriced, may_be_higher = 0, set[str](), False
         for entry in usage:
             card = self.card(entry.model, at_us, entry.tier)
             nanousd = None if card is None else usage_cost(card, entry)
             if card is None or nanousd is None:
                 unpriced.add(f"{entry.model} ({entry.tier})" if entry.tier else entry.model)
             else:
-                total, may_be_more = total + nanousd, may_be_more or may_cross_step(card, entry)
+                total, may_be_higher = total + nanousd, may_be_higher or may_cross_step(card, entry)
         nanousd = None if unpriced else total
-        return Price(nanousd=nanousd, unpriced=tuple(sorted(unpriced)), prices=self.table, may_be_more=may_be_more)
+        return Price(nanousd=nanousd, unpriced=tuple(sorted(unpriced)), prices=self.table, may_be_higher=may_be_higher)
 
     def estimate(
         self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
     ) -> int | None:
         """Return the nano-dollars of these token counts; None: the model has no price."""
         expected = Usage(model=model, input=input_tokens, output=output_tokens, cache_read=cache_read, requests=1)
-        return self.entry(replace(expected, cache_write_5m=cache_write), at_us)
+        return self.price_entry(replace(expected, cache_write_5m=cache_write), at_us)
 
-    def entry(self, usage: Usage, at_us: int) -> int | None:
+    def price_entry(self, usage: Usage, at_us: int) -> int | None:
         """Return the nano-dollars of one entry; None: it has no price."""
         card = self.card(usage.model, at_us, usage.tier)
         return None if card is None else usage_cost(card, usage)

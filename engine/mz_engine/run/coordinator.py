@@ -50,6 +50,7 @@ from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Clock, Forge, Ports, RemoteError, RepositoryUnusable
+from mz_engine.pricing.budget_charge import final_charge
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RequestResult
 from mz_engine.version import VERSION
 
@@ -57,6 +58,8 @@ ForgeChange = ChecksChanged | FeatureMerged
 
 
 class Coordinator:
+    """Decides for one run and appends to its stream; `state` is always the fold of that stream. Not thread-safe."""
+
     def __init__(self, run: str, pins: Pins, store: Store, clock: Clock, observe: Observer) -> None:
         self.run, self.pins, self.store, self.clock, self.observe = run, pins, store, clock, observe
         self.stream = run_stream(run)
@@ -64,6 +67,9 @@ class Coordinator:
 
     # requests of features -------------------------------------------------------------------------------------------
     def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
+        """Grant or refuse what a feature asks for, and append the result to both streams in one transaction.
+
+        Return the events of the feature's stream, whose current version is `version`, and True if granted."""
         run_event: Event
         feature_events: tuple[Event, ...]
         match step:
@@ -72,8 +78,9 @@ class Coordinator:
                 run_event = reserve_money(self.state, feature, ref.key, ref.role, nanousd, self.pins)
                 feature_events = (run_event,) if isinstance(run_event, CallOverBudget) else (run_event, request)
             case SettleCall(key=key, events=events):
-                reserved = self.state.tracks[feature].reservations.get(key, 0)
-                run_event = CallSettled(feature=feature, key=key, nanousd=step.charged_nanousd(reserved))
+                reserved_nanousd = self.state.tracks[feature].reservations.get(key, 0)
+                charged_nanousd = final_charge(step.nanousd, step.may_be_higher, reserved_nanousd)
+                run_event = CallSettled(feature=feature, key=key, nanousd=charged_nanousd)
                 feature_events = (*events, run_event)
             case ClaimFiles(phase=phase, paths=paths):
                 run_event = claim_files(self.state, feature, phase, paths)
@@ -85,13 +92,9 @@ class Coordinator:
 
     def is_stopping(self) -> bool:
         """Return True if features must stop after their current action."""
-        return self.is_over() or self.state.paused
+        return self.state.is_ending or self.state.paused
 
     # requests of drivers --------------------------------------------------------------------------------------------
-    def is_over(self) -> bool:
-        """Return True if the process must end as soon as no feature works."""
-        return self.state.halt is not None or self.state.stop_requested
-
     def resume(self) -> None:
         """Record that a process resumed the run, or that a pause ended."""
         self._append((RunResumed(mz_version=VERSION),))
@@ -110,7 +113,7 @@ class Coordinator:
             self._append((RunPaused(actor=None),))
 
     def unpause(self) -> None:
-        if self.state.paused and not self.is_over():
+        if self.state.paused and not self.state.is_ending:
             self.resume()
 
     def stop(self) -> None:
@@ -202,7 +205,7 @@ class Coordinator:
                 return (RetryAccepted(feature=feature, phase=event.phase, note=event.note, actor=event.actor),)
             case PausePosted(actor=who) if not self.is_stopping() and not self.state.all_ended:
                 return (RunPaused(actor=who),)
-            case ResumePosted() if self.state.paused and not self.is_over():
+            case ResumePosted() if self.state.paused and not self.state.is_ending:
                 return (RunResumed(mz_version=VERSION),)
             case CancelPosted(feature=feature) if feature is None or feature in tracks:
                 cancelled: list[Event] = []

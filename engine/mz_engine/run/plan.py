@@ -20,7 +20,7 @@ from mz_events.names import Commit, Digest, inbox_stream, run_stream
 from mz_events.store import Log, Store
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
-from mz_projections.run.fold import RunState, fold_run, is_over
+from mz_projections.run.fold import RunState, fold_run, is_complete
 
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, all_adapters
@@ -215,7 +215,7 @@ def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None
         state = fold_run(events)
         if state.started is None or (run is None and state.fork is not None):
             continue
-        if not is_over(state, inbox_versions.get(inbox_stream(state.started.run), 0)):
+        if not is_complete(state, inbox_versions.get(inbox_stream(state.started.run), 0)):
             runs.append((events[0].position, state))
     return max(runs, key=lambda entry: entry[0])[1] if runs else None
 

@@ -29,8 +29,8 @@ class SystemClock:
         return time.time_ns() // 1_000
 
 
-class LogLearnings:
-    """The Learnings port: reads the whole log when a hint for a failure is needed."""
+class LogHints:
+    """The Hints port: reads the whole log when a hint for a failure is needed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class SystemPorts:
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
         self.secrets = Secrets(project_secrets(root, environment))
-        self.learnings = LogLearnings(store)
+        self.hints = LogHints(store)
         self.workspace = GitWorkspace(root, config.workspace, environment)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
         passed = config.pass_environment

@@ -8,7 +8,7 @@ with RunProcess(root, environment, observe) as process:
 from __future__ import annotations
 
 import errno
-import secrets as dice
+import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cached_property
@@ -44,7 +44,7 @@ UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 def new_run_id() -> RunId:
     """Return a random id that is short enough to type."""
-    return RunId(f"r{dice.token_hex(4)}")
+    return RunId(f"r{secrets.token_hex(4)}")
 
 
 def storage_error(error: StoreUnusable | OSError, run: str) -> Exception:

@@ -92,7 +92,7 @@ class Scheduler:
         with self.turn:
             try:
                 action = self._decide()
-                while self.threads or not self._is_over(action):
+                while self.threads or not self._may_return(action):
                     self.turn.wait(self._wait_seconds(action))
                     action = self._decide()
             finally:
@@ -126,8 +126,8 @@ class Scheduler:
                 Thread(target=self._run_poll, args=(poll,), name=f"poll-{poll.feature}", daemon=True).start()
         return action
 
-    def _is_over(self, action: AwaitEvents | EndEvent) -> bool:
-        if self.failure is not None or self.coordinator.is_over():
+    def _may_return(self, action: AwaitEvents | EndEvent) -> bool:
+        if self.failure is not None or self.coordinator.state.is_ending:
             return True
         return not isinstance(action, AwaitEvents) and not self.polls_in_progress
 

@@ -61,7 +61,7 @@ def apply_reply(session: AgentSession | None, event: ReplyParsed) -> AgentSessio
     if session is None or event.ref.key != session.key:
         return session
     session = replace(
-        session, id=event.session or session.id, usage=sum_by_model((*session.usage_before, *event.usage))
+        session, id=event.session or session.id, usage=sum_session_usage((*session.usage_before, *event.usage))
     )
     if event.problem is None or event.ending == "success":
         return session
@@ -75,7 +75,7 @@ def add_written(session: AgentSession | None, key: str, event: ArtifactParsed) -
     return replace(session, seen_marks=session.seen_marks | {text_mark(event.digest)})
 
 
-def sum_by_model(usages: Iterable[Usage]) -> tuple[Usage, ...]:
+def sum_session_usage(usages: Iterable[Usage]) -> tuple[Usage, ...]:
     """Return one sum per model, in the order of first occurrence."""
     sums: dict[str, Usage] = {}
     for usage in usages:

@@ -45,16 +45,8 @@ RunMessage = (
     FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerAccepted | CancelAccepted | RetryAccepted
 )
 """A message of the run to a feature."""
-ENDED_OUTCOMES = frozenset(
-    {
-        FeatureOutcome.DELIVERED,
-        FeatureOutcome.MERGED,
-        FeatureOutcome.TAGGED,
-        FeatureOutcome.FAILED,
-        FeatureOutcome.CANCELLED,
-    }
-)
 DELIVERED_OUTCOMES = frozenset({FeatureOutcome.DELIVERED, FeatureOutcome.MERGED, FeatureOutcome.TAGGED})
+ENDED_OUTCOMES = DELIVERED_OUTCOMES | {FeatureOutcome.FAILED, FeatureOutcome.CANCELLED}
 RETRIABLE_OUTCOMES = frozenset(
     {FeatureOutcome.FAILED, FeatureOutcome.CANCELLED, FeatureOutcome.WAITING, FeatureOutcome.HELD}
 )
@@ -124,6 +116,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         return sum(track.committed_nanousd for track in self.tracks.values())
 
     @property
+    def is_ending(self) -> bool:
+        """After a halt or the user's stop: the process ends as soon as no feature works."""
+        return self.halt is not None or self.stop_requested
+
+    @property
     def all_ended(self) -> bool:
         return all(track.has_ended for track in self.tracks.values())
 
@@ -186,16 +183,8 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
     match event:
         case RetryAccepted() if not track.admitted:
             return replace(track, last_stop=None, held_by=None)
-        case (
-            FeatureAdmitted()
-            | FeatureReleased()
-            | TimerFired()
-            | ChecksChanged()
-            | AnswerAccepted()
-            | CancelAccepted()
-            | RetryAccepted()
-        ):
-            messages = (*track.messages, (recorded.version, event))
+        case message if isinstance(message, RunMessage):
+            messages = (*track.messages, (recorded.version, message))
             track = replace(track, claim=None) if isinstance(event, RetryAccepted) else track
             return replace(
                 track,
@@ -224,7 +213,7 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
     return track
 
 
-def is_over(state: RunState, inbox_version: int) -> bool:
+def is_complete(state: RunState, inbox_version: int) -> bool:
     """Return True if the run is finished and its inbox, at version `inbox_version`, is fully processed."""
     return state.finished and inbox_version <= state.inbox_version
 

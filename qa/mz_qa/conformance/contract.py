@@ -212,7 +212,7 @@ def invocation_of(adapter: Adapter, spec: CallSpec) -> tuple[Invocation, ...]:
     """Return the processes that the adapter starts for the call; exactly one if it fulfils its contract."""
     started: list[Invocation] = []
     result = CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=1)
-    adapter.run_phase(spec, AllVariables(), _spawn_returning(result, started))
+    adapter.run_call(spec, AllVariables(), _spawn_returning(result, started))
     return tuple(started)
 
 

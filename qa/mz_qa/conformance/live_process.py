@@ -93,7 +93,7 @@ class AdapterRig:
         spec = sample_call(self.adapter, prompt, key=self.key, total_seconds=total, idle_seconds=idle)
         redactions = Secrets({"SECRET": secret} if secret else {})
         processes = AgentProcesses(self.root, self.environment, redactions)
-        return self.adapter.run_phase(spec, self.environment, processes.spawn)
+        return self.adapter.run_call(spec, self.environment, processes.spawn)
 
 
 def run_adapter(adapter: Adapter, stream: Stream | None, outside: Mapping[str, str]) -> Iterator[LayerOutput]:

@@ -54,7 +54,7 @@ def drive_run(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
         elif world.on_wait is not None:
             callback, world.on_wait, decided_at = world.on_wait, None, -1
             callback()
-        elif isinstance(action, AwaitEvents) and not coordinator.is_over():
+        elif isinstance(action, AwaitEvents) and not coordinator.state.is_ending:
             world.now_us, decided_at = _next_wakeup_us(world, coordinator, action), -1
         else:
             if not isinstance(action, AwaitEvents):

@@ -524,7 +524,7 @@ class SimulatedPorts:
         self.workspace: Workspace = SimulatedWorkspace(world)
         self.agents: Agents = SimulatedAgents(world)
         self.forge, self.blobs = SimulatedForge(world), world.blobs
-        self.executor = self.prices = self.learnings = self.clock = self
+        self.executor = self.prices = self.hints = self.clock = self
         self.secrets: Secrets = self
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:

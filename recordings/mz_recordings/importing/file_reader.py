@@ -33,7 +33,7 @@ from mz_events.names import Digest, StreamId
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
 from mz_projections.usage import TOKEN_FIELDS, sum_known
 
-from mz_recordings.importing.names import is_run_worktree, label, model, name, request_key
+from mz_recordings.importing.names import is_run_worktree, request_key, sanitize_label, sanitize_model, sanitize_name
 from mz_recordings.importing.scan import FileMetadata
 
 REQUESTS_MAX = 1000
@@ -218,13 +218,13 @@ class _FileReading:
         file."""
         if self.form.is_session_log or not info.session or not self.stats.session:
             return False
-        return name(info.session) != name(self.stats.session) and len(self.sections) < SECTIONS_MAX
+        return sanitize_name(info.session) != sanitize_name(self.stats.session) and len(self.sections) < SECTIONS_MAX
 
     def _change_section(self, info: SessionInfo, first_line_sha256: str) -> None:
         """Continue with the statistics of the other session; the file itself stands for the first one."""
         self.sections[self.stats.section] = self.stats.next_segment(self.offset_end)
-        session = name(info.session)
-        section = "" if session in map(name, self.sections[""].sessions) else session
+        session = sanitize_name(info.session)
+        section = "" if session in map(sanitize_name, self.sections[""].sessions) else session
         stats = self.sections.get(section) or SegmentStats(
             section=section, first_line_sha256=first_line_sha256, is_new=True
         )
@@ -246,7 +246,7 @@ class _FileReading:
             file=hashlib.sha256(os.fsencode(path)).hexdigest(),
             paths=NO_PATHS,
             format=self.form.name,
-            subagent=label(stats.subagent or ""),
+            subagent=sanitize_label(stats.subagent or ""),
             size=end if stats.section else metadata.size_bytes,
             modified_ns=metadata.modified_ns if is_last else UNFINISHED_NS,
             inode=metadata.inode,
@@ -267,11 +267,11 @@ class _FileReading:
             reported_nanousd=None if nanousd is None else min(nanousd, NANOUSD_MAX),
             incomplete_reasons=tuple(code for code in stats.notes if code in INCOMPLETE_NOTES),
         )
-        session, parent = session_of(stats, metadata), name(stats.parent)
+        session, parent = session_of(stats, metadata), sanitize_name(stats.parent)
         session_found = ImportedSessionFound(
             agent=self.form.agent,
             session=session,
-            version=name(stats.version),
+            version=sanitize_name(stats.version),
             project=None,
             parent="" if stats.subagent or parent == session else parent,
             by_mz=is_run_worktree(stats.cwd),
@@ -318,10 +318,10 @@ def modified_us(modified_ns: int) -> int:
 def session_of(stats: SegmentStats, file: FileMetadata) -> str:
     """Return the session of the file: the one in its name if it has several (a branch begins with lines of its origin),
     else the first; without any, the digest of its path."""
-    for session in map(name, stats.sessions):
+    for session in map(sanitize_name, stats.sessions):
         if session in file.path.name:
             return session
-    return next(map(name, stats.sessions), f"file-{file_key(file)[:32]}")
+    return next(map(sanitize_name, stats.sessions), f"file-{file_key(file)[:32]}")
 
 
 def encode_reader_state(state: ReaderState) -> str:
@@ -348,7 +348,7 @@ def imported_requests(agent: str, stats: TranscriptStats) -> Iterator[ImportedRe
 
 def sanitize_usage(usage: Usage, subagent: str) -> Usage:
     """Return the usage with sanitised names and with numbers within the limits."""
-    names = model(usage.model), label(usage.subagent or subagent), label(usage.tier)
+    names = sanitize_model(usage.model), sanitize_label(usage.subagent or subagent), sanitize_label(usage.tier)
     numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
     if min(numbers) >= 0 and max(numbers) < TOKENS_MAX and names == (usage.model, usage.subagent, usage.tier):
         return usage
@@ -360,6 +360,6 @@ def sanitize_counts(counts: dict[str, int]) -> dict[str, int]:
     """Return the counts by sanitised name."""
     sanitized: dict[str, int] = {}
     for kind, count in counts.items():
-        kind_name = label(kind) or OTHERS
+        kind_name = sanitize_label(kind) or OTHERS
         sanitized[kind_name] = sanitized.get(kind_name, 0) + count
     return sanitized

@@ -18,16 +18,16 @@ DIGEST_DIGITS = 32
 WORKTREE = "/.mz/worktrees/"
 
 
-def name(text: str) -> str:
+def sanitize_name(text: str) -> str:
     """Return a sanitised session id, version or agent; empty stays empty."""
     return _sanitize(NAME, text)
 
 
-def model(text: str) -> str:
+def sanitize_model(text: str) -> str:
     return _sanitize(MODEL, text)
 
 
-def label(text: str) -> str:
+def sanitize_label(text: str) -> str:
     """Return a sanitised tool, subagent or line type."""
     return _sanitize(LABEL, text)
 

@@ -19,6 +19,7 @@ from mz_engine.effects.prompt import hold_for_broken_template
 from mz_engine.effects.steps import Do, Emit, ReserveCall, RunStep, SettleCall, Step, StepContext
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Interrupted, RemoteError, RepositoryUnusable
+from mz_engine.pricing.budget_charge import final_charge
 from mz_engine.prompts.render import TemplateError
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_events.catalog.base import Event, EventKind
@@ -193,7 +194,7 @@ def _append_step(step: Emit | RunStep, scene: StepContext, stream: RecordedStrea
                 return (CallOverBudget(feature=feature, key=key, role=request.ref.role, nanousd=amount),), False
             return (CallReserved(feature=feature, key=key, nanousd=amount), request), True
         case SettleCall(key=key, events=events):
-            settled_nanousd = step.charged_nanousd(_reserved_nanousd(stream, key))
+            settled_nanousd = final_charge(step.nanousd, step.may_be_higher, _reserved_nanousd(stream, key))
             return (*events, CallSettled(feature=feature, key=key, nanousd=settled_nanousd)), True
         case ClaimFiles(phase=phase, paths=paths):
             rejection = stream.find_near(ClaimRejected)

@@ -171,7 +171,7 @@ class RecordedPorts:
     def executor(self) -> RecordedPorts:
         return self
 
-    agents = prices = secrets = learnings = clock = executor
+    agents = prices = secrets = hints = clock = executor
 
     def count_not_recomputed(self, description: str) -> None:
         """Count a recorded result that is used without being computed again."""

@@ -325,13 +325,13 @@ def _hints_of(log: Store, run: str, feature: str) -> Iterator[Hint]:
             state = fold(events_before)
             unit_run = state.unit_run if isinstance(state, InPhase) else None
             if unit_run is not None and unit_run.reports and unit_run.signature:
-                learnings = failure_histories(
+                histories = failure_histories(
                     earlier for earlier in log.read_all() if earlier.position < recorded.position
                 )
                 yield Hint(
                     feature=feature,
                     signature=unit_run.signature,
-                    text=prompt_hint(learnings.get(unit_run.signature)) or "",
+                    text=prompt_hint(histories.get(unit_run.signature)) or "",
                 )
         events_before.append(recorded)
 
@@ -436,7 +436,7 @@ def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
         invocations.append(invocation)
         return NOTHING_READ
 
-    adapter.run_phase(spec, AnyEnvironment(), capture)
+    adapter.run_call(spec, AnyEnvironment(), capture)
     return invocations[0]
 
 

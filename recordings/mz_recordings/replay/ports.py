@@ -90,7 +90,7 @@ class NetworkAttempts:
 
 
 class RecordedHints:
-    """Implements `mz_engine.ports.Learnings` for one feature with the recorded hints, in their order."""
+    """Implements `mz_engine.ports.Hints` for one feature with the recorded hints, in their order."""
 
     def __init__(self, hints: tuple[Hint, ...]) -> None:
         self._texts_by_signature: dict[str, list[str]] = {}
@@ -129,7 +129,7 @@ class ScratchPorts:
         self.folders, self.blobs = folders, blobs
         self.stop, self.network_attempts = threading.Event(), NetworkAttempts()
         self.prices, self.secrets = GenaiPrices(config.prices), Secrets(folders.secrets)
-        self.adapters, self.learnings = all_adapters(config.agents), RecordedHints(())
+        self.adapters, self.hints = all_adapters(config.agents), RecordedHints(())
         self.forge = GhForge(root, config.pull_requests.remote, folders.command_environment)
         self.executor = ProcessExecutor(
             root,
@@ -162,7 +162,7 @@ class ScratchPorts:
     def for_feature(self, feature: str, hints: tuple[Hint, ...]) -> Self:
         """Return the same ports with the feature's recorded hints."""
         ports = copy(self)
-        ports.learnings = RecordedHints(tuple(hint for hint in hints if hint.feature == feature))
+        ports.hints = RecordedHints(tuple(hint for hint in hints if hint.feature == feature))
         return ports
 
 

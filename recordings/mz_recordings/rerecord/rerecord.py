@@ -15,7 +15,7 @@ from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Phase
-from mz_engine.pricing.budget_charge import charged_cost
+from mz_engine.pricing.budget_charge import known_cost
 from mz_engine.pricing.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline_tokens
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.supervise import can_run_offline
@@ -165,7 +165,7 @@ class CallEstimates:
                 price = self._prices.price(reading.usage, self._now_us)
                 tokens = sum(usage.input + usage.output for usage in reading.usage)
                 return Estimate(
-                    tokens=tokens, nanousd=charged_cost(reading, price) if price.nanousd is not None else None
+                    tokens=tokens, nanousd=known_cost(reading, price) if price.nanousd is not None else None
                 )
         prompt = recorded_call.content("prompt").decode("utf-8", "replace") if recorded_call else ""
         prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else self._adapter.estimate_tokens(prompt)

@@ -153,7 +153,7 @@ class Gemini(Adapter):
         escaped = FILE_REFERENCE.sub(r"\\@", prompt)
         return f"\n{escaped}" if escaped.startswith("/") else escaped
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+    def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         """Write the policy file that the command line names, then run the CLI."""
         if len(spec.prompt.encode()) > PROMPT_BYTES_MAX:
             return CallResult(stdout=b"", stderr=TOO_LONG_MESSAGE, exit=None, duration_ms=0, problem=PROMPT_TOO_LONG)
