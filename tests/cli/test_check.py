@@ -98,7 +98,7 @@ def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixt
 def test_a_self_test(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(capsys, "doctor", "--self-test", "--json")
     document = json.loads(result.out)
-    assert (result.exit, document["schema"], document["verdict"]) == (0, "mz.self-test/1", "passed"), result.err
+    assert (result.exit, document["schema"], document["verdict"]) == (0, "mz.doctor-self-test/1", "passed"), result.err
     assert [layer["name"] for layer in document["layers"]] == [
         "static", "adapters", "artifacts", "formats", "replays",
     ]  # fmt: skip

@@ -99,12 +99,12 @@ def test_what_is_no_code(word: str, output: str, capsys: pytest.CaptureFixture[s
 def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     summary = json.loads(run(capsys, "help", "MZ1005", "--json").out)
     assert summary == {
-        "schema": "mz.explain/1", "kind": "error", "code": "MZ1005", "title": "the agent has no login",
+        "schema": "mz.help-code/1", "kind": "error", "code": "MZ1005", "title": "the agent has no login",
         "explanation": CODES["MZ1005"].explanation, "exit": 11, "codes": [],
     }  # fmt: skip
     listed = json.loads(run(capsys, "help", "codes", "--json").out)
     assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == (
-        "mz.explain-all/1",
+        "mz.help-codes/1",
         len(CODES),
         len(Exit),
     )

@@ -213,7 +213,7 @@ def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: P
     assert "now fails (note)" in result.out
     assert "note.bytes" in (root / "judge.xml").read_text()
     reported = json.loads(spawn(root, "replay", "--recheck-rules", "--run", name, "--json").out)
-    assert (reported["schema"], reported["exit"]) == ("mz.judge/1", 3)
+    assert (reported["schema"], reported["exit"]) == ("mz.replay-recheck/1", 3)
     assert {(item["was"], item["now"]) for item in reported["differing"]} == {("valid", "invalid")}
     assert spawn(root, "replay", "--run", name).exit == 0  # It has its own rules.
     rules.write_text("name: [")

@@ -159,7 +159,7 @@ def test_an_artifact_of_several_units_is_asked_for_by_unit(
     assert answer.exit == 2
     assert "'code' exists per unit: name one of code/u1, code/u2" in answer.err
     shown = msgspec.json.decode(run(capsys, "show", "later", "--artifact", "code/u1", "--json").out)
-    assert shown["schema"] == "mz.artifact/1"
+    assert shown["schema"] == "mz.show-artifact/1"
     assert (shown["artifact"], shown["unit"], shown["text"][:6]) == ("code", "u1", "# u1 2")
 
 

@@ -51,7 +51,7 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
     "--full", is_flag=True, help="Also print the evidence for each feature, people's decisions, cost, timeline."
 )
 @click.option("--verify", is_flag=True, help="Only verify the log's integrity: of RUN, or the complete log.")
-@format_options("Print one object: mz.audit/1, mz.audit-imported/1, or mz.verify/1.")
+@format_options("Print one object: mz.audit/1, mz.audit-imported/1, or mz.audit-verify/1.")
 @click.pass_context
 def audit(
     context: click.Context, selector: str | None, imported: str | None, full: bool, verify: bool, as_json: bool
@@ -103,7 +103,7 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
         run_id = None if run is None else log.find_run(run)
         result = shape_of(VerifyResult, verify_log(log, run_id, print_note), repository=str(log.home), run=run_id)
     if as_json:
-        print_document("verify", result)
+        print_document("audit-verify", result)
         return int(Exit.OK if result.is_intact else Exit.VERDICT)
     checked = f"{count_noun(result.events, 'event')} in {count_noun(result.streams, 'stream')}, "
     checked += count_noun(result.blobs, "blob")

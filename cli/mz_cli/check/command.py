@@ -135,7 +135,7 @@ def run_self_test(root: Path, as_json: bool) -> int:
     project = load_project(root, os.environ, (), 1, datetime.now(UTC), print_note, Path.cwd())
     stream = sys.stderr if as_json else sys.stdout
     result = run_layers(project, None, (), lambda layer: write_lines(stream, (layer_line(layer),)), SELF_TEST_LAYERS)
-    print_result(result, "self-test", stream, as_json)
+    print_result(result, "doctor-self-test", stream, as_json)
     return int(result.exit)
 
 

@@ -85,7 +85,7 @@ class ExcludedItem(Shape, frozen=True, kw_only=True):
 
 
 class PlanShape(Shape, frozen=True, kw_only=True):
-    """`mz run --dry-run --json`, with the schema mz.plan/1."""
+    """`mz run --dry-run --json`, with the schema mz.run-plan/1."""
 
     pipeline: str
     phases: tuple[str, ...]
@@ -308,7 +308,7 @@ def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], a
     for warning in (*warnings, *preflight_warnings(home, plan.pins.config, os.environ)):
         print_note(format_diagnostic(warning))
     shape = plan_shape(plan, resumed_run, model_of)
-    print_document("plan", shape) if as_json else print_plan_text(shape)
+    print_document("run-plan", shape) if as_json else print_plan_text(shape)
     return bool(shape.features) or resumed_run is not None
 
 

@@ -58,7 +58,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @click.option("--exit-code", is_flag=True, help="With --dry-run: exit with 1 if there is something to do.")
 @click.option("--record", is_flag=True, help="Make a cassette of the run afterwards, as `mz record` does.")
 @view_options
-@format_options("Print one object: mz.run/1, or mz.plan/1 in a dry run.", default="table")
+@format_options("Print one object: mz.run/1, or mz.run-plan/1 in a dry run.", default="table")
 def run(
     features: tuple[str, ...], agent: str | None, jobs: int | None, autonomy: str | None, dry_run: bool,
     exit_code: bool, record: bool, as_json: bool,

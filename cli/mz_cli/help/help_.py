@@ -37,7 +37,7 @@ CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
     next_command="`mz doctor` checks what is missing.",
 )
 @click.argument("topic", nargs=-1)
-@format_options("For codes, print one object: mz.explain/1, or mz.explain-all/1.")
+@format_options("For codes, print one object: mz.help-code/1, or mz.help-codes/1.")
 @click.pass_context
 def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None:
     """Explain a topic, a command, an error code or an exit code.
@@ -75,7 +75,7 @@ def explain(code: str | None, as_json: bool) -> None:
         return
     shape = find_explanation(code)
     if as_json:
-        print_document("explain", shape)
+        print_document("help-code", shape)
         return
     print_line(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
     texts = [shape.explanation]
@@ -91,7 +91,7 @@ def explain(code: str | None, as_json: bool) -> None:
 def print_all(as_json: bool) -> None:
     errors, exits = tuple(map(error_shape, CODES.values())), tuple(map(exit_shape, sorted(Exit)))
     if as_json:
-        print_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
+        print_document("help-codes", ExplainAllShape(errors=errors, exits=exits))
         return
     rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
     rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]

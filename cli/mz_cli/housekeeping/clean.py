@@ -63,7 +63,7 @@ APPEARED_LATER = "appeared after the confirmation"
 @click.option("--blobs", is_flag=True, help="Instead remove unused files below .mz; never asks.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@format_options("Print one object with the schema mz.clean/1, or mz.gc/1 with --blobs.")
+@format_options("Print one object with the schema mz.clean/1, or mz.clean-blobs/1 with --blobs.")
 @click.pass_context
 def clean(
     context: click.Context,
@@ -183,7 +183,7 @@ def collect(dry_run: bool, as_json: bool) -> None:
         raise no_runs_error()
     with SqliteStore(home / LOG_FILE, read_only=dry_run) as store:
         collected = collect_garbage(home, store, dry_run)
-    print_document("gc", collected) if as_json else print_collected(collected)
+    print_document("clean-blobs", collected) if as_json else print_collected(collected)
 
 
 def print_collected(result: CollectedGarbage) -> None:

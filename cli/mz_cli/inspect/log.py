@@ -93,7 +93,7 @@ class LogEntry(Shape, frozen=True, kw_only=True):
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
-@format_options("Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.state/1.")
+@format_options("Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.log-state/1.")
 @click.pass_context
 def log(
     context: click.Context, selectors: tuple[str, ...], all_events: bool, since: str | None,
@@ -173,7 +173,7 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     newest_version = dict(source.store.streams(stream))[stream]
     state = state_at(events, newest_version, str(source.home), source.load_text)
     if as_json:
-        print_document("state", state)
+        print_document("log-state", state)
     elif not prints_tsv():
         print_line("\n".join(f"{name}: {value}" for name, value in state_rows(state)))
     else:

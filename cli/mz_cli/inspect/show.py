@@ -23,7 +23,7 @@ from mz_cli.terminal.json import Shape, print_document, shape_of
 
 
 class ArtifactText(Shape, frozen=True, kw_only=True):
-    """`mz show FEATURE --artifact NAME --json`, with the schema mz.artifact/1."""
+    """`mz show FEATURE --artifact NAME --json`, with the schema mz.show-artifact/1."""
 
     run: str
     feature: str
@@ -51,7 +51,7 @@ class ArtifactText(Shape, frozen=True, kw_only=True):
 @click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
 @click.option("--diff", is_flag=True, help="Print the changes of each phase; with #ATTEMPT, of that attempt.")
 @click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.artifact/1 of an artifact.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.show-artifact/1 of an artifact.")
 def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | None, as_json: bool) -> None:
     """Show one feature: its phases, attempts and results.
 
@@ -135,6 +135,6 @@ def print_artifact(log: ProjectLog, run: str, feature: str, artifact: ArtifactVi
     data = log.blobs.get(artifact.digest)
     if as_json:
         text = data.decode("utf-8", "replace")
-        print_document("artifact", shape_of(ArtifactText, artifact, run=run, feature=feature, text=text))
+        print_document("show-artifact", shape_of(ArtifactText, artifact, run=run, feature=feature, text=text))
     else:
         write_file_bytes(sys.stdout, data)

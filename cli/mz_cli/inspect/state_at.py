@@ -120,7 +120,7 @@ class RunStateShape(Shape, frozen=True, kw_only=True):
 
 
 class StateAt(Shape, frozen=True, kw_only=True):
-    """`mz log --at STREAM@VERSION --json`, with the schema mz.state/1: the state after that event."""
+    """`mz log --at STREAM@VERSION --json`, with the schema mz.log-state/1: the state after that event."""
 
     repository: str
     event_ref: str

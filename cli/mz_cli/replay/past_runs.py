@@ -262,7 +262,7 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
         raise MzError("MZ6001", "no artifact was produced that could be rechecked", hint="`mz runs` lists the runs")
     exit_code = Exit.DRIFT if any(run.rule_changes for run in rechecked) else Exit.OK
     if as_json:
-        print_document("judge", recheck_result(rechecked, exit_code))
+        print_document("replay-recheck", recheck_result(rechecked, exit_code))
     else:
         with reports.text_stream() as stream:
             write_lines(stream, recheck_text(rechecked))

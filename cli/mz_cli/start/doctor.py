@@ -45,7 +45,7 @@ VERDICTS = {
 )
 @click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
 @click.option("--self-test", is_flag=True, help="Test mz itself instead; takes up to two minutes.")
-@format_options("Print one object with the schema mz.doctor/1, or mz.self-test/1.")
+@format_options("Print one object with the schema mz.doctor/1, or mz.doctor-self-test/1.")
 def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     """Check that everything a run needs is installed.
 
