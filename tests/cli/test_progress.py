@@ -206,15 +206,15 @@ def test_many_threads_may_tell(stored_run: StoredRun, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selection", "environment", "paints"),
     [
-        ("picture", TERM, True),
+        ("live", TERM, True),
         ("lines", TERM, False),
         ("quiet", TERM, False),
-        ("picture", {**TERM, "NO_COLOR": "1"}, False),
-        ("picture", {**TERM, "MZ_NO_PROGRESS": "1"}, False),
-        ("picture", {**TERM, "MZ_NO_PROGRESS": ""}, True),
-        ("picture", {**TERM, "CI": "true"}, False),
-        ("picture", {"TERM": "dumb", "FORCE_COLOR": "1"}, False),
-        ("picture", {}, False),
+        ("live", {**TERM, "NO_COLOR": "1"}, False),
+        ("live", {**TERM, "MZ_NO_PROGRESS": "1"}, False),
+        ("live", {**TERM, "MZ_NO_PROGRESS": ""}, True),
+        ("live", {**TERM, "CI": "true"}, False),
+        ("live", {"TERM": "dumb", "FORCE_COLOR": "1"}, False),
+        ("live", {}, False),
     ],
 )
 def test_a_picture_only_where_it_is_wanted(
@@ -222,7 +222,7 @@ def test_a_picture_only_where_it_is_wanted(
 ) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        assert may_paint(stream, environment) == (paints or selection != "picture")
+        assert may_paint(stream, environment) == (paints or selection != "live")
         shown = make_progress(StoredLog(), "", selection, stream, environment)
         with shown:
             shown.show_text("said")

@@ -19,7 +19,7 @@ def watched() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ((), "picture"),
+        ((), "live"),
         (("--no-progress",), "lines"),
         (("--quiet",), "quiet"),
         (("-q",), "quiet"),
@@ -32,7 +32,7 @@ def test_what_flags_allow(args: tuple[str, ...], text: str) -> None:
 
 
 def test_outside_of_a_command_a_picture_may_be_shown() -> None:
-    assert display_mode() == "picture"
+    assert display_mode() == "live"
 
 
 @pytest.mark.parametrize("name", ["run", "resume", "demo", "status"])

@@ -107,7 +107,7 @@ def format_options(json_text: str, default: str | None = None) -> Decorator:
     return decorate
 
 
-DisplayMode = Literal["picture", "lines", "quiet"]
+DisplayMode = Literal["live", "lines", "quiet"]
 """Most detailed display of a working run that the user wants."""
 VIEW_FLAGS = {
     "--quiet -q": "Show only warnings while it works.",
@@ -128,10 +128,10 @@ def view_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def display_mode() -> DisplayMode:
-    """Return the display mode that the flags of the running command allow; by default a live picture."""
+    """Return the display mode that the flags of the running command allow; by default a live view."""
     context = click.get_current_context(silent=True)
     chosen = context.meta if context else {}
-    return "quiet" if chosen.get("mz.quiet") else "lines" if chosen.get("mz.no_progress") else "picture"
+    return "quiet" if chosen.get("mz.quiet") else "lines" if chosen.get("mz.no_progress") else "live"
 
 
 class CommandPage(click.Command):

@@ -20,9 +20,9 @@ from mz_cli.common.advice import ENDED_STATUSES
 from mz_cli.people.inbox import (
     PostedMessage,
     active_run,
-    delivery_text,
     post_message,
-    print_delivery,
+    posted_text,
+    print_posted,
     store_text,
     store_user_name,
 )
@@ -78,7 +78,7 @@ def pause(run: str | None, as_json: bool) -> None:
         if not fold_run(log.store.read(run_stream(running_id))).paused:
             posted = post_message(log, running_id, lambda: (PausePosted(actor=store_user_name(log)),))
             summary = f"run {running_id} is pausing after its current calls; continue with `mz resume`"
-        print_delivery("pause", posted, "pause", summary, as_json)
+        print_posted("pause", posted, "pause", summary, as_json)
 
 
 # cancel ---------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def cancel(context: click.Context, selectors: tuple[str, ...], why: str | None, 
         print_document("cancel", shape_of(CancelResult, posted, features=features, messages_read=posted.is_read))
     else:
         subject = ", ".join(features) or f"the rest of run {posted.run}"
-        print_line(f"cancellation of {subject} requested; {delivery_text(posted)}")
+        print_line(f"cancellation of {subject} requested; {posted_text(posted)}")
 
 
 def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -180,7 +180,7 @@ def retry(feature: str, note: str | None, as_json: bool) -> None:
 
         posted = post_message(log, run_id, write)
         summary = f"retry of {feature} requested" + (f", from {phase}" if phase else "")
-        print_delivery("retry", posted, "retry", summary, as_json, feature=feature, phase=phase)
+        print_posted("retry", posted, "retry", summary, as_json, feature=feature, phase=phase)
 
 
 def check_retriable(log: ProjectLog, queue: ReviewQueue, feature: str, phase: str | None) -> None:

@@ -26,7 +26,7 @@ from mz_cli.app.selectors import select, select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
-from mz_cli.people.inbox import active_run, delivery_text, post_message, store_user_name
+from mz_cli.people.inbox import active_run, post_message, posted_text, store_user_name
 from mz_cli.people.questions import post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -34,7 +34,6 @@ from mz_cli.terminal.text import count_noun
 
 SKIPPED_STEP = "MZ3009"
 """Code for a pipeline step whose command is not configured: shown in the plan, not at every run."""
-ANSWERS = tuple(verdict.value for verdict in Verdict)
 
 
 @command(
@@ -80,16 +79,16 @@ def run(
         has_work = print_plan(home, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
-    def begin(session: RunProcess, say: Callable[[str], None]) -> None:
+    def begin(process: RunProcess, say: Callable[[str], None]) -> None:
         if record:
             from mz_cli.common.recording import check_recordable
 
             check_recordable(home, flags)
-        plan = session.start(flags, features)
+        plan = process.start(flags, features)
         for warning in plan.warnings:
             if warning.code != SKIPPED_STEP:
                 say(format_diagnostic(warning))
-        if session.coordinator is None:
+        if process.coordinator is None:
             delivered = count_noun(len(plan.intake.skipped), "feature")
             why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
             raise NothingToDo(why if plan.intake.skipped else "the backlog has no feature with the status FEAT")
@@ -152,18 +151,18 @@ def resume(
                 note = read_text_option(ack, "the reason")
                 posted = post_answers(log, run_id, answered, Verdict(answer or "approve"), note)
                 if posted.process_running:
-                    messages.append(f"answered: {', '.join(answered)}; {delivery_text(posted)}")
+                    messages.append(f"answered: {', '.join(answered)}; {posted_text(posted)}")
             if active_run(log) == run_id and fold_run(log.store.read(run_stream(run_id))).paused:
                 posted = post_message(log, run_id, lambda: (ResumePosted(actor=store_user_name(log)),))
                 if posted.process_running:
-                    messages.append(f"run {run_id} continues; {delivery_text(posted)}")
+                    messages.append(f"run {run_id} continues; {posted_text(posted)}")
             for message in messages:
                 print_note(message)
             if messages:
                 if as_json:
                     print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
                 return 0
-    return drive_run(home, lambda session, _: session.resume(run_id), "resume", as_json)[0]
+    return drive_run(home, lambda process, _: process.resume(run_id), "resume", as_json)[0]
 
 
 def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
@@ -225,9 +224,9 @@ def fork(
             raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE", context)
     change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
 
-    def begin(session: RunProcess, _: Callable[[str], None]) -> None:
+    def begin(process: RunProcess, _: Callable[[str], None]) -> None:
         try:
-            session.fork(run, feature, version, change)
+            process.fork(run, feature, version, change)
         except CannotFork as error:
             hint = f"mz log {run}/{feature}"
             raise MzError("MZ5008", f"cannot fork {source}: {error}", hint=hint) from error

@@ -56,18 +56,18 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> t
 
 def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
     """Drive the run, showing it on stderr, and return its final state."""
-    with RunProcess(home, environment, lambda recorded: view.on_event(recorded)) as session:
-        log = ProjectLog(home, session.store)
+    with RunProcess(home, environment, lambda recorded: view.on_event(recorded)) as process:
+        log = ProjectLog(home, process.store)
         with make_progress(log, FOOTER) as view:
-            start_run(session, view.show_text)
-            with handle_signals(session, view):
-                state = session.drive()
+            start_run(process, view.show_text)
+            with handle_signals(process, view):
+                state = process.drive()
             assert state.started is not None
             return log.view(state.started.run)
 
 
 @contextmanager
-def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
+def handle_signals(process: RunProcess, view: Progress) -> Iterator[None]:
     """Handle signals while the run works.
 
     The first Ctrl-C stops the run after the current calls; the second, and the first SIGTERM or SIGHUP, ends agents and
@@ -76,9 +76,9 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
     received: list[int] = []
 
     def end(at_once: bool) -> None:
-        session.scheduler.stop()
+        process.scheduler.stop()
         if at_once:
-            session.kill()
+            process.kill()
         else:
             view.show_text(STOPPING_NOTE)
 
@@ -94,7 +94,7 @@ def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
 
     def pause_or_resume(number: int, frame: FrameType | None) -> None:
         paused = number == PAUSE_SIGNAL
-        Thread(target=session.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
+        Thread(target=process.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
 
     handlers = {**dict.fromkeys(SIGNALS, handle), PAUSE_SIGNAL: pause_or_resume, RESUME_SIGNAL: pause_or_resume}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}

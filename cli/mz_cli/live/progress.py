@@ -271,7 +271,7 @@ def make_progress(
     the flags of the running command. `footer`: available keys."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
     mode = mode or display_mode()
-    paints = mode == "picture" and may_paint(stream, environment)
+    paints = mode == "live" and may_paint(stream, environment)
     return Progress(stream, LiveView(stream, log, footer) if paints else None, quiet=mode == "quiet")
 
 

@@ -163,13 +163,13 @@ def user_name(home: Path, chosen: str) -> str:
     return "unknown"
 
 
-def print_delivery(
+def print_posted(
     command: str, posted: PostedMessage, kind: Kind, action_text: str, as_json: bool, *,
     feature: str | None = None, verdict: Verdict | None = None, phase: str | None = None,
 ) -> None:  # fmt: skip
-    """Print the delivery state. `action_text`: the requested action."""
+    """Print what was posted. `action_text`: the requested action."""
     if not as_json:
-        print_line(f"{action_text}; {delivery_text(posted)}" if posted.event_refs else action_text)
+        print_line(f"{action_text}; {posted_text(posted)}" if posted.event_refs else action_text)
         return
     result = shape_of(
         MessageResult,
@@ -184,7 +184,7 @@ def print_delivery(
     print_document(command, result)
 
 
-def delivery_text(posted: PostedMessage) -> str:
+def posted_text(posted: PostedMessage) -> str:
     if posted.is_read:
         return f"the process of run {posted.run} has read it"
     if posted.process_running:

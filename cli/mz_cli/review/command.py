@@ -16,7 +16,7 @@ from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.app.input import edit_text, read_text_option
 from mz_cli.common.advice import REVIEW_COMMANDS, pending_actions
 from mz_cli.common.worktree_diff import patch
-from mz_cli.people.inbox import print_delivery
+from mz_cli.people.inbox import print_posted
 from mz_cli.people.questions import (
     ReviewQueue,
     answerable_question,
@@ -42,11 +42,9 @@ from mz_cli.review.text import (
     questions_table,
     render_text,
 )
-from mz_cli.terminal.console import print_line as say
-from mz_cli.terminal.console import write_lines
+from mz_cli.terminal.console import print_line, write_lines
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import print_table as draw
-from mz_cli.terminal.table import prints_tsv
+from mz_cli.terminal.table import print_table, prints_tsv
 
 LINES_MAX = 40
 """Maximum of lines per text on a terminal."""
@@ -91,9 +89,9 @@ def list_(run: str | None, as_json: bool) -> None:
     if as_json:
         print_document("review-list", ReviewList(questions=questions))
         return
-    draw(questions_table(questions))
+    print_table(questions_table(questions))
     for text in () if prints_tsv() else answer_hints(questions):
-        say(text)
+        print_line(text)
 
 
 def open_questions(queue: ReviewQueue) -> list[QuestionShape]:
@@ -229,4 +227,4 @@ def answer_question(selector: str, verdict: Verdict, note: str | None, as_json: 
         queue, view = find_review_queue(log, selector)
         posted = post_answers(log, queue.run.run, (view.feature,), verdict, note)
         text = f"{VERDICT_TEXTS[verdict]}: {view.feature}"
-        print_delivery("review-answer", posted, "answer", text, as_json, feature=view.feature, verdict=verdict)
+        print_posted("review-answer", posted, "answer", text, as_json, feature=view.feature, verdict=verdict)
