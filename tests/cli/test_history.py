@@ -21,7 +21,7 @@ from mz_events.names import StreamId
 from mz_recordings.cassette.files import save
 from mz_recordings.findings.model import Finding, ReplayResult
 from mz_recordings.past_runs.model import Divergence, EventFieldDifference, RunReplay, StreamReplay
-from mz_recordings.past_runs.rejudge import Recheck, RuleChange
+from mz_recordings.past_runs.recheck import Recheck, RuleChange
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run, spawn

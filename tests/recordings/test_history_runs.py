@@ -26,7 +26,7 @@ from mz_events.names import Path as TreePath
 from mz_events.store import Store
 from mz_recordings.past_runs.model import RunReplay
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.rejudge import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
+from mz_recordings.past_runs.recheck import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
 from mz_recordings.past_runs.replay import hint_lookup, load_pins, replay_run, run_started
 from mz_recordings.past_runs.workspace import GitTrees, RecordedDataMissing
 

@@ -29,7 +29,7 @@ from mz_recordings.past_runs.model import (
     group_by_cause,
 )
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.rejudge import Recheck, RecheckRules, RuleChange, recheck_run
+from mz_recordings.past_runs.recheck import Recheck, RecheckRules, RuleChange, recheck_run
 from mz_recordings.past_runs.replay import PinsUnreadable, hint_lookup, load_pins, replay_run, run_started
 from mz_recordings.past_runs.workspace import CapturedTrees, GitTrees
 

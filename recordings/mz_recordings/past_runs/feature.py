@@ -132,7 +132,7 @@ class FeatureReplay:
         """Return the events that the action produces. Raises RecordedDataMissing."""
         self.stream.position = index
         self.ports = RecordedPorts(self.stream, self.inputs, self.base)
-        scene = StepContext(
+        context = StepContext(
             run=self.run_id,
             feature=self.feature,
             state=state,
@@ -140,7 +140,7 @@ class FeatureReplay:
             branches=frozenset(),
             base_branch=self.base,
         )
-        return run_effect(action, scene, self.stream, self.ports)
+        return run_effect(action, context, self.stream, self.ports)
 
     def _next_type(self, state: State) -> type[Event] | None:
         """Return the type of the first event that the current code would produce in this state; None: nothing, or
@@ -153,10 +153,10 @@ class FeatureReplay:
         return type(produced[0]) if produced else None
 
 
-def run_effect(action: Action, scene: StepContext, stream: RecordedStream, ports: RecordedPorts) -> list[Event]:
+def run_effect(action: Action, context: StepContext, stream: RecordedStream, ports: RecordedPorts) -> list[Event]:
     """Return the events that the action's effect produces, as far as the log has its results. Raises
     RecordedDataMissing."""
-    steps, produced = effect_of(action, scene), list[Event]()
+    steps, produced = effect_of(action, context), list[Event]()
     answer: Any = None
     error: Exception | None = None
     while True:
@@ -176,15 +176,15 @@ def run_effect(action: Action, scene: StepContext, stream: RecordedStream, ports
             continue
         except (StopIteration, Interrupted, NotInRecord):
             return produced
-        events, answer = _append_step(step, scene, stream)
+        events, answer = _append_step(step, context, stream)
         produced += events
         stream.skip_produced(events)
 
 
-def _append_step(step: Emit | RunStep, scene: StepContext, stream: RecordedStream) -> tuple[tuple[Event, ...], bool]:
+def _append_step(step: Emit | RunStep, context: StepContext, stream: RecordedStream) -> tuple[tuple[Event, ...], bool]:
     """Return the events that the step appends to the feature's stream, and True if it was granted. The run's decision
     is the recorded one: it is compared in the run's own stream."""
-    feature = FeatureId(scene.feature)
+    feature = FeatureId(context.feature)
     match step:
         case Emit(events=events):
             return events, True

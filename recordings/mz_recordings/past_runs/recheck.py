@@ -80,7 +80,7 @@ def recheck_run(log: Store, blobs: Blobs, run: str, rules: RecheckRules) -> Rech
         run=run,
         artifacts=recheck.artifacts,
         rule_changes=tuple(recheck.rule_changes),
-        not_recomputed=recheck.not_rechecked,
+        not_recomputed=recheck.not_recomputed,
     )
 
 
@@ -90,7 +90,7 @@ class RunRecheck:
         self.context = partial(StepContext, run=run, pins=pins, branches=frozenset(), base_branch="")
         self.artifacts = 0
         self.rule_changes: list[RuleChange] = []
-        self.not_rechecked: Counter[str] = Counter()
+        self.not_recomputed: Counter[str] = Counter()
 
     def recheck_feature(self, feature: str, events: Iterator[Recorded[Event]]) -> None:
         """Recheck the artifacts of one feature, each with the texts of that time."""
@@ -105,23 +105,23 @@ class RunRecheck:
                 case ArtifactValidated() as verdict:
                     before = state_before if produced else state
                     if isinstance(before, InPhase) and before.unit_run is not None and not recorded.is_forked_copy:
-                        scene = self.context(feature=feature, state=before)
-                        self._recheck_verdict(scene, recorded.event_ref, verdict, produced)
+                        context = self.context(feature=feature, state=before)
+                        self._recheck_verdict(context, recorded.event_ref, verdict, produced)
                     produced = {}
             state = evolve(state, recorded)
 
     def _recheck_verdict(
-        self, scene: StepContext, event_ref: str, verdict: ArtifactValidated, produced: Mapping[str, ArtifactParsed]
+        self, context: StepContext, event_ref: str, verdict: ArtifactValidated, produced: Mapping[str, ArtifactParsed]
     ) -> None:
-        artifacts = {**scene.phase_state.progress.artifacts, **scene.unit_run.parsed_artifacts}
+        artifacts = {**context.phase_state.progress.artifacts, **context.unit_run.parsed_artifacts}
         texts = {name: text for name, parsed in artifacts.items() if (text := self._text(parsed.digest)) is not None}
-        for output in outputs_of(scene, verdict.ref.role):
-            name = self._rule_set_name(scene.feature, verdict.ref, output)
+        for output in outputs_of(context, verdict.ref.role):
+            name = self._rule_set_name(context.feature, verdict.ref, output)
             text = self._text(produced[output.artifact].digest) if output.artifact in produced else None
             if output.artifact in produced and text is None:
-                self.not_rechecked[TEXTS_ERASED] += 1
+                self.not_recomputed[TEXTS_ERASED] += 1
             elif name not in self.rules.rule_sets:
-                self.not_rechecked[NO_RULES] += 1
+                self.not_recomputed[NO_RULES] += 1
             else:
                 self.artifacts += 1
                 location = output.path or output.artifact
@@ -136,7 +136,7 @@ class RunRecheck:
                     texts[output.artifact] = text
                 if bool(before) != bool(now):
                     change = RuleChange(
-                        run=self.run, feature=scene.feature, event_ref=event_ref, phase=verdict.ref.phase,
+                        run=self.run, feature=context.feature, event_ref=event_ref, phase=verdict.ref.phase,
                         artifact=output.artifact, path=output.path or "", rule_set=name, now_fails=bool(now),
                         violations=now or before,
                     )  # fmt: skip
