@@ -1,4 +1,4 @@
-"""`mz drift`: what it prints, what fails and what does not, and each class planted into a recorded project."""
+"""`mz drift`: what it prints, what fails and what does not, and each kind planted into a recorded project."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixtu
     result = run(capsys, "drift")
     assert (result.exit, "MZ6001" in result.err) == (4, True)
     (empty / "recordings").mkdir()
-    (empty / "recordings" / "noise.yaml").write_text("noise: [{class: DECISION, path: x, reason: r}]\n")
+    (empty / "recordings" / "noise.yaml").write_text("noise: [{kind: DECISION, path: x, reason: r}]\n")
     result = run(capsys, "drift")
     assert (result.exit, result.err.splitlines()[0]) == (
         4,
@@ -144,7 +144,7 @@ def change(copy: Copy, changed: Callable[[Cassette], Cassette]) -> None:
 
 
 def found_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, list[tuple[str, str, str | None]]]:
-    """Exit code, and class, risk and call of each finding that is not about the invented prices of the workshop."""
+    """Exit code, and kind, risk and call of each finding that is not about the invented prices of the workshop."""
     answer = run(capsys, "drift", *args, "--json")
     reported = json.loads(answer.out)
     assert (reported["schema"], reported["exit"]) == ("mz.drift/1", answer.exit)
@@ -156,7 +156,7 @@ def found_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, list[
 
 
 @pytest.mark.slow
-def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_kind_that_is_seen_without_playing(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     clean = copy.cassette()
     assert found_in(capsys, "--static") == (0, [])
 
@@ -226,7 +226,7 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
     noise = copy.root / "recordings" / "noise.yaml"
     noise.write_text(noise.read_text().replace("cassette: notes", "cassette: gone\n  until: 2026-01-01", 1))
     noise.write_text(
-        noise.read_text().replace("path: reported", "path: poem.text").replace("class: COST", "class: ARTIFACT")
+        noise.read_text().replace("path: reported", "path: poem.text").replace("kind: COST", "kind: ARTIFACT")
     )
     assert found_in(capsys, "--static") == (4, [("EXPIRED", "medium", None), ("UNUSED", "low", None)])
 
@@ -261,7 +261,7 @@ def test_what_only_a_replay_sees(copy: Copy) -> None:
     drifted = spawn(copy.root, "drift", "--json", "--junit", "drift.xml")
     reported = json.loads(drifted.out)
     assert (drifted.exit, reported["exit"], reported["against"]) == (3, 3, "today")
-    assert {(item["kind"], item["risk"], item["exit"]) for item in reported["classes"]} == {
+    assert {(item["kind"], item["risk"], item["exit"]) for item in reported["kinds"]} == {
         ("PROMPT", "medium", 3), ("DECISION", "high", 3), ("COST", "low", 0),
     }  # fmt: skip
     assert (copy.root / "drift.xml").read_text().startswith("<?xml")

@@ -103,11 +103,7 @@ def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
         "explanation": CODES["MZ1005"].explanation, "exit": 11, "codes": [],
     }  # fmt: skip
     listed = json.loads(run(capsys, "help", "codes", "--json").out)
-    assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == (
-        "mz.help-codes/1",
-        len(CODES),
-        len(Exit),
-    )
+    assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == ("mz.help-codes/1", len(CODES), len(Exit))
     table = run(capsys, "help", "codes").out.splitlines()
     assert table[0] == "code\texit\tmeaning"
     assert len(table) == 1 + len(CODES) + len(Exit)

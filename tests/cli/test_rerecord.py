@@ -23,12 +23,12 @@ from mz_cli.recordings.rerecord import (
     check_prices,
     continue_command,
     on_build_server,
-    rejected_classes,
+    rejected_kinds,
     rerecord_exit,
     select_calls,
 )
 from mz_cli.recordings.rerecord_text import (
-    class_lines,
+    kind_lines,
     nothing_to_do_text,
     progress_text,
     reason_text,
@@ -68,7 +68,7 @@ def call(name: str, *why: str, follows: str = "", nanousd: int | None = 5_000_00
     return RepeatedCall(identity=identity, reasons=why, follows=follows, is_paid=paid, estimate=estimate)
 
 
-CALLS = (call("a", "PROMPT", "EXPIRED"), call("b", follows="f/a", nanousd=None), call("c", "ASKED", paid=True))
+CALLS = (call("a", "PROMPT", "EXPIRED"), call("b", follows="f/a", nanousd=None), call("c", "REQUESTED", paid=True))
 PREPARED = RerecordPlan(None, None, None, CALLS, (), None)  # type: ignore[arg-type]
 FINDINGS = (
     Finding(
@@ -106,12 +106,12 @@ def test_a_line_on_each_call() -> None:
     )
 
 
-def test_differences_are_shown_by_class_and_bounded() -> None:
-    assert [plain_text(line) for line in class_lines("PROMPT", FINDINGS)] == [
+def test_differences_are_shown_by_kind_and_bounded() -> None:
+    assert [plain_text(line) for line in kind_lines("PROMPT", FINDINGS)] == [
         "PROMPT  the agent gets another prompt, 1 time, medium risk",
         "  f/a: the prompt differs from the recording", "  -old", "  +new",
     ]  # fmt: skip
-    lines = [plain_text(line) for line in class_lines("COST", FINDINGS)]
+    lines = [plain_text(line) for line in kind_lines("COST", FINDINGS)]
     assert (len(lines), lines[-1]) == (42, "  ... and 21 more lines")
 
 
@@ -200,11 +200,11 @@ def test_a_call_without_a_price_is_not_made_within_a_budget() -> None:
 
 
 def test_nobody_accepts_where_nobody_is_asked() -> None:
-    assert rejected_classes(FINDINGS, NOBODY) == ("PROMPT", "COST")
-    assert rejected_classes(FINDINGS, replace(NOBODY, accept=("COST",))) == ("PROMPT",)
-    assert rejected_classes(FINDINGS, replace(NOBODY, accept=("ALL",))) == ()
+    assert rejected_kinds(FINDINGS, NOBODY) == ("PROMPT", "COST")
+    assert rejected_kinds(FINDINGS, replace(NOBODY, accept=("COST",))) == ("PROMPT",)
+    assert rejected_kinds(FINDINGS, replace(NOBODY, accept=("ALL",))) == ()
     gone = (Finding(kind="UNUSED", message=""),)
-    assert (rejected_classes(gone, NOBODY), rejected_classes(gone, replace(NOBODY, prune=True))) == (("UNUSED",), ())
+    assert (rejected_kinds(gone, NOBODY), rejected_kinds(gone, replace(NOBODY, prune=True))) == (("UNUSED",), ())
 
 
 @pytest.fixture
@@ -443,7 +443,7 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_new_cassette_waits_until_every_class_is_accepted(
+def test_a_new_cassette_waits_until_every_kind_is_accepted(
     again: Again, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later mz, with a newer format, accepts it, so that a copy of the old one is kept."""

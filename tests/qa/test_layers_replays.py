@@ -79,7 +79,7 @@ def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("noise: 3\n", "noise.yaml"), ("noise: [{class: FILES, path: a, reason: x}]\n", "entry 1")]
+    ("text", "value"), [("noise: 3\n", "noise.yaml"), ("noise: [{kind: FILES, path: a, reason: x}]\n", "entry 1")]
 )
 def test_noise_that_cannot_be_used(copy: Copy, text: str, value: str) -> None:
     (copy.root / "recordings" / "noise.yaml").write_text(text)

@@ -200,7 +200,7 @@ def test_unused_recordings() -> None:
 def test_an_answer_that_predates_its_prompt_expires() -> None:
     plain = recording(TREE).recording
     accepted = msgspec.structs.replace(
-        plain, accepted=Accepted(classes=("PROMPT",), reason="r", at="2026-03-01T00:00:00Z")
+        plain, accepted=Accepted(kinds=("PROMPT",), reason="r", at="2026-03-01T00:00:00Z")
     )
     assert not is_expired(plain, None, TODAY)
     assert is_expired(accepted, None, TODAY)
@@ -239,7 +239,7 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     (made,) = renewed.calls
     assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
     assert made.contents["prd.stream-json"] == item.calls[0].contents["prd.stream-json"]
-    assert made.recording.accepted == Accepted(classes=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
+    assert made.recording.accepted == Accepted(kinds=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
     assert texts == ("accepted new inputs, kept the replies: f/prd",)
     assert renewed.manifest.traces == {}, "no story is written that nobody has accepted"
     assert accept_differences(item, replay_outcome, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (item, ())
@@ -343,7 +343,7 @@ def test_what_is_renewed_may_bring_no_secret() -> None:
     old, secrets = tape(), Secrets({"API_KEY": "tell-nobody"})
     manifest = msgspec.structs.replace(old.manifest, evidence={"templates": {"a.j2": f"say\n{key}"}})
     entry = old.calls[0]
-    reason = Accepted(classes=("PROMPT",), reason="tell-nobody", at="2026-06-01T10:00:00Z")
+    reason = Accepted(kinds=("PROMPT",), reason="tell-nobody", at="2026-06-01T10:00:00Z")
     argv = msgspec.structs.replace(entry.recording, accepted=reason)
     name = f"{entry.recording.identity.name}.prompt.md"
     recorded_call = RecordedCall(argv, {**entry.contents, name: b"tell-nobody"})

@@ -114,7 +114,7 @@ def test_lines_that_match_and_all_of_them() -> None:
     assert hide_noise([text(("Took 3 ms", "It is bad."))], entries, ["x"]).hidden_count == 0
 
 
-def test_an_entry_of_another_cassette_or_class_hides_nothing() -> None:
+def test_an_entry_of_another_cassette_or_kind_hides_nothing() -> None:
     entries = (entry("COST", "usage.output", within=50, cassette="other"), entry("ARTIFACT", "usage.output.text"))
     assert hide_noise([cost(100, 101)], entries, ["x"]).hidden_count == 0
     assert hide_noise([cost(100, 101)], entries, ["x", "other"]).hidden_count == 1
@@ -180,7 +180,7 @@ def test_entries_are_added_below_what_people_wrote(tmp_path: Path) -> None:
     assert read_noise(tmp_path) == ()
     first = entry("COST", "usage.output", within=20, cassette="notes", until=date(2027, 1, 31))
     path = add_noise(tmp_path, (first,))
-    path.write_text(path.read_text().replace("- class: COST", "# Ada looked at it.\n- class: COST"))
+    path.write_text(path.read_text().replace("- kind: COST", "# Ada looked at it.\n- kind: COST"))
     second = entry("ARTIFACT", r"^Took \d+ ms$")
     add_noise(tmp_path, (second,))
     assert read_noise(tmp_path) == (first, second)
@@ -209,14 +209,14 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text('{"noise": [{"class": "STREAM", "path": "a:b", "reason": "r"}]}\n')
+    (tmp_path / FILE_NAME).write_text('{"noise": [{"kind": "STREAM", "path": "a:b", "reason": "r"}]}\n')
     add_noise(tmp_path, (entry("ARTIFACT", "prd.text"),))
     assert [noise_entry.path for noise_entry in read_noise(tmp_path)] == ["a:b", "prd.text"]
 
 
 @pytest.mark.parametrize(
     "content",
-    ["[", "- a", "noise: [{class: TEA, path: x}]", "noise: [{class: COST}]", "noise: [{class: COST, path: x, on: 1}]"],
+    ["[", "- a", "noise: [{kind: TEA, path: x}]", "noise: [{kind: COST}]", "noise: [{kind: COST, path: x, on: 1}]"],
 )
 def test_a_file_that_is_none_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)

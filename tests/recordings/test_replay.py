@@ -164,7 +164,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     renewals = [call.recording.accepted for call in copy.cassette().calls if call.recording.accepted is not None]
     assert len(renewals) == 5
     accepted = renewals[0]
-    assert (accepted.classes, accepted.reason) == (("PROMPT",), "shorter words")
+    assert (accepted.kinds, accepted.reason) == (("PROMPT",), "shorter words")
     later = copy.settle(today=TODAY + timedelta(days=91))
     assert kinds(later) == ["EXPIRED"]
 

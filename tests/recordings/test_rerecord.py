@@ -77,7 +77,7 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
     mappings["beta.write.1.1"] = {**SCRIPT["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
     again.says(mappings)
     prepared, outcome = again.record(CallSelection(selectors=(CallSelector(feature="beta"),)))
-    assert requests(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
+    assert requests(prepared) == {"beta/write": "REQUESTED", "beta/write.a2": "REQUESTED", "beta/sign": "REQUESTED"}
     assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
     assert outcome.kept_features == ("beta",)
     findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette), {})
@@ -231,15 +231,15 @@ def test_what_is_wished_for(recorded: Path) -> None:
     assert planned(cassette, CallSelection(expired=True, new=True), drifted) == {}
     assert planned(cassette, CallSelection(changed=True, selectors=(CallSelector(feature="alpha"),)), drifted) == {}
     assert len(planned(cassette, CallSelection(everything=True), nothing)) == 8
-    assert set(planned(cassette, CallSelection(), observed(cassette, agent="other")).values()) == {"AGENT"}
+    assert set(planned(cassette, CallSelection(), observed(cassette, agent="other")).values()) == {"OTHER_AGENT"}
     beta = CallSelection(selectors=(CallSelector(feature="beta", phase="sign"),))
-    assert planned(cassette, beta, nothing) == {"beta/sign": "ASKED"}
+    assert planned(cassette, beta, nothing) == {"beta/sign": "REQUESTED"}
     aged = cassette._replace(manifest=replace(cassette.manifest, max_age_days=1))
     assert set(planned(aged, CallSelection(expired=True), later_than(nothing)).values()) == {"EXPIRED"}
     assert planned(aged, CallSelection(changed=True), later_than(nothing)) == {}
     # What drifted elsewhere in a feature that is driven anew will be asked too.
     later = planned(cassette, CallSelection(selectors=(CallSelector(feature="alpha", phase="sign"),)), drifted)
-    assert (later["alpha/sign"], later["beta/sign"], later["beta/write"]) == ("ASKED", "PROMPT", "(alpha)")
+    assert (later["alpha/sign"], later["beta/sign"], later["beta/write"]) == ("REQUESTED", "PROMPT", "(alpha)")
     assert "alpha/write" not in later
 
 

@@ -54,14 +54,14 @@ HINTS = {
 """By error code of a file that cannot be read."""
 
 
-class DriftClass(Shape, frozen=True, kw_only=True):
+class DriftKind(Shape, frozen=True, kw_only=True):
     """Number of findings of one kind and one risk."""
 
     kind: str
     risk: str
     """low, medium or high."""
     exit: int
-    """Exit code of the class; 0 if its risk is below `fail_on`."""
+    """Exit code of the kind; 0 if its risk is below `fail_on`."""
     count: int
 
 
@@ -120,7 +120,7 @@ class DriftResult(Shape, frozen=True, kw_only=True):
     """low, medium or high: drift of lower risk is reported and does not fail."""
     against: str
     """`today`, or the path of the newer of two cassettes."""
-    classes: tuple[DriftClass, ...]
+    kinds: tuple[DriftKind, ...]
     cassettes: tuple[DriftedCassette, ...]
     hidden_count: int = field(name="hidden")
     """Number of differences hidden as noise."""
@@ -143,7 +143,7 @@ class DriftResult(Shape, frozen=True, kw_only=True):
             "accept changed amounts and texts as noise",
         ),
     ),
-    next_command="`mz replay --accept CLASS` accepts intended differences and keeps the replies.",
+    next_command="`mz replay --accept KIND` accepts intended differences and keeps the replies.",
 )
 @click.argument("paths", metavar="[PATH]... | OLD NEW", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--static", is_flag=True, help="Do not replay; check only parsers, prices, rules, ages and streams.")
@@ -182,7 +182,7 @@ def drift(
     Checks each cassette with the current parsers, prices, rules and stream baselines, and replays it through the
     current pipeline. PATH is a cassette or a folder of cassettes (default: the library). Two cassettes are compared
     with each other: call by call, by prompt, settings, stream, artifact, files, tokens and verdicts. Each finding has a
-    class, a risk, and the command that fixes it. Exits with 3 for drift of a failing risk, 4 for missing, unused or
+    kind, a risk, and the command that fixes it. Exits with 3 for drift of a failing risk, 4 for missing, unused or
     expired recordings.
     """
     writes, noise_reason = propose_noise or update_baseline, (reason or "") if propose_noise else ""
@@ -352,7 +352,7 @@ def drift_result(
         exit=exit_code,
         fail_on=fail_on,
         against=against,
-        classes=drift_classes(drift),
+        kinds=drift_kinds(drift),
         cassettes=tuple(
             shape_of(DriftedCassette, cassette, findings=finding_shapes(cassette.findings, cassette.path))
             for cassette in drift.results
@@ -364,11 +364,11 @@ def drift_result(
     )
 
 
-def drift_classes(drift: LibraryDrift) -> tuple[DriftClass, ...]:
+def drift_kinds(drift: LibraryDrift) -> tuple[DriftKind, ...]:
     """Return kinds and risks with their numbers, in display order."""
     findings = (finding for group in group_results(drift.results) for _, finding in group.occurrences)
     counts = Counter((finding.kind, risk_of(finding), finding.fails) for finding in findings)
     return tuple(
-        DriftClass(kind=kind, risk=risk, exit=int(KIND_PROPERTIES[kind].exit) if fails else 0, count=count)
+        DriftKind(kind=kind, risk=risk, exit=int(KIND_PROPERTIES[kind].exit) if fails else 0, count=count)
         for (kind, risk, fails), count in counts.items()
     )

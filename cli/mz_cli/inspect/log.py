@@ -93,7 +93,7 @@ class LogEntry(Shape, frozen=True, kw_only=True):
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
-@format_options("Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.log-state/1.")
+@format_options("Print JSON Lines: a version line, then one per event; with --at, one object: mz.log-state/1.")
 @click.pass_context
 def log(
     context: click.Context, selectors: tuple[str, ...], all_events: bool, since: str | None,

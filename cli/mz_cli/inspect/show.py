@@ -51,7 +51,7 @@ class ArtifactText(Shape, frozen=True, kw_only=True):
 @click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
 @click.option("--diff", is_flag=True, help="Print the changes of each phase; with #ATTEMPT, of that attempt.")
 @click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.show-artifact/1 of an artifact.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.show-artifact/1.")
 def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | None, as_json: bool) -> None:
     """Show one feature: its phases, attempts and results.
 

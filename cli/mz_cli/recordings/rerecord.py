@@ -58,8 +58,8 @@ from mz_cli.common.run_text import fatal_exit
 from mz_cli.recordings.rerecord_text import (
     RerecordedCassette,
     RerecordReport,
-    class_lines,
     differences,
+    kind_lines,
     nothing_to_do_text,
     planned_estimate,
     progress_text,
@@ -75,7 +75,7 @@ from mz_cli.terminal.table import print_table
 from mz_cli.terminal.text import single_line
 
 ALL = "ALL"
-CLASSES = (*ACCEPTABLE, "FILES", "MISSING", "UNUSED", "EXPIRED", "COPIED", ALL)
+KINDS = (*ACCEPTABLE, "FILES", "MISSING", "UNUSED", "EXPIRED", "COPIED", ALL)
 CHANGED_MEANWHILE = "cassette changed meanwhile"
 STOPPING_NOTE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -157,10 +157,10 @@ class RecordedRuns(RunNames):
 )
 @click.option(
     "--accept",
-    metavar="CLASS",
-    type=click.Choice(CLASSES),
+    metavar="KIND",
+    type=click.Choice(KINDS),
     multiple=True,
-    help="Accept differences of this class: a class of drift, MISSING, UNUSED or ALL; repeatable.",
+    help="Accept differences of this kind: a kind of drift, MISSING, UNUSED or ALL; repeatable.",
 )
 @click.option("--accept-pending", "take", is_flag=True, help="Accept pending new cassettes; no agent is called.")
 @click.option(
@@ -190,7 +190,7 @@ def rerecord(
 
     Lists the calls with reason and estimated cost, and asks for confirmation. Then the fixture is run through the
     current pipeline: unchanged calls are served from the recording, the others by the agent. A feature that ends with
-    another outcome keeps its old recordings. Differences are shown by class, and written when every class is accepted;
+    another outcome keeps its old recordings. Differences are shown by kind, and written when every kind is accepted;
     otherwise the new cassette waits. Paid replies are never lost: the same command continues a stopped attempt, and
     replies of a feature that was not accepted because of another one are reused. PATH is a cassette or a folder of
     cassettes (default: the library), SELECTOR is [RUN/]FEATURE[/PHASE[#ATTEMPT]] in them. Without --changed, --expired,
@@ -453,7 +453,7 @@ def write_or_hold(
     """Show the differences, and write the new cassette if all are accepted; else keep it for a later decision."""
     seal = seal_of(path)
     is_unchanged, findings = load(path) == old, compare_cassettes(old, new, described)
-    rejected: tuple[str, ...] = rejected_classes(findings, options)
+    rejected: tuple[str, ...] = rejected_kinds(findings, options)
     try:
         if not rejected and is_unchanged:
             overwrite(new, path.resolve(), seal)
@@ -471,11 +471,11 @@ def write_or_hold(
     return replace(result, written=True)
 
 
-def rejected_classes(findings: Sequence[Finding], options: RerecordOptions) -> tuple[FindingKind, ...]:
-    """Return the classes of differences that are not accepted; on a terminal, ask for each class."""
+def rejected_kinds(findings: Sequence[Finding], options: RerecordOptions) -> tuple[FindingKind, ...]:
+    """Return the kinds of differences that are not accepted; on a terminal, ask for each kind."""
     rejected: list[FindingKind] = []
     for kind in finding_kinds(findings):
-        write_lines(sys.stderr, class_lines(kind, findings))
+        write_lines(sys.stderr, kind_lines(kind, findings))
         is_accepted = ALL in options.accept or kind in options.accept or (options.prune and kind == "UNUSED")
         if not is_accepted and not (may_ask(os.environ) and is_confirmed(f"Accept {kind}?")):
             rejected.append(kind)

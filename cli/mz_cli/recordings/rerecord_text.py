@@ -21,8 +21,8 @@ from mz_cli.terminal.width import Line, Span
 
 DIFF_STYLES = {"-": "red", "+": "green"}
 LINES_MAX = 40
-"""Printed lines of a class of differences; the JSON contains all."""
-REASON_TEXTS = {"ASKED": "selected", "AGENT": "another agent", "MISSING": "not recorded"}
+"""Printed lines of a kind of differences; the JSON contains all."""
+REASON_TEXTS = {"REQUESTED": "selected", "OTHER_AGENT": "another agent", "MISSING": "not recorded"}
 
 
 class RerecordCall(Shape, frozen=True, kw_only=True):
@@ -31,8 +31,8 @@ class RerecordCall(Shape, frozen=True, kw_only=True):
     call: str
     """Feature and name, such as `login/code.a2`."""
     reasons: tuple[str, ...]
-    """PROMPT, CONFIG, FILES, STREAM, EXPIRED, COPIED, MISSING; ASKED: named on the command line; AGENT: another agent
-    is to reply."""
+    """PROMPT, CONFIG, FILES, STREAM, EXPIRED, COPIED, MISSING; REQUESTED: named on the command line; OTHER_AGENT:
+    another agent is to reply."""
     follows: str | None
     """Call or feature whose new reply probably changes this call's prompt."""
     paid: bool
@@ -58,7 +58,7 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     dropped: tuple[ExcludedFeature, ...] = ()
     differences: tuple[RecordingDifference, ...] = ()
     rejected: tuple[str, ...] = ()
-    """Classes of differences that were not accepted."""
+    """Kinds of differences that were not accepted."""
     written: bool = False
     """The cassette holds the new recordings."""
     waits: str = ""
@@ -139,8 +139,8 @@ def progress_text(progress: CallProgress) -> str:
 
 
 # after ----------------------------------------------------------------------------------------------------------------
-def class_lines(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]:
-    """Yield one class of differences: its meaning, calls and details, limited to `LINES_MAX`."""
+def kind_lines(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]:
+    """Yield one kind of differences: its meaning, calls and details, limited to `LINES_MAX`."""
     class_findings = [finding for finding in findings if finding.kind == kind]
     risk = max((risk_of(finding) for finding in class_findings), key=("low", "medium", "high").index)
     yield (

@@ -113,8 +113,8 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @jobs_option("Number of parallel replays. [default: processors]")
 @click.option("--shuffle", metavar="SEED", type=int, help="Shuffle cassettes and features with this seed.")
-@click.option("--accept", metavar="CLASS", type=click.Choice(ACCEPTABLE), multiple=True,
-              help="Accept differences of this class and keep the replies; repeatable.")  # fmt: skip
+@click.option("--accept", metavar="KIND", type=click.Choice(ACCEPTABLE), multiple=True,
+              help="Accept differences of this kind and keep the replies; repeatable.")  # fmt: skip
 @message_option("reason", "Reason why the old replies are still valid; stored with them.")
 @click.option("--prune", is_flag=True, help="Remove unused recordings.")
 @format_options("Print one object with the schema mz.replay/1.")

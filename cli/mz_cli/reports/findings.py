@@ -54,7 +54,7 @@ class RecordingDifference(Shape, frozen=True, kw_only=True):
     """A difference from the recording."""
 
     kind: str
-    """A class of drift (PROMPT, CONFIG, STREAM, TRACE, ARTIFACT, FILES, COST, DECISION, EXPIRED, UNUSED), or MISSING,
+    """A kind of drift (PROMPT, CONFIG, STREAM, TRACE, ARTIFACT, FILES, COST, DECISION, EXPIRED, UNUSED), or MISSING,
     COPIED, NETWORK, SECRET, PIPELINE, UNREADABLE."""
     risk: str
     """low, medium or high."""

@@ -86,7 +86,7 @@ class Failure(CassetteStruct, frozen=True, kw_only=True):
 class Accepted(CassetteStruct, frozen=True, kw_only=True):
     """A person updated the inputs of the recording and kept the reply, which answers the earlier inputs."""
 
-    classes: tuple[str, ...]
+    kinds: tuple[str, ...]
     """Accepted finding kinds: PROMPT, CONFIG."""
     reason: str
     at: str
@@ -143,8 +143,8 @@ class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
     feature: str
     after: int
     """Number of trace events before the decision."""
-    what: Literal["approve", "retry", "reject", "retry-phase", "cancel"]
-    """Approve, retry and reject answer a question; again retries from a phase; cancel cancels the feature."""
+    action: Literal["approve", "retry", "reject", "retry-phase", "cancel"]
+    """Approve, retry and reject answer a question; retry-phase retries from a phase; cancel cancels the feature."""
     phase: str = ""
     """Phase of a retry (`retry-phase`) only."""
     note: str | None = None
@@ -155,7 +155,7 @@ VERDICTS: Mapping[Literal["approve", "retry", "reject"], Verdict] = {
     "retry": Verdict.RETRY,
     "reject": Verdict.REJECT,
 }
-"""Answers to questions, by `RecordedDecision.what`."""
+"""Answers to questions, by `RecordedDecision.action`."""
 
 
 class Hint(CassetteStruct, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ STEP_PERCENT = 5
 class NoiseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One entry of `noise.yaml`."""
 
-    kind: FindingKind = msgspec.field(name="class")
+    kind: FindingKind
     path: str
     """A field (`usage.output`), an artifact's text (`prd.text`), or a pattern of lines (`^Took \\d+ s$`)."""
     reason: str = ""

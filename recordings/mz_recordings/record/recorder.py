@@ -295,7 +295,7 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
                 yield RecordedDecision(
                     feature=feature,
                     after=events_before,
-                    what=_decision(event),
+                    action=_decision(event),
                     phase=event.to if isinstance(event, FeatureRetried) else "",
                     note=blobs.get(note).decode("utf-8", "replace") if note else None,
                 )
@@ -306,7 +306,7 @@ def _decision(
     event: HumanAnswered | FeatureRetried | FeatureCancelled,
 ) -> Literal["approve", "retry", "reject", "retry-phase", "cancel"]:
     if isinstance(event, HumanAnswered):
-        return next(what for what, verdict in VERDICTS.items() if verdict is event.verdict)
+        return next(action for action, verdict in VERDICTS.items() if verdict is event.verdict)
     return "retry-phase" if isinstance(event, FeatureRetried) else "cancel"
 
 

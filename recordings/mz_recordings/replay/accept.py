@@ -33,7 +33,7 @@ def accept_differences(
     `2026-11-21T10:28:00Z`.
     """
     descriptions: list[str] = []
-    accepted = Accepted(classes=tuple(sorted(INPUT_KINDS & set(kinds))), reason=reason, at=at)
+    accepted = Accepted(kinds=tuple(sorted(INPUT_KINDS & set(kinds))), reason=reason, at=at)
     calls = tuple(_accept_call(call, outcome, kinds, accepted) for call in cassette.calls)
     changed = [new.identity.path for old, new in zip(cassette.calls, calls, strict=True) if old is not new]
     if changed:

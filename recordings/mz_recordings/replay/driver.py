@@ -144,8 +144,8 @@ class ScriptedPeople(Coordinator):
         track, pending = self.state.tracks[feature_run.feature], self._decisions[feature_run.feature]
         if track.active or track.last_stop is None or not pending:
             return
-        is_waiting = track.last_stop.status is FeatureOutcome.WAITING
-        if self._trace_length(feature_run.feature) == pending[0].after or (is_waiting and pending[0].what in VERDICTS):
+        decision, is_waiting = pending[0], track.last_stop.status is FeatureOutcome.WAITING
+        if self._trace_length(feature_run.feature) == decision.after or (is_waiting and decision.action in VERDICTS):
             self._append((self._decision_event(pending.pop(0)),))
 
     def _trace_length(self, feature: str) -> int:
@@ -154,11 +154,11 @@ class ScriptedPeople(Coordinator):
     def _decision_event(self, decision: RecordedDecision) -> Event:
         feature, actor = FeatureId(decision.feature), self._blobs.put(ANONYMOUS)
         note = self._blobs.put(decision.note.encode()) if decision.note is not None else None
-        if decision.what == "retry-phase":
+        if decision.action == "retry-phase":
             return RetryAccepted(feature=feature, phase=decision.phase or None, note=note, actor=actor)
-        if decision.what == "cancel":
+        if decision.action == "cancel":
             return CancelAccepted(feature=feature, note=note, actor=actor)
-        return AnswerAccepted(feature=feature, verdict=VERDICTS[decision.what], note=note, actor=actor)
+        return AnswerAccepted(feature=feature, verdict=VERDICTS[decision.action], note=note, actor=actor)
 
 
 class ReplayCoordinator(ScriptedPeople):

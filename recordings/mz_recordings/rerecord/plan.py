@@ -16,7 +16,7 @@ from mz_recordings.replay.compare import ReplayOutcome, is_expired
 
 REPEATABLE_KINDS = ("PROMPT", "CONFIG", "FILES", "STREAM")
 """Findings that a new reply may fix. The others concern the interpretation of the same reply: they can be accepted."""
-REQUESTED, OTHER_AGENT = "ASKED", "AGENT"
+REQUESTED, OTHER_AGENT = "REQUESTED", "OTHER_AGENT"
 
 
 class CallSelector(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,8 @@ class RepeatedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: Identity
     reasons: tuple[str, ...] = ()
-    """Finding kinds, EXPIRED, COPIED, MISSING; ASKED: selected by the caller; AGENT: another agent is to reply."""
+    """Finding kinds, EXPIRED, COPIED, MISSING; REQUESTED: selected by the caller; OTHER_AGENT: another agent is to
+    reply."""
     follows: str = ""
     """The call, or the feature, whose new reply probably changes this call's prompt; empty: repeated for its own
     reasons."""
@@ -123,7 +124,7 @@ def plan_calls(
 
 
 def rerecord_reasons(cassette: Cassette, replayed: ReplayedCassette) -> dict[Identity, tuple[str, ...]]:
-    """Return all reasons for a new reply, by call; `ASKED` is the weakest."""
+    """Return all reasons for a new reply, by call; `REQUESTED` is the weakest."""
     drifted = defaultdict[tuple[str, str], list[str]](list)
     for finding in replayed.findings:
         if finding.kind in REPEATABLE_KINDS:
