@@ -39,7 +39,8 @@ class Case:
     """A session that nobody has begun."""
     continues: bool = False
     """Called twice: what counts is the second call, which continues the session of the first."""
-    signal_after: tuple[int, float] | None = None
+    signal: int | None = None
+    """Sent to the command line while it waits for the model."""
     unreachable: bool = False
     """Nothing listens where the model should be."""
     environment: Callable[[Path, str], dict[str, str]] | None = None
@@ -91,17 +92,20 @@ class Cases:
         with Endpoint(case.script) as endpoint:
             context = case.environment or self.environment
             outside = context(home, NOWHERE if case.unreachable else endpoint.url)
-            result = self._call(case, work, outside)
+            result = self._call(case, work, outside, endpoint)
             if case.continues:
-                result = self._call(case, work, outside, result)
+                result = self._call(case, work, outside, endpoint, result)
         return result, endpoint
 
-    def _call(self, case: Case, work: Path, outside: Mapping[str, str], before: CallResult | None = None) -> CallResult:
+    def _call(
+        self, case: Case, work: Path, outside: Mapping[str, str], endpoint: Endpoint, before: CallResult | None = None
+    ) -> CallResult:
         adapter = built_in_adapters()[self.agent]
         parsed_reply = adapter.parse_output(before) if before else None
         session = (parsed_reply.session if parsed_reply else None) or SESSION
         call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
-        result = adapter.run_call(call, outside, plain_spawn(work, outside, case.signal_after))
+        spawn = plain_spawn(work, outside, case.signal, lambda: bool(endpoint.requests))
+        result = adapter.run_call(call, outside, spawn)
         return msgspec.structs.replace(
             result, model=call.model, session_usage_before=parsed_reply.usage if parsed_reply else ()
         )

@@ -60,6 +60,6 @@ AIDER = Cases(
         "too-long": Case(refuses(400, "context_length_exceeded", LONG)),
         "cut": Case(lambda _: Cut(Reply("half of a"))),
         "refused": Case(works, unreachable=True),
-        "terminated": Case(lambda _: Hang(), signal_after=(signal.SIGTERM, 9.0)),
+        "terminated": Case(lambda _: Hang(), signal=signal.SIGTERM),
     },
 )

@@ -69,7 +69,7 @@ ANTHROPIC = Cases(
         "garbage": Case(lambda _: Garbage(b"lalala\n\n{}")),
         "unreachable": Case(works, unreachable=True),
         "no-session": Case(works, resumes=True),
-        "terminated": Case(lambda _: Hang(), signal_after=(signal.SIGTERM, 3.0)),
-        "killed": Case(lambda _: Hang(), signal_after=(signal.SIGKILL, 3.0)),
+        "terminated": Case(lambda _: Hang(), signal=signal.SIGTERM),
+        "killed": Case(lambda _: Hang(), signal=signal.SIGKILL),
     },
 )

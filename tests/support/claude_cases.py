@@ -45,7 +45,7 @@ CLAUDE = Cases(
         "cut": Case(lambda _: Cut(Reply("half of a"))),
         "garbage": Case(lambda _: Garbage(b"lalala\n\n{}")),
         "no-session": Case(works, resumes=True),
-        "terminated": Case(lambda _: Hang(), signal_after=(signal.SIGTERM, 3.0)),
-        "interrupted": Case(lambda _: Hang(), signal_after=(signal.SIGINT, 3.0)),
+        "terminated": Case(lambda _: Hang(), signal=signal.SIGTERM),
+        "interrupted": Case(lambda _: Hang(), signal=signal.SIGINT),
     },
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mz_engine.agents.contract import Invocation, Spawn
@@ -49,8 +50,14 @@ def spec(prompt: str, session: str | None, **more: object) -> CallSpec:
     return CallSpec(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def plain_spawn(directory: Path, outside: Mapping[str, str], signal_after: tuple[int, float] | None = None) -> Spawn:
-    """Runs an invocation to its end in a directory; with `signal_after` a signal is sent after so many seconds."""
+SETTLE_SECONDS = 1.0
+"""Between the agent's request to the model and the signal: it waits then."""
+
+
+def plain_spawn(
+    directory: Path, outside: Mapping[str, str], number: int | None = None, asked: Callable[[], bool] = lambda: True
+) -> Spawn:
+    """Runs an invocation to its end in a directory; sends the signal `number` once the agent has `asked` the model."""
 
     def spawn(call: CallSpec, invocation: Invocation) -> CallResult:
         began = time.monotonic()
@@ -62,12 +69,16 @@ def plain_spawn(directory: Path, outside: Mapping[str, str], signal_after: tuple
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        try:
-            stdout, stderr = process.communicate(invocation.stdin, None if signal_after is None else signal_after[1])
-        except subprocess.TimeoutExpired:
-            assert signal_after is not None
-            process.send_signal(signal_after[0])
-            stdout, stderr = process.communicate(timeout=call.total_seconds)
+
+        def interrupt() -> None:
+            while not asked() and process.poll() is None:
+                time.sleep(0.05)
+            time.sleep(SETTLE_SECONDS)
+            process.send_signal(number or 0)
+
+        if number is not None:
+            threading.Thread(target=interrupt, daemon=True).start()
+        stdout, stderr = process.communicate(invocation.stdin, timeout=call.total_seconds)
         duration = int((time.monotonic() - began) * 1000)
         return CallResult(stdout=stdout, stderr=stderr, exit=process.returncode, duration_ms=duration)
 

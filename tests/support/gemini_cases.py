@@ -84,7 +84,7 @@ GEMINI = Cases(
         "no-key": Case(works, environment=without_key),
         "turns": Case(works, environment=set_to(model={"maxSessionTurns": 1})),
         "other-login": Case(works, environment=set_to(security={"auth": {"enforcedType": "oauth-personal"}})),
-        "terminated": Case(lambda _: Hang(), signal_after=(signal.SIGTERM, 6.0)),
-        "interrupted": Case(lambda _: Hang(), signal_after=(signal.SIGINT, 6.0)),
+        "terminated": Case(lambda _: Hang(), signal=signal.SIGTERM),
+        "interrupted": Case(lambda _: Hang(), signal=signal.SIGINT),
     },
 )
