@@ -60,7 +60,7 @@ def letter(
 
 
 def context(*messages: InboxMessage, held: bool = False, home: Path = Path("/nowhere")) -> RunContext:
-    return RunContext(home=home, load_text=lambda _: "Which one?", messages=messages, process_running=held)
+    return RunContext(root=home, load_text=lambda _: "Which one?", messages=messages, process_running=held)
 
 
 def summary(view: RunView, beside: RunContext | None = None) -> tuple[tuple[str, str], ...]:

@@ -115,7 +115,7 @@ def test_money_of_a_run() -> None:
               CallSettled(feature=a, key="1", nanousd=4_000_000))  # fmt: skip
     state = run_state(steps.given_run(*events))
     feature = state.features[0]
-    assert (state.committed_usd, feature.spent_usd, feature.reserved_usd) == ("0.011", "0.004", "0.007")
+    assert (state.committed_usd, feature.charged_usd, feature.reserved_usd) == ("0.011", "0.004", "0.007")
 
 
 @pytest.mark.parametrize("stream", ["run/r1/a", "run/r1"])

@@ -47,7 +47,7 @@ RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
 
 
-def find_home(start: Path) -> Path:
+def find_root(start: Path) -> Path:
     """Return the main working tree of the repository that contains `start`. Raises MzError (MZ1003)."""
     for folder in (start, *start.parents):
         if (folder / MZ_FOLDER / LOG_FILE).is_file():
@@ -112,9 +112,9 @@ class RunNames(ABC):
 class ProjectLog(RunNames):
     """The log of one repository, open for reading. `folder`: its directory, if not `.mz`."""
 
-    def __init__(self, home: Path, store: SqliteStore, folder: Path | None = None) -> None:
-        self.home, self.store = home, store
-        self.blobs = FileBlobs((folder or home / MZ_FOLDER) / BLOBS_FOLDER)
+    def __init__(self, root: Path, store: SqliteStore, folder: Path | None = None) -> None:
+        self.root, self.store = root, store
+        self.blobs = FileBlobs((folder or root / MZ_FOLDER) / BLOBS_FOLDER)
         self.load_text = text_loader(self.blobs)
 
     def runs(self) -> tuple[str, ...]:
@@ -154,12 +154,12 @@ class ProjectLog(RunNames):
 def open_log(start: Path | None = None) -> Iterator[ProjectLog]:
     """Open the log of the repository that contains `start` (default: the current directory). Raises MzError (MZ1003,
     MZ5001)."""
-    home = find_home((start or Path.cwd()).absolute())
-    log = home / MZ_FOLDER / LOG_FILE
+    root = find_root((start or Path.cwd()).absolute())
+    log = root / MZ_FOLDER / LOG_FILE
     if not log.exists():
         raise no_runs_error()
     with SqliteStore(log, read_only=True) as store:
-        yield ProjectLog(home, store)
+        yield ProjectLog(root, store)
 
 
 def no_runs_error() -> MzError:
@@ -168,11 +168,11 @@ def no_runs_error() -> MzError:
     )
 
 
-def is_process_running(home: Path) -> bool:
+def is_process_running(root: Path) -> bool:
     """Return True if a process drives a run of this repository now, and so reads its inbox.
 
     Reads the kernel's list of locks if there is one: taking the lock, even briefly, could reject a starting run."""
-    path = home / MZ_FOLDER / LOCK_FILE
+    path = root / MZ_FOLDER / LOCK_FILE
     try:
         inode = path.stat().st_ino
         locks = LOCKS.read_text(encoding="ascii")

@@ -38,8 +38,8 @@ def user_data_directory(environment: Mapping[str, str]) -> Path:
 class ImportedLog(ProjectLog):
     """The user's log, open for reading, with its read models."""
 
-    def __init__(self, home: Path, store: SqliteStore, views: ImportedStore) -> None:
-        super().__init__(home, store, home)
+    def __init__(self, folder: Path, store: SqliteStore, views: ImportedStore) -> None:
+        super().__init__(folder, store, folder)
         self.views = views
 
     def find(self, prefix: str) -> str:
@@ -96,12 +96,12 @@ def short_names(streams: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def open_imported_log() -> Iterator[ImportedLog]:
     """Open the user's log, and update its read models. Raises MzError (MZ5011) if nothing was imported."""
-    home = user_data_directory(os.environ)
-    if not (home / LOG).is_file():
+    folder = user_data_directory(os.environ)
+    if not (folder / LOG).is_file():
         raise MzError(
-            "MZ5011", f"nothing was imported yet: there is no log at {home / LOG}",
+            "MZ5011", f"nothing was imported yet: there is no log at {folder / LOG}",
             hint="`mz import` imports agents' session files; MZ_DATA names another directory",
         )  # fmt: skip
-    with SqliteStore(home / LOG, read_only=True) as store, ImportedStore(home / VIEWS, store) as views:
+    with SqliteStore(folder / LOG, read_only=True) as store, ImportedStore(folder / VIEWS, store) as views:
         views.refresh()
-        yield ImportedLog(home, store, views)
+        yield ImportedLog(folder, store, views)

@@ -83,7 +83,7 @@ def audit(
         durations = durations_of(run_view(run_id, events))
         selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
-            statements, verification, timeline(selected_events), str(log.home), feature, log.load_text
+            statements, verification, timeline(selected_events), str(log.root), feature, log.load_text
         )
     if as_json:
         print_document("audit", report)
@@ -101,7 +101,7 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
     the findings; for a pipe as a table, with the summary on stderr. Raises MzError (MZ5001, MZ5011)."""
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
-        result = shape_of(VerifyResult, verify_log(log, run_id, print_note), repository=str(log.home), run=run_id)
+        result = shape_of(VerifyResult, verify_log(log, run_id, print_note), repository=str(log.root), run=run_id)
     if as_json:
         print_document("audit-verify", result)
         return int(Exit.OK if result.is_intact else Exit.VERDICT)

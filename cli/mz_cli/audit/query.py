@@ -187,9 +187,9 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     base: str
     base_commit: str
     mz_version: str = field(name="mz")
-    begun: str
+    started_event_ref: str
     """Event that started the run."""
-    settled: str
+    last_event_ref: str
     """Last event of the run's own stream."""
     record: IntegrityResult
     """Integrity of the run's events and of the blobs that they cite."""
@@ -218,8 +218,8 @@ def audit_report(
         repository=repository,
         feature=feature,
         verdict="yes" if record.is_intact and not audit.faults else "no",
-        begun=audit.started_ref,
-        settled=audit.last_ref,
+        started_event_ref=audit.started_ref,
+        last_event_ref=audit.last_ref,
         record=shape_of(IntegrityResult, record),
         gaps=tuple(shape_of(GapShape, gap) for gap in audit.all_gaps),
         decisions=tuple(_decision_shape(decision, load_text) for decision in audit.decisions),

@@ -60,7 +60,7 @@ def claims(report: AuditReport, durations: Mapping[str, str], digits: int | None
         for decision in report.decisions:
             yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
         cost = _cost_text(report.cost, report.wasted, exact=digits is None)
-        yield Claim("run", "cost", cost, (report.begun, report.settled))
+        yield Claim("run", "cost", cost, (report.started_event_ref, report.last_event_ref))
 
 
 def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> Iterator[Claim]:
@@ -70,9 +70,10 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
     counts = [f"{done} of {len(report.features)} features delivered"]
     counts += [count_noun(number, noun) for number, noun in ((faults, "fault"), (remarks, "remark")) if number]
     subject = f"feature {report.feature} of run {report.run}" if report.feature else f"run {report.run}"
-    yield Claim("verdict", report.verdict, f"{subject}: {', '.join(counts)}", (report.settled,))
+    yield Claim("verdict", report.verdict, f"{subject}: {', '.join(counts)}", (report.last_event_ref,))
     origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz_version}"
-    yield Claim("verdict", "run", f"{origin}; now {report.status}{duration}", (report.begun, report.settled))
+    refs = report.started_event_ref, report.last_event_ref
+    yield Claim("verdict", "run", f"{origin}; now {report.status}{duration}", refs)
     record = report.record
     state = "intact" if record.is_intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
     scope = f"{count_noun(record.events, 'event')} in {count_noun(record.streams, 'stream')}"

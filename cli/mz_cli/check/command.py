@@ -16,7 +16,7 @@ from mz_qa.layers.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_layers
 from mz_qa.results import CheckRun, LayerResult
 from mz_recordings.findings.model import group_findings
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command, jobs_option
 from mz_cli.replay.command import require_cassettes
 from mz_cli.reports.findings import ReplayFinding, Suite, finding_shapes, group_lines
@@ -115,10 +115,10 @@ def check(
     none at all.
     """
     reports.check()
-    home = find_home(Path.cwd())
-    cassettes = require_cassettes(home, paths) if paths else ()
+    root = find_root(Path.cwd())
+    cassettes = require_cassettes(root, paths) if paths else ()
     project = load_project(
-        home, os.environ, cassettes, jobs or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
+        root, os.environ, cassettes, jobs or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
     )
     layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
     with reports.text_stream() as stream:

@@ -28,7 +28,7 @@ from mz_recordings.drift.stream_baselines import (
 from mz_recordings.drift.stream_shape import count_fields_by_use
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, Risk, group_results, risk_of
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
@@ -193,11 +193,11 @@ def drift(
     if update_baseline and (static or jobs or reports.files or reports.github):
         raise click.UsageError("--static, -j and reports: no effect with --update-baseline", context)
     reports.check()
-    home = find_home(Path.cwd())
-    drift_library = load_drift_library(home, wire)
+    root = find_root(Path.cwd())
+    drift_library = load_drift_library(root, wire)
     if update_baseline:
         folder = wire or drift_library.library / FOLDER
-        baselines = write_baselines(require_cassettes(home, paths), drift_library, folder, reason or "")
+        baselines = write_baselines(require_cassettes(root, paths), drift_library, folder, reason or "")
         _print_baselines(baselines, fail_on, as_json)
         return 0
     compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths)
@@ -209,7 +209,7 @@ def drift(
             old, new = (Path(display_path(path)) for path in paths)
             result = compare_two(old, new, drift_library, noise_reason)
         else:
-            result = check_library(home, paths, drift_library, static, jobs, noise_reason)
+            result = check_library(root, paths, drift_library, static, jobs, noise_reason)
         result = with_failures(result, fail_on)
         exit_code = results_exit(result.results)
         if as_json:
@@ -217,7 +217,7 @@ def drift(
         else:
             write_lines(stream, render_text(result))
             write_lines(stream, (styled_line(summary(result, static, against)),))
-    reports.write("mz drift", replay_suites(result.results, home), exit_code)
+    reports.write("mz drift", replay_suites(result.results, root), exit_code)
     return int(exit_code)
 
 
@@ -233,9 +233,9 @@ def with_failures(drift: LibraryDrift, fail_on: Risk) -> LibraryDrift:
 
 
 # the library ----------------------------------------------------------------------------------------------------------
-def load_drift_library(home: Path, baseline_folder: Path | None = None) -> LibraryKnowledge:
+def load_drift_library(root: Path, baseline_folder: Path | None = None) -> LibraryKnowledge:
     """Load noise and baselines of the library. Raises MzError (MZ6020, MZ6021)."""
-    library, described = library_path(home), load_config(home, os.environ, {}).config.agents
+    library, described = library_path(root), load_config(root, os.environ, {}).config.agents
     drift_library, problems = read_library(library, described, datetime.now(UTC).date(), baseline_folder)
     if problems:
         first, rejected = problems[0], [problem for problem in problems if problem.rejection]
@@ -246,11 +246,11 @@ def load_drift_library(home: Path, baseline_folder: Path | None = None) -> Libra
 
 
 def check_library(
-    home: Path, paths: tuple[Path, ...], drift_library: LibraryKnowledge, static: bool, workers: int | None, reason: str
+    root: Path, paths: tuple[Path, ...], drift_library: LibraryKnowledge, static: bool, workers: int | None, reason: str
 ) -> LibraryDrift:
     """Compare the cassettes at these paths, else the library, with the current code. Raises MzError (MZ6001)."""
     number = workers or os.cpu_count() or 1
-    jobs = replay_jobs(dict.fromkeys(require_cassettes(home, paths), home), number)
+    jobs = replay_jobs(dict.fromkeys(require_cassettes(root, paths), root), number)
     return check_current(
         jobs,
         drift_library,

@@ -38,7 +38,7 @@ PENDING_MESSAGE_TEXT = {
 class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """Data about a run that is not in its events: texts, files beside the log, the process, inbox messages."""
 
-    home: Path
+    root: Path
     load_text: TextLoader
     process_running: bool = False
     """A process drives the run, and reads its inbox by itself."""
@@ -47,12 +47,12 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def worktree(self, run: str, feature: str) -> str | None:
         """Return the path of the worktree; None if it does not exist."""
-        folder = self.home / MZ_FOLDER / WORKTREES_FOLDER / run / feature
+        folder = self.root / MZ_FOLDER / WORKTREES_FOLDER / run / feature
         return str(folder) if folder.is_dir() else None
 
     def pull_request_text(self, run: str, feature: str) -> str | None:
         """Return the file with the text of a pull request that a person has to open; None if it does not exist."""
-        file = self.home / MZ_FOLDER / PULL_REQUESTS_FOLDER / run / f"{feature}.md"
+        file = self.root / MZ_FOLDER / PULL_REQUESTS_FOLDER / run / f"{feature}.md"
         return str(file) if file.is_file() else None
 
     def pending_message(self, view: FeatureView) -> InboxMessage | None:
@@ -65,7 +65,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_context(log: ProjectLog, run: str) -> RunContext:
     return RunContext(
-        home=log.home, load_text=log.load_text, process_running=is_process_running(log.home), messages=log.messages(run)
+        root=log.root, load_text=log.load_text, process_running=is_process_running(log.root), messages=log.messages(run)
     )
 
 

@@ -61,25 +61,25 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     """Secrets that `mz recordings lint` will reject."""
 
 
-def library_path(home: Path) -> Path:
+def library_path(root: Path) -> Path:
     """Return the folder of the repository's cassettes, which may not exist. Raises MzError for the settings."""
-    return home / load_config(home, os.environ, {}).config.recordings
+    return root / load_config(root, os.environ, {}).config.recordings
 
 
-def default_cassette_path(home: Path, config: Config) -> Path:
+def default_cassette_path(root: Path, config: Config) -> Path:
     """Return the cassette path for a run with these settings. Raises MzError for the pipeline."""
-    pipeline = load_pipeline(config.pipeline, home)[0].pipeline
-    return home / config.recordings / f"{pipeline}-{config.agent}"
+    pipeline = load_pipeline(config.pipeline, root)[0].pipeline
+    return root / config.recordings / f"{pipeline}-{config.agent}"
 
 
-def check_recordable(home: Path, flags: Mapping[str, object]) -> None:
+def check_recordable(root: Path, flags: Mapping[str, object]) -> None:
     """Check before anything is paid that the run can be recorded. Raises MzError."""
-    config = load_config(home, os.environ, flags).config
-    cassette_path = default_cassette_path(home, config)
+    config = load_config(root, os.environ, flags).config
+    cassette_path = default_cassette_path(root, config)
     check_cassette_path(cassette_path, False, "move it, or run without --record and then: mz record --replace")
-    material = load_valid_pipeline_files(home)
+    material = load_valid_pipeline_files(root)
     made_of = msgspec.json.encode((config, material.templates, material.rules), enc_hook=encode_quantity)
-    if secrets := Secrets(project_secrets(home, os.environ)).names_in(made_of):
+    if secrets := Secrets(project_secrets(root, os.environ)).names_in(made_of):
         message = f"settings, rules or templates contain a secret ({', '.join(secrets)}); the run cannot be recorded"
         raise MzError("MZ6004", message, hint="remove it; no agent was called")
 
@@ -107,14 +107,14 @@ def record(
     recorded_run = record_cassette(log, run, provenance, max_age_days)
     cassette = recorded_run.cassette
     name = f"{cassette.manifest.pipeline}-{cassette.manifest.agent}"
-    cassette_path = to or library_path(log.home) / name
+    cassette_path = to or library_path(log.root) / name
     check_cassette_path(
         cassette_path, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR"
     )
     cassette = renamed(cassette, cassette_path.resolve().name)
     cassette_path.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, cassette_path, replace)
-    if cassette_path.resolve().parent == library_path(log.home).resolve():
+    if cassette_path.resolve().parent == library_path(log.root).resolve():
         write_gitattributes(cassette_path.parent)
     return RecordResult(
         run=run,
@@ -125,13 +125,13 @@ def record(
         features=tuple(item.feature for item in cassette.manifest.fixture.items),
         recordings=len(cassette.calls),
         left_out=recorded_run.unrecordable,
-        committed=committed_secrets(cassette, log.home) if cassette.bundle else (),
+        committed=committed_secrets(cassette, log.root) if cassette.bundle else (),
     )
 
 
-def committed_secrets(cassette: Cassette, home: Path) -> tuple[CommittedSecret, ...]:
+def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, ...]:
     """Return secrets in the content of the repository, each once per file."""
-    secrets = Secrets(project_secrets(home, os.environ))
+    secrets = Secrets(project_secrets(root, os.environ))
     secrets_by_key: dict[tuple[str, str], CommittedSecret] = {}
     for file, leak in bundle_leaks(cassette.bundle, secrets, os.environ):
         if leak.is_secret:
@@ -160,7 +160,7 @@ def write_gitattributes(library: Path) -> None:
 
 def record_cassette(log: ProjectLog, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:
     """Return the run as a cassette without its final name. Raises MzError (MZ6003, MZ6004)."""
-    sources = RecordSources(log.home, os.environ, log.store, log.blobs)
+    sources = RecordSources(log.root, os.environ, log.store, log.blobs)
     try:
         return record_run(sources, run, name=run, provenance=provenance, max_age_days=max_age_days)
     except NothingToRecord as error:

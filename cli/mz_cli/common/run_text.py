@@ -78,7 +78,7 @@ def run_status(view: RunView, context: RunContext) -> RunStatus:
     return shape_of(
         RunStatus,
         view,
-        repository=str(context.home),
+        repository=str(context.root),
         process_running=context.process_running,
         mz=view.mz_version,
         last_event_at=iso_time(view.last_recorded_us),

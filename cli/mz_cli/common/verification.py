@@ -136,5 +136,5 @@ def _blob_findings(
         except StoreUnusable as error:
             message = f"blob {digest}: {error}"
         more = f"; {len(event_refs) - 1} more events cite it" if len(event_refs) > 1 else ""
-        hint = f"restore {log.blobs.path(digest).relative_to(log.home)} from a copy"
+        hint = f"restore {log.blobs.path(digest).relative_to(log.root)} from a copy"
         yield IntegrityFinding(event_ref=event_refs[0], kind="blob", message=message + more, hint=hint)

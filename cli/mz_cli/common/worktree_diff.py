@@ -17,9 +17,9 @@ PATHS_MAX = 2000
 DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
 
-def patch(home: Path, before: Commit, after: Commit, excluded: frozenset[str]) -> str:
+def patch(root: Path, before: Commit, after: Commit, excluded: frozenset[str]) -> str:
     """Return the patch without the excluded paths, secrets redacted; empty if nothing else changed."""
-    names = _git(home, "diff", *DIFF_OPTIONS, "--name-only", "-z", before, after, "--")
+    names = _git(root, "diff", *DIFF_OPTIONS, "--name-only", "-z", before, after, "--")
     if names is None:
         return CAPTURES_MISSING
     paths = [os.fsdecode(name) for name in names.split(b"\0") if name]
@@ -28,18 +28,18 @@ def patch(home: Path, before: Commit, after: Commit, excluded: frozenset[str]) -
         return ""
     if len(included) > PATHS_MAX:
         return f"({len(included)} files)"
-    text = _git(home, "diff", *DIFF_OPTIONS, before, after, "--", *included)
+    text = _git(root, "diff", *DIFF_OPTIONS, before, after, "--", *included)
     return (
         CAPTURES_MISSING
         if text is None
-        else Secrets(project_secrets(home, os.environ)).redact(text.decode("utf-8", "replace"))
+        else Secrets(project_secrets(root, os.environ)).redact(text.decode("utf-8", "replace"))
     )
 
 
-def _git(home: Path, *args: str) -> bytes | None:
+def _git(root: Path, *args: str) -> bytes | None:
     """Return stdout of git; None if it fails."""
     try:
-        result = run_git(args, home, {**safe_environment(os.environ), **NO_USER_CONFIG})
+        result = run_git(args, root, {**safe_environment(os.environ), **NO_USER_CONFIG})
     except RepositoryUnusable:
         return None
     return None if result.exit_code else result.stdout

@@ -95,7 +95,7 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
         samples = tuple(calibration_samples(priced.call for priced in all_costs(log, period)))
         fitted = fit_all(samples)
         coefficients = useful_coefficients(fitted)
-        written = write_calibration(log.home, coefficients) if write and coefficients else None
+        written = write_calibration(log.root, coefficients) if write and coefficients else None
     result = CalibrateResult(
         calls=len(samples),
         calls_min=GROUP_CALLS_MIN,

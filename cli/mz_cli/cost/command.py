@@ -196,7 +196,7 @@ def _print_report(log: ProjectLog, options: CostOptions, period: Period, context
             CostReport,
             totals,
             selected,
-            repository=str(log.home),
+            repository=str(log.root),
             since=iso_time(period.since_us),
             until=iso_time(period.until_us),
             prices_on=options.prices_on and options.prices_on.isoformat(),

@@ -123,7 +123,7 @@ def _phase_cost(run_cost: RunCost, phase: str | None) -> tuple[int, Fraction | N
 
 
 def _call_nanousd(call: Call) -> int | None:
-    """Return the cost of a call; None if unknown. A settled amount of 0 counts only if money was reserved."""
+    """Return the cost of a call; None if unknown. A charge of 0 counts only if money was reserved."""
     paid = call.paid_nanousd
     if paid is not None:
         return paid

@@ -56,7 +56,7 @@ def all_costs(log: ProjectLog, period: Period) -> Calls:
     """Return the calls of all runs, from the read model beside the log."""
     from mz_projections.read_models.store import ReadModelStore
 
-    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
+    with ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
         views.refresh()
         calls = (call for row in views.rows(CALLS) for call in row.calls if not call.is_forked_copy)
         return priced_calls(call for call in calls if period.contains(call.requested_at_us))
@@ -74,7 +74,7 @@ def current_prices(log: ProjectLog) -> tuple[GenaiPrices, tuple[str, ...]]:
             notes.append(f"custom prices are ignored: {error.location or ''} {error.message}".replace("  ", " "))
             return ()
 
-    config = valid_rows(lambda: load_config(log.home, os.environ, {}).config.prices)
+    config = valid_rows(lambda: load_config(log.root, os.environ, {}).config.prices)
     return GenaiPrices(config, valid_rows(lambda: user_prices(os.environ))), tuple(notes)
 
 

@@ -296,16 +296,16 @@ def totals_text(shape: PlanShape) -> str:
     return f"{text}\nthe budget is too low: it will be used up at about {over_budget[0]}" if over_budget else text
 
 
-def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
+def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
     """Print the plan; return True if there is something to do. Raises MzError as `mz run` would."""
-    log = home / MZ_FOLDER / LOG_FILE
+    log = root / MZ_FOLDER / LOG_FILE
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
-        plan = make_plan(home, os.environ, flags, only, store, text_digest, keeps_views=False)
+        plan = make_plan(root, os.environ, flags, only, store, text_digest, keeps_views=False)
         model_of = models_of_agent(plan.pins.config)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
     warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands)
-    for warning in (*warnings, *preflight_warnings(home, plan.pins.config, os.environ)):
+    for warning in (*warnings, *preflight_warnings(root, plan.pins.config, os.environ)):
         print_note(format_diagnostic(warning))
     shape = plan_shape(plan, resumed_run, model_of)
     print_document("run-plan", shape) if as_json else print_plan_text(shape)

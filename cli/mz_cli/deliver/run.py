@@ -19,7 +19,7 @@ from mz_events.names import run_stream
 from mz_projections.run.fold import fold_run
 from mz_projections.views.model import RunView
 
-from mz_cli.app.context import find_home, open_log
+from mz_cli.app.context import find_root, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, jobs_option, message_option, view_options
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import select, select_part
@@ -71,19 +71,19 @@ def run(
         raise click.UsageError("--exit-code requires --dry-run", click.get_current_context())
     if record and dry_run:
         raise click.UsageError("--record cannot be combined with --dry-run", click.get_current_context())
-    home = find_home(Path.cwd())
+    root = find_root(Path.cwd())
     flags = {"agent": agent, "parallel_max": jobs, "autonomy": autonomy}
     if dry_run:
         from mz_cli.deliver.plan import print_plan
 
-        has_work = print_plan(home, flags, features, as_json)
+        has_work = print_plan(root, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
     def begin(process: RunProcess, say: Callable[[str], None]) -> None:
         if record:
             from mz_cli.common.recording import check_recordable
 
-            check_recordable(home, flags)
+            check_recordable(root, flags)
         plan = process.start(flags, features)
         for warning in plan.warnings:
             if warning.code != SKIPPED_STEP:
@@ -93,7 +93,7 @@ def run(
             why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
             raise NothingToDo(why if plan.intake.skipped else "the backlog has no feature with the status FEAT")
 
-    code, run_id = drive_run(home, begin, "run", as_json)
+    code, run_id = drive_run(root, begin, "run", as_json)
     if record and run_id is not None:
         from mz_cli.common.recording import record_finished_run
 
@@ -132,9 +132,9 @@ def resume(
     applies to the named features, or to the only waiting one. If a process is already running the run, it gets the
     answer, and continues if it was paused. SELECTOR is a run's id or its beginning, or with an answer [RUN/]FEATURE.
     """
-    home, run_id, answers = find_home(Path.cwd()), selector, bool(features or answer or ack)
-    if selector is not None or answers or (home / MZ_FOLDER / LOG_FILE).is_file():
-        with open_log(home) as log:
+    root, run_id, answers = find_root(Path.cwd()), selector, bool(features or answer or ack)
+    if selector is not None or answers or (root / MZ_FOLDER / LOG_FILE).is_file():
+        with open_log(root) as log:
             selected = None if selector is None else select_part(log, selector)
             if selected is not None and selected.feature is not None:
                 if not answers:
@@ -162,7 +162,7 @@ def resume(
                 if as_json:
                     print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
                 return 0
-    return drive_run(home, lambda process, _: process.resume(run_id), "resume", as_json)[0]
+    return drive_run(root, lambda process, _: process.resume(run_id), "resume", as_json)[0]
 
 
 def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
@@ -211,8 +211,8 @@ def fork(
     unfinished call is repeated. The fork has its own branches, opens no pull request, and is ignored by later runs: it
     serves for comparison. `mz resume ID` continues it.
     """
-    home = find_home(Path.cwd())
-    with open_log(home) as log:
+    root = find_root(Path.cwd())
+    with open_log(root) as log:
         selector = select(log, source, feature_only=True)
         run, feature = selector.run, str(selector.feature)
         version = selector.version
@@ -231,7 +231,7 @@ def fork(
             hint = f"mz log {run}/{feature}"
             raise MzError("MZ5008", f"cannot fork {source}: {error}", hint=hint) from error
 
-    code, forked_run = drive_run(home, begin, "fork", as_json)
+    code, forked_run = drive_run(root, begin, "fork", as_json)
     print_note(f"compare: mz diff {run} {forked_run}")
     return code
 

@@ -22,7 +22,7 @@ from mz_engine.housekeeping.leftovers import (
 from mz_engine.paths import LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
 
-from mz_cli.app.context import ProjectLog, find_home, is_process_running, no_runs_error, open_log
+from mz_cli.app.context import ProjectLog, find_root, is_process_running, no_runs_error, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
 from mz_cli.terminal.console import print_note
@@ -95,11 +95,11 @@ def clean(
         raise click.UsageError("--force requires RUN", context)
     confirms = not (yes or dry_run)
     with open_log() as log:
-        source = LeftoverFinder(log.home, log.store)
+        source = LeftoverFinder(log.root, log.store)
         options = CleanOptions(runs=find_runs(log, source, runs), descriptions=bodies, force=force)
         if confirms and (as_json or not may_ask(os.environ)):
             raise click.UsageError("no terminal to ask on: use --yes or --dry-run", context)
-        leftovers = find_leftovers(log, source, options, is_process_running(log.home))
+        leftovers = find_leftovers(log, source, options, is_process_running(log.root))
         result = clean_result(leftovers, dry_run)
         if not as_json:
             print_result(result)
@@ -134,7 +134,7 @@ def remove_leftovers(
 ) -> tuple[Leftover, ...]:
     """Remove the leftovers that were shown and are still removable; return all leftovers, with what is kept."""
     names = {leftover.name for leftover in shown if leftover.keep_reason is None}
-    with run_lock(log.home) as process_running:
+    with run_lock(log.root) as process_running:
         leftovers = tuple(
             leftover
             if leftover.keep_reason or leftover.name in names
@@ -145,9 +145,9 @@ def remove_leftovers(
 
 
 @contextmanager
-def run_lock(home: Path) -> Iterator[bool]:
+def run_lock(root: Path) -> Iterator[bool]:
     """Hold the lock that runs need; yield True if a running process holds it already, which only allows ended runs."""
-    lock = FileLock(home / MZ_FOLDER / LOCK_FILE, timeout=0)
+    lock = FileLock(root / MZ_FOLDER / LOCK_FILE, timeout=0)
     try:
         lock.acquire()
     except Timeout:
@@ -178,11 +178,11 @@ def print_result(result: CleanResult) -> None:
 def collect(dry_run: bool, as_json: bool) -> None:
     """Remove unused files below .mz: blobs that no event cites, output of recorded agent calls, and files whose writer
     was killed, all older than 24 hours."""
-    home = find_home(Path.cwd()) / MZ_FOLDER
-    if not (home / LOG_FILE).exists():
+    mz_folder = find_root(Path.cwd()) / MZ_FOLDER
+    if not (mz_folder / LOG_FILE).exists():
         raise no_runs_error()
-    with SqliteStore(home / LOG_FILE, read_only=dry_run) as store:
-        collected = collect_garbage(home, store, dry_run)
+    with SqliteStore(mz_folder / LOG_FILE, read_only=dry_run) as store:
+        collected = collect_garbage(mz_folder, store, dry_run)
     print_document("clean-blobs", collected) if as_json else print_collected(collected)
 
 

@@ -62,7 +62,7 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     with open_log() as log:
         views = comparable_views(*selected_views(log, left, right))
         comparison = run_difference(*views, load_pins(log, views[0].pins), load_pins(log, views[1].pins))
-        report = diff_report(comparison, str(log.home))
+        report = diff_report(comparison, str(log.root))
     if as_json:
         print_document("diff", report)
     else:

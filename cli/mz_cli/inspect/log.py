@@ -171,7 +171,7 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     stream, version = find_event_ref(source, at, run)
     events = tuple(islice(source.store.read(stream), version))
     newest_version = dict(source.store.streams(stream))[stream]
-    state = state_at(events, newest_version, str(source.home), source.load_text)
+    state = state_at(events, newest_version, str(source.root), source.load_text)
     if as_json:
         print_document("log-state", state)
     elif not prints_tsv():

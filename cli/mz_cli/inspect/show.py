@@ -75,7 +75,7 @@ def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | N
         if artifact is not None:
             print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return
-        make_patch = partial(patch, log.home, excluded=frozenset()) if diff else None
+        make_patch = partial(patch, log.root, excluded=frozenset()) if diff else None
         by_attempt = selector.attempt is not None
         options = DetailOptions(prompts=prompt, outputs=output, patch=make_patch, by_attempt=by_attempt)
         detail = feature_detail(selector.run, view, part, options, run_context(log, selector.run))

@@ -99,7 +99,7 @@ class TrackShape(Shape, frozen=True, kw_only=True):
     held_by: str | None
     """Dependency that was not delivered."""
     claim: tuple[str, ...]
-    spent_usd: str
+    charged_usd: str
     reserved_usd: str
 
 
@@ -233,7 +233,7 @@ def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
         id=feature,
         state="working" if track and track.active else idle_state,
         claim=(track.claim if track else None) or (),
-        spent_usd=exact_usd(track.charged_nanousd if track else 0),
+        charged_usd=exact_usd(track.charged_nanousd if track else 0),
         reserved_usd=exact_usd(sum(track.reservations.values()) if track else 0),
     )
 

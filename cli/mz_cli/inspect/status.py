@@ -95,13 +95,13 @@ class RunList(Shape, frozen=True, kw_only=True):
 def runs(as_json: bool) -> None:
     """List the runs of this repository, the newest first."""
     with open_log() as log:
-        with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (RUNS,)) as views:
+        with ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (RUNS,)) as views:
             views.refresh()
             rows = sorted(views.rows(RUNS), key=lambda row: row.started_us or 0, reverse=True)
-        process_running, home = is_process_running(log.home), str(log.home)
+        process_running, root = is_process_running(log.root), str(log.root)
     lines = tuple(run_line(row, process_running) for row in rows)
     if as_json:
-        print_document("runs", RunList(repository=home, runs=lines))
+        print_document("runs", RunList(repository=root, runs=lines))
         return
     cells = tuple(
         (line.run, time_cell(line.started_us), line.status, line.pipeline, line.fork_of or line.base,

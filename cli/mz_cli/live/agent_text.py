@@ -31,10 +31,10 @@ _JSON = msgspec.json.Decoder()
 class SpoolReader:
     """Reader of the spools of one repository. Paths of its worktrees are removed from the output."""
 
-    def __init__(self, home: Path) -> None:
-        self._spools = home / MZ_FOLDER / SPOOL_FOLDER
+    def __init__(self, root: Path) -> None:
+        self._spools = root / MZ_FOLDER / SPOOL_FOLDER
         # The path of the repository may contain blanks, also with shell escapes.
-        repository = re.escape(str(home)).replace(r"\ ", r"\\?\ ")
+        repository = re.escape(str(root)).replace(r"\ ", r"\\?\ ")
         worktree = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
         self._worktrees = re.compile(repository + worktree), re.compile(rf"\S*{worktree}")
 

@@ -33,18 +33,18 @@ class NothingToDo(Exception):
     """There is neither a run to start nor one to continue; the message says why."""
 
 
-def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> tuple[int, str | None]:
+def drive_run(root: Path, start_run: StartRun, command: str, as_json: bool) -> tuple[int, str | None]:
     """Start or resume a run with `start_run`, drive it until it stops, and print it; return the exit code and the run.
 
     Raises MzError if it cannot start, and any exception of a worker thread."""
     run = None
     try:
-        run = execute(home, os.environ, start_run).run
+        run = execute(root, os.environ, start_run).run
     except NothingToDo as nothing:
         print_note(f"nothing to do: {nothing}")
         if not as_json:
             return 0, None
-    with open_log(home) as log:
+    with open_log(root) as log:
         view = log.view(log.find_run(run))
         context = run_context(log, view.run)
     if as_json:
@@ -54,10 +54,10 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> t
     return int(run_exit(view)) if run else 0, run
 
 
-def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
+def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
     """Drive the run, showing it on stderr, and return its final state."""
-    with RunProcess(home, environment, lambda recorded: view.on_event(recorded)) as process:
-        log = ProjectLog(home, process.store)
+    with RunProcess(root, environment, lambda recorded: view.on_event(recorded)) as process:
+        log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view:
             start_run(process, view.show_text)
             with handle_signals(process, view):

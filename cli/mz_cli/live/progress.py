@@ -106,7 +106,7 @@ class LiveView:
 
     def __init__(self, stream: TextIO, log: ProjectLog, footer: str) -> None:
         """`footer`: available keys."""
-        self._log, self._footer, self._spools = log, footer, SpoolReader(log.home)
+        self._log, self._footer, self._spools = log, footer, SpoolReader(log.root)
         self._load_text, self._load_pins = lru_cache(TEXTS_CACHED)(log.load_text), lru_cache(1)(self._decode_pins)
         self._projection: RunProjection | None = None
         self._folded_position = 0

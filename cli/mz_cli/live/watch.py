@@ -23,7 +23,7 @@ def watch_run(log: ProjectLog, run: str) -> None:
     """Show the run on stderr until it stops, no process drives it any more, or Ctrl-C is pressed."""
     with suppress(KeyboardInterrupt), make_progress(log, FOOTER) as view:
         events = follow_events(log, run)
-        if is_process_running(log.home):
+        if is_process_running(log.root):
             view.begin(run)
         for recorded in events:
             view.on_event(recorded)
@@ -43,7 +43,7 @@ def _poll_events(log: ProjectLog, run: str, after: int, fold: RunProjection, wai
     run_events, feature_prefix = run_stream(run), feature_stream(run, "")
     while True:
         # Checked before reading, so that the last events of a process that ends meanwhile are read.
-        process_running = is_process_running(log.home)
+        process_running = is_process_running(log.root)
         for recorded in log.store.read_all(after):
             after = recorded.position
             if recorded.stream == run_events or recorded.stream.startswith(feature_prefix):

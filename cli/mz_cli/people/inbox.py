@@ -90,7 +90,7 @@ def post_message(
     appended meanwhile. Raises MzError (MZ5004) if the process rejects a message, and StoreUnusable."""
     stream = inbox_stream(run)
     recorded: Sequence[Recorded[Event]] | None = None
-    with SqliteStore(log.home / MZ_FOLDER / LOG_FILE) as store:
+    with SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
         while recorded is None:
             version = dict(log.store.streams(stream)).get(stream, 0)
             append = Append(stream=stream, expected=version, events=tuple(make_events()))
@@ -120,14 +120,14 @@ def wait_until_read(log: ProjectLog, run: str, messages: Sequence[Recorded[Event
             if message.version in outcomes and not outcomes[message.version].accepted:
                 reason = f"run {run} rejected it: {REJECTION_TEXT[KINDS[type(message.event)]]}"
                 raise MzError("MZ5004", reason, hint="see `mz review show FEATURE` and `mz status`")
-        if versions <= outcomes.keys() or time.monotonic() > deadline or not is_process_running(log.home):
+        if versions <= outcomes.keys() or time.monotonic() > deadline or not is_process_running(log.root):
             return versions <= outcomes.keys()
         time.sleep(POLL_SECONDS)
 
 
 def active_run(log: ProjectLog) -> str | None:
     """Return the run that a process drives now: the one started or resumed last, if a process holds the lock."""
-    if not is_process_running(log.home):
+    if not is_process_running(log.root):
         return None
     starts = tuple(log.store.read_types({type_of(RunStarted), type_of(RunResumed)}, 0, log.store.head()))
     return starts[-1].stream.removeprefix("run/") if starts else None
@@ -137,23 +137,23 @@ def store_text(log: ProjectLog, text: str | None) -> Digest | None:
     """Store a person's text as a blob, stripped, without secrets and escapes; None stays None."""
     if text is None:
         return None
-    redacted = Secrets(project_secrets(log.home, os.environ)).redact(strip_escapes(text).strip())
+    redacted = Secrets(project_secrets(log.root, os.environ)).redact(strip_escapes(text).strip())
     return log.blobs.put(redacted.encode("utf-8", "replace"))
 
 
 def store_user_name(log: ProjectLog) -> Digest:
     """Store the user's name as a blob."""
-    digest = store_text(log, user_name(log.home, os.environ.get("MZ_USER", "")))
+    digest = store_text(log, user_name(log.root, os.environ.get("MZ_USER", "")))
     assert digest is not None
     return digest
 
 
-def user_name(home: Path, chosen: str) -> str:
+def user_name(root: Path, chosen: str) -> str:
     """Return the chosen name; else git's `NAME <ADDRESS>`; else the login."""
     name = address = ""
     with suppress(RepositoryUnusable):
         name, address = (
-            run_git_as_user(home, os.environ, "config", "--get", f"user.{part}").text for part in ("name", "email")
+            run_git_as_user(root, os.environ, "config", "--get", f"user.{part}").text for part in ("name", "email")
         )
     name_text = single_line(chosen) or single_line(f"{name} <{address}>" if name and address else name or address)
     if name_text:

@@ -19,7 +19,7 @@ from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
 from mz_cli.terminal.console import print_line, print_note
@@ -66,7 +66,7 @@ def show(origin: bool, as_json: bool) -> None:
 
     Secrets in command lines are masked.
     """
-    root = find_home(Path.cwd())
+    root = find_root(Path.cwd())
     loaded = load_config(root, os.environ, {})
     shapes = setting_shapes(loaded, os.environ)
     if as_json:
@@ -91,7 +91,7 @@ def validate(as_json: bool) -> None:
     Reports all errors at once, with file, line and column, and exits with 10. `mz doctor` checks the agent, its
     login, the programs of commands and the remote.
     """
-    root = find_home(Path.cwd())
+    root = find_root(Path.cwd())
     loaded = load_config(root, os.environ, {})
     errors = [*unknown_agents(loaded), *unknown_base(root, loaded, os.environ)]
     warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline

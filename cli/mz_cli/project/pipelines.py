@@ -32,7 +32,7 @@ from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import InvalidName, parse_name
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.config import value_text
 from mz_cli.project.json import LintResult, NewPipeline, PipelineList, PipelineListed, PipelineShown
@@ -281,7 +281,7 @@ def create_file(path: Path, name: str, text: str) -> None:
 def project_root(start: Path) -> Path:
     """Return the root of the repository; outside of one, the directory itself, where built-in pipelines work too."""
     try:
-        return find_home(start)
+        return find_root(start)
     except MzError:
         return start
 

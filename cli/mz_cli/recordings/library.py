@@ -17,7 +17,7 @@ from mz_recordings.cassette.model import parse_time
 from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
 from mz_recordings.findings.model import KIND_PROPERTIES
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command_family, format_options
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.command import require_cassettes
@@ -105,8 +105,8 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     PATH is a cassette or a folder of cassettes. Reads only their descriptions. Exits with 125 if a cassette cannot be
     replayed.
     """
-    home = find_home(Path.cwd())
-    folders = paths or (library_path(home),)
+    root = find_root(Path.cwd())
+    folders = paths or (library_path(root),)
     today = datetime.now(UTC)
     lines = tuple(cassette_line(summarize(path), today) for path in find_cassettes(folders))
     code = Exit.NOT_COMPARABLE if any(line.problem for line in lines) else Exit.OK
@@ -150,9 +150,9 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     directories and e-mail addresses are only warnings. Secrets are never printed. Exits with 5 for a secret, 4 for
     unreferenced files, 125 for a cassette that cannot be replayed.
     """
-    home = find_home(Path.cwd())
-    display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(home, paths)}
-    results = tuple(lint_all(display_paths, project_secrets(home, os.environ), os.environ))
+    root = find_root(Path.cwd())
+    display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(root, paths)}
+    results = tuple(lint_all(display_paths, project_secrets(root, os.environ), os.environ))
     code = lint_exit(results)
     if as_json:
         shapes = tuple(

@@ -49,7 +49,7 @@ from mz_recordings.rerecord.workspace import (
     write_pending,
 )
 
-from mz_cli.app.context import RunNames, find_home
+from mz_cli.app.context import RunNames, find_root
 from mz_cli.app.help import command, did_you_mean, format_options, parsed_by
 from mz_cli.app.input import ask_line, may_ask
 from mz_cli.app.selectors import resolve
@@ -196,8 +196,8 @@ def rerecord(
     cassettes (default: the library), SELECTOR is [RUN/]FEATURE[/PHASE[#ATTEMPT]] in them. Without --changed, --expired,
     --new or --all, the first three apply, or all calls that a SELECTOR names.
     """
-    home, selection = (
-        find_home(Path.cwd()),
+    root, selection = (
+        find_root(Path.cwd()),
         CallSelection(changed=changed, expired=expired, new=new, everything=everything),
     )
     options = RerecordOptions(selection=selection, **values)
@@ -205,9 +205,9 @@ def rerecord(
     names = [target for target in targets if Path(target) not in paths]
     if take and (names or replace(options, accept=(), yes=False, in_ci=False, provenance="live") != RerecordOptions()):
         raise click.UsageError("--accept-pending can be combined only with PATH, --accept and --json", context)
-    cassettes = require_cassettes(home, paths)
-    options = replace(options, selection=replace(selection, selectors=select_calls(home, cassettes, names)))
-    results = (accept_waiting if take else rerecord_cassettes)(home, cassettes, options)
+    cassettes = require_cassettes(root, paths)
+    options = replace(options, selection=replace(selection, selectors=select_calls(root, cassettes, names)))
+    results = (accept_waiting if take else rerecord_cassettes)(root, cassettes, options)
     exit_code = int(rerecord_exit(results))
     if as_json:
         report = RerecordReport(exit=exit_code, budget_nanousd=options.budget_nanousd, cassettes=results)
@@ -221,7 +221,7 @@ def rerecord(
     return exit_code
 
 
-def select_calls(home: Path, cassettes: Sequence[Path], texts: Sequence[str]) -> tuple[CallSelector, ...]:
+def select_calls(root: Path, cassettes: Sequence[Path], texts: Sequence[str]) -> tuple[CallSelector, ...]:
     """Resolve selectors against the runs that were recorded. Raises MzError (MZ1002, MZ4010, MZ5001, MZ6001,
     MZ6005)."""
     manifests: list[Manifest] = []
@@ -229,16 +229,16 @@ def select_calls(home: Path, cassettes: Sequence[Path], texts: Sequence[str]) ->
         with reject_unusable(path):
             manifests.append(load_summary(path))
     runs = RecordedRuns(manifests)
-    return tuple(_select_calls(home, runs, text) for text in texts)
+    return tuple(_select_calls(root, runs, text) for text in texts)
 
 
-def _select_calls(home: Path, runs: RecordedRuns, text: str) -> CallSelector:
+def _select_calls(root: Path, runs: RecordedRuns, text: str) -> CallSelector:
     try:
         selected = resolve(runs, text, feature_only=True)
     except MzError:
-        is_in_library = Path(text).absolute().is_relative_to(library_path(home))
+        is_in_library = Path(text).absolute().is_relative_to(library_path(root))
         if is_in_library or text.startswith((".", "/")) or os.path.lexists(text):
-            require_cassettes(home, (Path(text),))
+            require_cassettes(root, (Path(text),))
         raise
     if selected.version is not None:
         raise MzError("MZ1002", f"{text[:80]!r} is an event", hint="name [RUN/]FEATURE[/PHASE[#ATTEMPT]]")
@@ -251,12 +251,12 @@ def _select_calls(home: Path, runs: RecordedRuns, text: str) -> CallSelector:
 
 
 # cassettes ------------------------------------------------------------------------------------------------------------
-def rerecord_cassettes(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+def rerecord_cassettes(root: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
     """Re-record the selected calls of each cassette, one cassette after the other; a stop ends all. Raises MzError."""
     environment = without_git_variables(os.environ)
     check_ci(os.environ, options)
     with ExitStack() as stack:
-        works = [_prepare_work(stack, home, path, environment, options) for path in paths]
+        works = [_prepare_work(stack, root, path, environment, options) for path in paths]
         check_phases(works, options.selection)
         for work in works:
             if not _has_work(work):
@@ -269,7 +269,7 @@ def rerecord_cassettes(home: Path, paths: Sequence[Path], options: RerecordOptio
 
 
 def _prepare_work(
-    stack: ExitStack, home: Path, path: Path, environment: dict[str, str], options: RerecordOptions
+    stack: ExitStack, root: Path, path: Path, environment: dict[str, str], options: RerecordOptions
 ) -> RerecordWork:
     if is_pending(path):
         hint = f"accept it: mz rerecord {quote(display_path(path))} --accept-pending; or delete it: rm -r "
@@ -277,7 +277,7 @@ def _prepare_work(
         raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
     job = RerecordJob(
         path=str(path.resolve()),
-        project=str(home.resolve()),
+        project=str(root.resolve()),
         environment=environment,
         now=datetime.now(UTC),
         selection=options.selection,
@@ -286,7 +286,7 @@ def _prepare_work(
         prune=options.prune,
     )
     with reject_failures(path):
-        workspace = stack.enter_context(lock_workspace(home.resolve(), path))
+        workspace = stack.enter_context(lock_workspace(root.resolve(), path))
         return RerecordWork(path, job, workspace, prepare_rerecord(job, workspace))
 
 
@@ -328,7 +328,7 @@ def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tupl
                     stop_control,
                 )
             if remaining_nanousd is not None:
-                remaining_nanousd = max(0, remaining_nanousd - outcome.run_end.spent_nanousd)
+                remaining_nanousd = max(0, remaining_nanousd - outcome.run_end.charged_nanousd)
         for key in outcome.denied_keys:
             print_note(f"{key}: a command tried to use the network, which is cut off while recording")
         done.append(_finish_work(work, outcome, options))
@@ -499,16 +499,16 @@ def continue_command(path: Path, options: RerecordOptions, stopped: str) -> str:
     return " ".join(arguments)
 
 
-def accept_waiting(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+def accept_waiting(root: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
     """Replace cassettes by their waiting new ones, as far as the differences are accepted now. Raises MzError (MZ6001)
     if none is waiting."""
     waiting_paths = [path for path in paths if is_pending(path)]
     if not waiting_paths:
         message = f"no new cassette is waiting in {', '.join(display_path(path) for path in paths)}"
         raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
-    results, described = [], load_config(home, os.environ, {}).config.agents
+    results, described = [], load_config(root, os.environ, {}).config.agents
     for path in waiting_paths:
-        with reject_failures(path), lock_workspace(home.resolve(), path):
+        with reject_failures(path), lock_workspace(root.resolve(), path):
             old, new = load(path), load(pending_path(path))
             results.append(
                 write_or_hold(path, old, new, described, options, RerecordedCassette(path=display_path(path)))

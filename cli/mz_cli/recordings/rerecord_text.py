@@ -49,7 +49,7 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     """Calls made to the real agent."""
     served: tuple[str, ...] = ()
     """Calls served from recordings."""
-    spent_nanousd: int = 0
+    charged_nanousd: int = 0
     """Cost of `called`: the higher of reported and computed."""
     stopped: str = ""
     """`interrupted`, `budget`, or the code of a problem that further calls cannot fix; null: completed."""
@@ -164,8 +164,8 @@ def result_lines(done: RerecordedCassette) -> Iterator[str]:
     """Yield the result for one cassette."""
     for feature in done.dropped:
         yield f"{done.path}: {feature.feature} keeps its old recordings: {feature.reason}"
-    spent_text = f"{count_noun(len(done.called), 'agent call')}, ${exact_usd(done.spent_nanousd)}"
-    calls_text = f"{spent_text}; {len(done.served)} from the recording"
+    charged_text = f"{count_noun(len(done.called), 'agent call')}, ${exact_usd(done.charged_nanousd)}"
+    calls_text = f"{charged_text}; {len(done.served)} from the recording"
     if done.written:
         only_unused = {feature.kind for feature in done.differences} == {"UNUSED"}
         change_text = "unused recordings removed" if only_unused else "replaced by the new cassette"
@@ -187,7 +187,7 @@ def rerecorded_cassette(path: str, prepared: RerecordPlan, outcome: RerecordResu
         planned=tuple(map(_planned_call, prepared.calls)),
         called=outcome.live_calls,
         served=outcome.served_calls,
-        spent_nanousd=outcome.run_end.spent_nanousd,
+        charged_nanousd=outcome.run_end.charged_nanousd,
         stopped=outcome.run_end.stop_reason,
         kept=outcome.kept_features,
         dropped=outcome.dropped_features,

@@ -18,7 +18,7 @@ from mz_recordings.cassette.files import find_cassettes
 from mz_recordings.findings.model import ACCEPTABLE, FindingKind, ReplayResult, group_results, verdict_line
 from mz_recordings.replay.replay import ReplayJob, replay_all, shuffled, without_git_variables
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import bisect_exit, clamp_exit
@@ -170,8 +170,8 @@ def cassette_projects(options: ReplayOptions) -> dict[Path, Path]:
     """Return the project of each cassette that the options name."""
     if options.bundled:
         return {path: bundled_project(path) for path in bundled_cassettes()}
-    home = find_home(Path.cwd())
-    return dict.fromkeys(require_cassettes(home, options.paths), home)
+    root = find_root(Path.cwd())
+    return dict.fromkeys(require_cassettes(root, options.paths), root)
 
 
 def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> int:
@@ -195,14 +195,14 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
             print_document("replay", replay_document(results, exit_code))
         else:
             write_lines(stream, render_text(results))
-    home = Path.cwd() if options.bundled else find_home(Path.cwd())
-    reports.write("mz replay", replay_suites(results, home), exit_code)
+    root = Path.cwd() if options.bundled else find_root(Path.cwd())
+    reports.write("mz replay", replay_suites(results, root), exit_code)
     return int(exit_code)
 
 
-def require_cassettes(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def require_cassettes(root: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the cassettes at the paths, or of the library. Raises MzError (MZ6001) for a path without one."""
-    folders = paths or (library_path(home),)
+    folders = paths or (library_path(root),)
     for folder in folders:
         if not find_cassettes((folder,)):
             message = f"no cassette in {display_path(folder)}"

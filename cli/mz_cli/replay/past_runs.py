@@ -153,7 +153,7 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
     with _reject_unreadable_pins():
         config = load_pins(log.blobs, run_started(log.store, run)).config
         ports = ReplayInputs(
-            blobs=log.blobs, trees=_captured_trees(log.home), adapters=all_adapters(config.agents),
+            blobs=log.blobs, trees=_captured_trees(log.root), adapters=all_adapters(config.agents),
             prices=price_table(config, os.environ), hints=hint_lookup(log.store),
         )  # fmt: skip
         history = replay_run(log.store, run, ports)
@@ -162,10 +162,10 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
     return history
 
 
-def _captured_trees(home: Path) -> CapturedTrees | None:
+def _captured_trees(root: Path) -> CapturedTrees | None:
     """Return the captured trees; None without a usable git, and then the trees count as missing."""
     try:
-        return GitTrees(home, os.environ)
+        return GitTrees(root, os.environ)
     except RepositoryUnusable:
         return None
 
@@ -273,18 +273,18 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
 
 def _current_rules(log: ProjectLog, runs: Sequence[str]) -> RecheckRules:
     """Return the current rules: the project's, else those of mz."""
-    config = load_config(log.home, os.environ, {}).config
+    config = load_config(log.root, os.environ, {}).config
     names = {load_pins(log.blobs, run_started(log.store, run)).pipeline.pipeline for run in runs}
     pipelines = {
-        name: pipeline for name in sorted(names) if (pipeline := _current_pipeline(name, log.home)) is not None
+        name: pipeline for name in sorted(names) if (pipeline := _current_pipeline(name, log.root)) is not None
     }
-    return RecheckRules(rule_sets=load_valid_pipeline_files(log.home).rules, limits=config.limits, pipelines=pipelines)
+    return RecheckRules(rule_sets=load_valid_pipeline_files(log.root).rules, limits=config.limits, pipelines=pipelines)
 
 
-def _current_pipeline(name: str, home: Path) -> Pipeline | None:
+def _current_pipeline(name: str, root: Path) -> Pipeline | None:
     """Return the current pipeline of that name; None if there is none."""
     try:
-        return load_pipeline(name, home)[0]
+        return load_pipeline(name, root)[0]
     except MzError as error:
         if error.code != "MZ3001":
             raise

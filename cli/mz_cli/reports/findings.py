@@ -226,10 +226,10 @@ def kind_totals(groups: Iterable[FindingGroup]) -> tuple[tuple[FindingKind, Risk
     return tuple((kind, risk, count) for kind, (risk, count) in totals.items())
 
 
-def replay_suites(results: Iterable[ReplayResult], home: Path) -> tuple[Suite, ...]:
+def replay_suites(results: Iterable[ReplayResult], root: Path) -> tuple[Suite, ...]:
     """Return a suite per cassette, with a case per recording and per feature trace. Its path is relative to the
     project, or the name of a cassette elsewhere."""
-    root = home.resolve()
+    root = root.resolve()
     paths = ((result, Path(os.path.realpath(result.path))) for result in results)
     return tuple(
         Suite(

@@ -32,7 +32,7 @@ from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
 from mz_events.redaction.redactor import Secrets
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.reports.findings import Report, Suite, sanitise, strip_local_paths
 from mz_cli.terminal.console import write_text
 
@@ -104,11 +104,11 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not (self.files or self.github):
             return
-        home = str(find_home(Path.cwd()).resolve())
+        root = str(find_root(Path.cwd()).resolve())
         report = sanitise(
             Report(title=title, suites=tuple(suites), exit=int(exit_code), version=VERSION),
-            Secrets(project_secrets(Path(home), os.environ)).redact,
-            lambda text: strip_local_paths(text, home, str(Path.home()), tempfile.gettempdir()),
+            Secrets(project_secrets(Path(root), os.environ)).redact,
+            lambda text: strip_local_paths(text, root, str(Path.home()), tempfile.gettempdir()),
         )
         with self.text_stream() if self.takes_stdout else nullcontext():
             for form, path in self.files.items():

@@ -139,7 +139,7 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
     evidence: tuple[EvidenceShape, ...] = ()
     if question is not None:
         events = tuple(log.store.read(feature_stream(run, feature)))
-        evidence = collect_evidence(question, state, events, load_text, partial(patch, log.home))
+        evidence = collect_evidence(question, state, events, load_text, partial(patch, log.root))
     return shape_of(
         ReviewDetail,
         view,

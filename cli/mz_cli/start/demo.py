@@ -68,57 +68,57 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
     Creates a small repository with a backlog and delivers it: the engine, its gates, git and the tests are real; the
     agents' replies are recordings. Uses no network and costs nothing. The repository is kept for you to explore.
     """
-    home = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
-    make_repository(home)
+    root = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
+    make_repository(root)
     with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
         cassette = load(folder)
-        environment = recorded_agent_environment(home, agent, cassette, folder, os.environ)
-        print_note(f"a scratch repository: {home}")
-        view = execute(home, environment, lambda session, _: session.start({"agent": agent}, ()))
+        environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
+        print_note(f"a scratch repository: {root}")
+        view = execute(root, environment, lambda process, _: process.start({"agent": agent}, ()))
         provenance = cassette.manifest.provenance
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
-        print_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
+        print_document("demo", DemoResult(repository=str(root), run=view.run, features=features))
     else:
-        with open_log(home) as log:
+        with open_log(root) as log:
             print_run(view, run_context(log, view.run))
-        print_next_steps(view, home, provenance)
+        print_next_steps(view, root, provenance)
     return int(run_exit(view))
 
 
-def make_repository(home: Path) -> None:
+def make_repository(root: Path) -> None:
     """Create the sample repository. Raises MzError: MZ1003 if the folder exists or is unusable, MZ1004 without git."""
-    if home.exists():
-        raise MzError("MZ1003", f"{home} already exists", hint="name a directory that does not exist yet")
+    if root.exists():
+        raise MzError("MZ1003", f"{root} already exists", hint="name a directory that does not exist yet")
     try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        create_sample(home, os.environ)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        create_sample(root, os.environ)
     except FileNotFoundError as error:
         raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
     except OSError as error:
-        message = f"{home} cannot be created: {error.strerror or error}"
+        message = f"{root} cannot be created: {error.strerror or error}"
         raise MzError("MZ1003", message, hint="choose another folder with --keep") from error
     except subprocess.SubprocessError as error:
         hint = "`git --version` should be 2.30 or newer"
-        raise MzError("MZ1003", f"git could not create {home}: {error}", hint=hint) from error
+        raise MzError("MZ1003", f"git could not create {root}: {error}", hint=hint) from error
 
 
 def recorded_agent_environment(
-    home: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]
+    root: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment of the recorded agent: a separate home, a stand-in first on PATH, and a value for each of
     its login variables."""
-    demo_home = home / MZ_FOLDER / "demo"
-    install(demo_home / "bin", folder, recorded_programs(cassette, built_in_adapters()), INHERITED_VARIABLES.pattern)
-    (demo_home / "home").mkdir()
+    scratch = root / MZ_FOLDER / "demo"
+    install(scratch / "bin", folder, recorded_programs(cassette, built_in_adapters()), INHERITED_VARIABLES.pattern)
+    (scratch / "home").mkdir()
     inherited = {name: value for name, value in outside.items() if INHERITED_VARIABLES.fullmatch(name)}
-    path = os.pathsep.join([str(demo_home / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    path = os.pathsep.join([str(scratch / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     keys = {
         name: "a-recording-needs-no-key"
         for name in built_in_adapters()[agent].capabilities().auth
         if VARIABLE.fullmatch(name)
     }
-    return {**inherited, **keys, "PATH": path, "HOME": str(demo_home / "home")}
+    return {**inherited, **keys, "PATH": path, "HOME": str(scratch / "home")}
 
 
 def mz_command() -> str:
@@ -128,7 +128,7 @@ def mz_command() -> str:
     return "mz" if installed and Path(installed).resolve() == running.resolve() else str(running)
 
 
-def print_next_steps(view: RunView, home: Path, provenance: str) -> None:
+def print_next_steps(view: RunView, root: Path, provenance: str) -> None:
     print_note(
         f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent."
     )
@@ -136,5 +136,5 @@ def print_next_steps(view: RunView, home: Path, provenance: str) -> None:
         print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
     mz, first = mz_command(), view.features[0].feature if view.features else ""
     branch = next((feature.branch for feature in view.features if feature.branch), "main")
-    commands = f"cd {quote(str(home))}", f"{mz} show {first}", f"{mz} log", f"git log --stat {branch}"
+    commands = f"cd {quote(str(root))}", f"{mz} show {first}", f"{mz} log", f"git log --stat {branch}"
     print_note("\nTry next:\n  " + "\n  ".join(commands))

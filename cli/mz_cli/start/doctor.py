@@ -17,7 +17,7 @@ from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
 from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load_summary
 from mz_recordings.cassette.model import parse_time
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options
 from mz_cli.common.recording import library_path
 from mz_cli.project.json import DoctorShape
@@ -58,7 +58,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     """
     root, now = None, time.time()
     with suppress(MzError):
-        root = find_home(Path.cwd())
+        root = find_root(Path.cwd())
     if self_test:
         from mz_cli.check.command import run_self_test
 

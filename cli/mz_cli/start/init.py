@@ -27,7 +27,7 @@ from mz_engine.setup.templates import (
 from mz_engine.version import VERSION
 from mz_recordings.cassette.model import MANIFEST
 
-from mz_cli.app.context import find_home
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command
 from mz_cli.app.input import ask_choices, may_ask
 from mz_cli.common.recording import library_path
@@ -66,7 +66,7 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     asks for confirmation. Writes mz.yaml, a features.md with one example, and an entry for .mz/ in .gitignore; with
     --ci also .github/workflows/mz.yml. Existing files are not changed.
     """
-    root = find_home(Path.cwd())
+    root = find_root(Path.cwd())
     detected, agents = detect(root), installed_agents(os.environ)
     choices = default_choices(detected, agents)
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):

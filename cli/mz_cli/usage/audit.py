@@ -124,7 +124,7 @@ def imported_audit(log: ImportedLog, verification: Verification, stream: str | N
         if stream in (None, session.stream)
     )
     return ImportedAudit(
-        log=str(log.home), intact=verification.is_intact, findings=verification.findings, sessions=tuple(sessions)
+        log=str(log.root), intact=verification.is_intact, findings=verification.findings, sessions=tuple(sessions)
     )
 
 

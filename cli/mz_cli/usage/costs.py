@@ -123,7 +123,7 @@ def imported_costs(
     total = _group("", rows, by_mz, incomplete)
     uncounted = len(sessions) - len({row.session for row in all_rows}) if period == ALL_TIME else 0
     return ImportedCostReport(
-        log=str(log.home),
+        log=str(log.root),
         by=by,
         timezone=str(zone or "local"),
         since=iso_time(period.since_us),

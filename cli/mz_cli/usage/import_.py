@@ -49,14 +49,14 @@ def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> in
     request counts once, even if several files contain it. Reading continues where the last import stopped, and
     unchanged files are not opened. Exits with 1 if a file could not be read.
     """
-    home = user_data_directory(os.environ)
+    folder = user_data_directory(os.environ)
     if "" in paths:
         raise click.UsageError("a PATH is empty; is a variable not set?", context)
     sources = tuple(Path(path).absolute() for path in paths)
     sources = sources or tuple(filter(may_exist, session_directories(Path.home(), os.environ)))
     if sources and not any(map(may_exist, sources)):
         raise click.UsageError(f"{sources[0]} does not exist", context)
-    result = _import(home, sources)
+    result = _import(folder, sources)
     if as_json:
         print_document("import", result)
     else:
@@ -75,16 +75,16 @@ def may_exist(path: Path) -> bool:
     return True
 
 
-def _import(home: Path, paths: Sequence[Path]) -> ImportResult:
+def _import(folder: Path, paths: Sequence[Path]) -> ImportResult:
     """Import the files. Raises MzError (MZ5012) while another process imports."""
     from mz_engine.pricing.table import GenaiPrices, user_prices
 
     prices = GenaiPrices(user_prices(os.environ))
     try:
-        return import_files(home, prices.price_entry, prices.table, paths, progress_printer())
+        return import_files(folder, prices.price_entry, prices.table, paths, progress_printer())
     except Busy:
         raise MzError(
-            "MZ5012", f"another process is importing into {home}", hint="wait until it ends, then import again"
+            "MZ5012", f"another process is importing into {folder}", hint="wait until it ends, then import again"
         ) from None
 
 

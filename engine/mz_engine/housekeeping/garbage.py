@@ -85,26 +85,26 @@ class LogCitations:
                 self.pending_keys.discard(event.ref.key)
 
 
-def collect_garbage(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> CollectedGarbage:
-    """Remove garbage. `home` is `.mz`; `now` in seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
+def collect_garbage(mz_folder: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> CollectedGarbage:
+    """Remove garbage. `now` in seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
     cutoff = (time.time() if now is None else now) - MIN_AGE_SECONDS
     garbage, citations = CollectedGarbage(dry_run=dry_run), LogCitations(store)
     citations.catch_up()
-    spools = home / SPOOL_FOLDER
+    spools = mz_folder / SPOOL_FOLDER
     pending_names = {spool_directory(spools, key).name for key in citations.pending_keys}
     for spool in sorted(spools.iterdir()) if spools.is_dir() else ():
         if spool.name not in pending_names and spool.is_dir() and newest_mtime(spool) <= cutoff:
             garbage.spools.add(total_bytes(spool))
             if not dry_run:
                 shutil.rmtree(spool, ignore_errors=True)
-    for file in (file for pattern in UNFINISHED_FILES for file in home.glob(pattern)):
+    for file in (file for pattern in UNFINISHED_FILES for file in mz_folder.glob(pattern)):
         with contextlib.suppress(FileNotFoundError):
             status = file.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_mtime <= cutoff:
                 garbage.unfinished_files.add(status.st_size)
                 if not dry_run:
                     file.unlink()
-    blobs = FileBlobs(home / "blobs")
+    blobs = FileBlobs(mz_folder / "blobs")
     for shard in SHARDS:
         # One shard at a time, so that an appending process waits for one of them only.
         with contextlib.nullcontext() if dry_run else store.exclusive():

@@ -70,21 +70,21 @@ class RunProcess:
         self.coordinator: Coordinator | None = None
 
     def __enter__(self) -> RunProcess:
-        home = self.root / MZ_FOLDER
+        mz_folder = self.root / MZ_FOLDER
         try:
-            home.mkdir(exist_ok=True)
-            (home / ".gitignore").write_text("*\n")
+            mz_folder.mkdir(exist_ok=True)
+            (mz_folder / ".gitignore").write_text("*\n")
         except OSError as error:
             hint = "mz keeps its log there; make it writable"
-            raise MzError("MZ1006", f"{home}: {error.strerror}", hint=hint) from None
-        lock = FileLock(home / LOCK_FILE, timeout=0)
+            raise MzError("MZ1006", f"{mz_folder}: {error.strerror}", hint=hint) from None
+        lock = FileLock(mz_folder / LOCK_FILE, timeout=0)
         try:
             self._resources.enter_context(lock)
         except Timeout:
             hint = "wait for it, or stop it with Ctrl-C; see `mz status`"
             raise MzError("MZ5002", "another mz process drives a run in this repository", hint=hint) from None
-        self.store = self._resources.enter_context(SqliteStore(home / LOG_FILE))
-        self.blobs = FileBlobs(home / BLOBS_FOLDER)
+        self.store = self._resources.enter_context(SqliteStore(mz_folder / LOG_FILE))
+        self.blobs = FileBlobs(mz_folder / BLOBS_FOLDER)
         return self
 
     def __exit__(self, *error: object) -> None:

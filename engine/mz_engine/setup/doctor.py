@@ -240,11 +240,11 @@ def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> Do
 
 def log_check(root: Path) -> DoctorCheck:
     """Check that `.mz` is writable and that this version can read its log; opens nothing for writing."""
-    home = root / MZ_FOLDER
-    folder = home if home.exists() else root
+    mz_folder = root / MZ_FOLDER
+    folder = mz_folder if mz_folder.exists() else root
     if not os.access(folder, os.W_OK | os.X_OK):
         return fail(f"{folder} is not writable", "mz keeps its log there; make it writable")
-    path = home / LOG_FILE
+    path = mz_folder / LOG_FILE
     if not path.exists():
         return ok("nothing has run here yet")
     wal = path.with_name(path.name + "-wal")

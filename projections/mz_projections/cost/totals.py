@@ -58,7 +58,7 @@ class Totals(msgspec.Struct, frozen=True):
     """Reported by the agents."""
     computed_nanousd: int | None
     """Tokens of each request at the price of its day."""
-    charged_nanousd: int | None = field(name="settled_nanousd")
+    charged_nanousd: int | None
     """Charged to the budgets: the highest known amount of each call."""
     difference_nanousd: int | None
     """Reported minus computed, over the calls with both."""

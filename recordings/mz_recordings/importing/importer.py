@@ -123,35 +123,35 @@ class ImportResult(msgspec.Struct, kw_only=True):
 
 
 def import_files(
-    home: Path,
+    folder: Path,
     price: PriceOf,
     table: str,
     paths: Iterable[Path],
     on_progress: Callable[[ImportProgress], None] = lambda _: None,
     now: Callable[[], float] = time.time,
 ) -> ImportResult:
-    """Import the new content of files and directories into the log in the directory `home`, created if missing.
+    """Import the new content of files and directories into the log in the directory `folder`, created if missing.
     `price` returns the price of a request by the price table named `table`.
 
     Raises Busy if another process imports into the same log, StoreUnusable.
     """
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _import_lock(home / LOCK), SqliteStore(home / LOG) as store, ImportedStore(home / VIEWS, store) as views:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _import_lock(folder / LOCK), SqliteStore(folder / LOG) as store, ImportedStore(folder / VIEWS, store) as views:
         views.refresh()
-        return _Import(home, store, views, price, table, now).run(paths, on_progress)
+        return _Import(folder, store, views, price, table, now).run(paths, on_progress)
 
 
 class _Import:
     """One import into an open log."""
 
     def __init__(
-        self, home: Path, store: SqliteStore, views: ImportedStore, price: PriceOf, table: str,
+        self, folder: Path, store: SqliteStore, views: ImportedStore, price: PriceOf, table: str,
         now: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._store, self._views, self._blobs = store, views, FileBlobs(home / BLOBS)
+        self._store, self._views, self._blobs = store, views, FileBlobs(folder / BLOBS)
         self._price, self._table, self._now, self._begun_us = price, table, now, int(now() * US_PER_SECOND)
         self._store_directory = cache(lambda directory: self._blobs.put(_encode_directory(directory)))
-        self._result = ImportResult(log=str(home))
+        self._result = ImportResult(log=str(folder))
         self._unpriced = Counter[str]()
         """Requests without a price, by model."""
         self._segments: list[FileSegment] = []

@@ -194,8 +194,8 @@ def _append_step(step: Emit | RunStep, context: StepContext, stream: RecordedStr
                 return (CallOverBudget(feature=feature, key=key, role=request.ref.role, nanousd=amount),), False
             return (CallReserved(feature=feature, key=key, nanousd=amount), request), True
         case SettleCall(key=key, events=events):
-            settled_nanousd = final_charge(step.nanousd, step.may_be_higher, _reserved_nanousd(stream, key))
-            return (*events, CallSettled(feature=feature, key=key, nanousd=settled_nanousd)), True
+            charged_nanousd = final_charge(step.nanousd, step.may_be_higher, _reserved_nanousd(stream, key))
+            return (*events, CallSettled(feature=feature, key=key, nanousd=charged_nanousd)), True
         case ClaimFiles(phase=phase, paths=paths):
             rejection = stream.find_near(ClaimRejected)
             if rejection is not None and stream.first_of(FilesClaimed, ClaimRejected) is ClaimRejected:

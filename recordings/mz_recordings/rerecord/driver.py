@@ -255,7 +255,7 @@ class RunEnd(NamedTuple):
 
     stop_reason: str
     """Empty: every feature stopped by itself; `interrupted`, `budget`, or the code of a fatal problem."""
-    spent_nanousd: int
+    charged_nanousd: int
     """Cost of the real agent: the higher of reported and computed cost."""
 
 

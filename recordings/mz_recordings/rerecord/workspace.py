@@ -99,11 +99,11 @@ class RerecordWorkspace(NamedTuple):
 @contextmanager
 def lock_workspace(project: Path, cassette: Path) -> Iterator[RerecordWorkspace]:
     """Lock and yield the working directory of this cassette. Raises MzError (MZ5002) if another process holds it."""
-    home = project / MZ_FOLDER
-    home.mkdir(exist_ok=True)
-    (home / ".gitignore").write_text("*\n")
+    mz_folder = project / MZ_FOLDER
+    mz_folder.mkdir(exist_ok=True)
+    (mz_folder / ".gitignore").write_text("*\n")
     path_digest = hashlib.sha256(str(cassette.resolve()).encode()).hexdigest()[:8]
-    folder = home / RERECORD_DIRECTORY / f"{cassette.resolve().name}-{path_digest}"
+    folder = mz_folder / RERECORD_DIRECTORY / f"{cassette.resolve().name}-{path_digest}"
     folder.parent.mkdir(exist_ok=True)
     lock = FileLock(folder.with_suffix(".lock"), timeout=0)
     try:
