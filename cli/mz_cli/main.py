@@ -78,7 +78,7 @@ def move_color_option_first(arguments: Sequence[str]) -> list[str]:
         ("mz status", "show progress and open questions"),
     ),
     next_command="`mz help all` lists all commands; `mz COMMAND --help` explains one, `mz help TOPIC` a topic: "
-    "exit-codes, environment, formatting.",
+    "exit-codes, environment, selectors, formatting.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
     invoke_without_command=True,
 )

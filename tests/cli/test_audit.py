@@ -175,8 +175,8 @@ def test_hostile_texts_on_any_terminal(home: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "exit_code", "message"),
     [
-        (("nope",), 2, "there is no run or feature 'nope'"),
-        (("lgin",), 2, "did you mean `login`?"),
+        (("nope",), 10, "there is no run or feature 'nope'"),
+        (("lgin",), 10, "did you mean `login`?"),
         (("login/code",), 2, "'login/code' is a part of a feature"),
         (("login@3",), 2, "'login@3' is an event"),
     ],

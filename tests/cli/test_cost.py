@@ -167,7 +167,6 @@ def test_a_log_in_a_place_that_cannot_be_written(stored_run: StoredRun, capsys: 
     ("args", "message"),
     [
         ((RUN, "--all"), "give either SELECTOR or --all"),
-        (("nope",), "there is no run or feature 'nope'"),
         (("--by", "moon"), "'moon' is not one of"),
         (("--gate", "+15%"), "--gate and --baseline require each other"),
         (("--baseline", RUN), "--gate and --baseline require each other"),

@@ -71,8 +71,9 @@ def test_exit_codes(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_is_not_there(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    for args, message in (((RUN, "nope"), "there is no run or feature 'nope'"), (("2026", RUN), "2 run ids begin"),
-                           ((RUN,), "missing argument 'RIGHT'")):  # fmt: skip
+    for args, exit_code, message in (((RUN, "nope"), 10, "there is no run or feature 'nope'"),
+                                     (("2026", RUN), 2, "2 run ids begin"),
+                                     ((RUN,), 2, "missing argument 'RIGHT'")):  # fmt: skip
         answer = run(capsys, "diff", *args)
-        assert (answer.exit, answer.out) == (2, "")
+        assert (answer.exit, answer.out) == (exit_code, "")
         assert message in answer.err

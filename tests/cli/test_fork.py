@@ -63,7 +63,7 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     ("args", "code", "message"),
     [
         (("alpha",), 2, "name a phase or an event to start from"),
-        (("nope/alpha@1",), 2, "there is no run or feature 'nope'"),
+        (("nope/alpha@1",), 10, "there is no run or feature 'nope'"),
         (("{run}/alpha@9999",), 2, "MZ5007"),
         (("{run}/alpha/nope",), 2, "alpha has not started nope"),
         (("{run}/alpah@1",), 10, "did you mean `alpha`"),

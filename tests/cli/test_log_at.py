@@ -176,7 +176,7 @@ def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[st
         ("@3", 2, "is not an event"),
         ("login@99", 2, f"the newest is run/{RUN}/login@43"),
         ("later@1", 2, f"run/{RUN}/later has no events"),
-        ("lgin@1", 2, "did you mean `login`?"),
+        ("lgin@1", 10, "did you mean `login`?"),
         (f"inbox/{RUN}@1", 2, "it holds messages and has no state"),
         ("run/nope@1", 2, "there is no run or feature 'nope'"),
         (f"{RUN}/lgin@1", 10, "did you mean `login`?"),

@@ -312,7 +312,7 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     ("arguments", "exit_code", "code"),
     [
         (("approve", "nope"), 10, "MZ4010"),
-        (("approve", "r7/b"), 2, "MZ5001"),
+        (("approve", "r7/b"), 10, "MZ4010"),
         (("approve",), 2, "MZ1002"),
         (("reject", "b"), 2, "MZ1002"),
         (("reject", "b", "-m", " \n"), 2, "the note is empty"),

@@ -185,7 +185,7 @@ def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) 
 def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> None:
     check(spawn(sample, "run", "--feature", FEATURE, **agent.environment), 21)
     check(spawn(sample, "cancel"), 2, "name a run or a feature")
-    check(spawn(sample, "cancel", "nope"), 2, "MZ5001")
+    check(spawn(sample, "cancel", "nope"), 10, "MZ4010")
     answer = spawn(sample, "cancel", FEATURE, "-m", "not needed", "--json")
     shown = msgspec.json.decode(answer.out)
     assert (shown["schema"], shown["process_running"], shown["features"]) == ("mz.cancel/1", False, [FEATURE])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mz_cli.app.completion import suggestions
 from mz_cli.app.context import open_log
-from mz_cli.app.selectors import select
+from mz_cli.app.selectors import part_text, select
 
 from tests.cli.drive import run
 from tests.cli.stored_run import RUN, StoredRun
@@ -44,11 +44,15 @@ def test_forms(
 @pytest.mark.parametrize(
     ("args", "exit_code", "message"),
     [
-        (("log", "lgin"), 2, "there is no run or feature 'lgin'; did you mean `login`?"),
+        (("log", "lgin"), 10, "there is no run or feature 'lgin'; did you mean `login`?"),
         (("log", f"{RUN}/lgin"), 10, "did you mean `login`?"),
         (("log", "login/cod"), 2, "did you mean `code`?"),
         (("log", "login/code#9"), 2, "login has no attempt 9: it made 2 in code"),
-        (("log", "login/code/u1"), 2, "'login/code/u1' is not a selector"),
+        (("log", "login/code/u1"), 2, "login has no unit 'u1' in code; units: none"),
+        (("log", "login/code/u1/x"), 2, "'login/code/u1/x' is not a selector"),
+        (("show", "login@3"), 2, "'login@3' is an event\nhint: its state: mz log --at login@3"),
+        (("status", "/"), 2, "'/' is not a selector"),
+        (("resume", ""), 2, "'' is not a selector"),
         (("log", "login#2"), 2, "'login#2' is not a selector"),
         (("log", "login/code#x"), 2, "attempts count from 1"),
         (("log", "login/code@3"), 2, "is not a selector"),
@@ -56,6 +60,8 @@ def test_forms(
         (("show", RUN), 2, f"{RUN} is a run\nhint: name a feature of it: login, audit, export, later"),
         (("cancel", RUN, "login"), 2, "name either a run, or only features"),
         (("cancel", "later/code"), 2, "a phase or an event cannot be cancelled"),
+        (("retry", "login/code#1"), 2, "'login/code#1' is a part of a phase"),
+        (("fork", "login/code/u1"), 2, "'login/code/u1' is a part of a phase"),
         (("retry", "lgin"), 10, "did you mean `login`?"),
         (("review", "show", f"{RUN}/lgin"), 10, "did you mean `login`?"),
         (("fork", "login"), 2, "name a phase or an event to start from"),
@@ -68,6 +74,42 @@ def test_errors_name_what_exists(
     answer = run(capsys, *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "retry", "review show", "fork", "status", "log", "cost", "audit", "cancel"]
+)
+@pytest.mark.parametrize("name", ["lgin", f"{RUN}/lgin"])
+def test_an_unknown_feature_is_one_error_everywhere(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    answer = run(capsys, *command.split(), name)
+    assert (answer.exit, answer.out) == (10, "")
+    assert answer.err.startswith("error[MZ4010]")
+    assert "did you mean `login`?" in answer.err
+
+
+def test_every_printed_name_of_a_call_is_a_selector(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = msgspec.json.decode(run(capsys, "cost", "--by", "attempt", "--json").out)["groups"]
+    assert len(calls) > 3
+    for group in calls:
+        call = group["call"]
+        part = part_text(call["phase"], call["unit"], call["iteration"], call["attempt"], call["role"])
+        for selector in (group["name"], f"run/{group['name']}", f"{call['feature']}{part}"):
+            answer = run(capsys, "cost", selector, "--by", "attempt", "--json")
+            assert group["name"] in [found["name"] for found in msgspec.json.decode(answer.out)["groups"]]
+            assert run(capsys, "show", selector).exit == run(capsys, "log", selector).exit == 0
+
+
+def test_units_iterations_and_roles(stored_run: StoredRun) -> None:
+    key = f"{RUN}/login/code/u1/2/1/agent.security"
+    with open_log(stored_run.home) as log:
+        selector = select(log, key)
+        assert select(log, "login/code/u1#2.1:security").part == selector.part
+    assert (selector.feature, selector.part) == (
+        "login", {"phase": "code", "unit": "u1", "iteration": 2, "attempt": 1, "role": "security"},
+    )  # fmt: skip
+    assert str(selector) == f"{RUN}/login/code/u1#2.1:security"
 
 
 def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(

@@ -8,7 +8,7 @@ from mz_cli.common.feature_query import report_messages
 from mz_cli.main import main
 from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.feature import PhaseStarted
-from mz_events.catalog.validation import ArtifactParsed
+from mz_events.catalog.validation import ArtifactParsed, CommandRan, GateChecked, Violation
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -41,7 +41,7 @@ def test_prompts_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFi
     ("args", "exit_code", "message"),
     [
         (("lgin",), 10, "has no feature 'lgin'; did you mean `login`?"),
-        (("nope/login",), 2, "there is no run or feature 'nope'"),
+        (("nope/login",), 10, "there is no run or feature 'nope'"),
         (("login/cod",), 2, "login has no phase 'cod'; did you mean `code`?"),
         (("login/xyz",), 2, "login has no phase 'xyz'; it has: prd, code"),
         (("later/prd",), 2, "later has no phase 'prd'; it has started none"),
@@ -75,6 +75,24 @@ def test_long_messages_are_complete(stored_run: StoredRun, capsys: pytest.Captur
     stored_run.wait("later", detail="y" * 5000)
     stored_run.close()
     assert "y" * 5000 in run(capsys, "show", "later").out
+
+
+def test_the_output_of_a_failed_gate_is_printed_once(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.admit("later")
+    stored_run.to_feature("later", PhaseStarted(phase="code", iteration=1))
+    ref = stored_run.ref("later", "code")
+    stored_run.ask("later", ref)
+    stored_run.reply("later", ref)
+    stored_run.to_feature(
+        "later",
+        CommandRan(stage="gate", phase="code", unit="", name="test", exit=1, passed=1, failed=1,
+                   output=stored_run.blob("E: boom"), excerpt=stored_run.blob("E: boom"), duration_ms=9),
+        GateChecked(phase="code", unit="", gate="test", passed=False, cause="code",
+                    violations=(Violation(rule="test"),), report=stored_run.blob('["the command failed: E: boom"]')),
+    )  # fmt: skip
+    output = run(capsys, "show", "later/code#1").out
+    assert output.count("boom") == 1
+    assert "    rejected by gate test\n    gate test: 1 passed, 1 failed, exit 1" in output
 
 
 def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(

@@ -84,14 +84,14 @@ def test_which_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) ->
     shown = [msgspec.json.decode(run(capsys, "status", *args, "--json").out)["run"]
              for args in ((), ("20260301",), (RUN,), ("20260302",))]  # fmt: skip
     assert shown == ["20260302-080000-ffff", RUN, RUN, "20260302-080000-ffff"]
-    for selector, problem in (
-        ("2026", "2 run ids begin with '2026'"),
-        ("x", "there is no run or feature 'x'"),
-        ("login/prd", "'login/prd' is a part of a feature"),
-        (f"{RUN}@2", f"'{RUN}@2' is an event"),
+    for selector, exit_code, problem in (
+        ("2026", 2, "2 run ids begin with '2026'"),
+        ("x", 10, "there is no run or feature 'x'"),
+        ("login/prd", 2, "'login/prd' is a part of a feature"),
+        (f"{RUN}@2", 2, f"'{RUN}@2' is an event"),
     ):
         answer = run(capsys, "status", selector)
-        assert (answer.exit, answer.out) == (2, "")
+        assert (answer.exit, answer.out) == (exit_code, "")
         assert problem in answer.err
 
 

@@ -1,9 +1,14 @@
-"""Selectors of runs, features, phases, attempts and events: `[RUN/]FEATURE[/PHASE[#ATTEMPT]]`, `STREAM@VERSION`."""
+"""Selectors of runs, features, phases, attempts and events: `[RUN/]FEATURE[/PHASE[/UNIT][#ATTEMPT]]`, `STREAM@VERSION`.
+
+An attempt is `#1`, `#2.1` in the second iteration, `#1:security` of a role other than the builder. Keys of calls are
+selectors too.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from mz_engine.errors.diagnostics import MzError
@@ -14,9 +19,14 @@ from mz_events.names import StreamId, feature_stream, run_stream
 from mz_cli.app.context import ProjectLog, RunNames
 from mz_cli.app.help import did_you_mean
 
-FORMS = "RUN, [RUN/]FEATURE[/PHASE[#ATTEMPT]] or STREAM@VERSION, as `mz log` prints it"
+PART = "[RUN/]FEATURE[/PHASE[/UNIT][#ATTEMPT]]"
+FORMS = f"RUN, {PART} or STREAM@VERSION, as `mz log` prints it"
 VERSION = re.compile("[1-9][0-9]{0,17}")
-ATTEMPT = re.compile("[1-9][0-9]{0,8}")
+ATTEMPT = re.compile("(?:([1-9][0-9]{0,8})[.])?([1-9][0-9]{0,8})(?::([a-z][a-z0-9_-]*))?")
+"""Iteration, attempt, role."""
+CALL_KEY = re.compile("(?:run/)?([^/]+/[^/]+/[^/]+)/([^/]+)/([0-9]+)/([0-9]+)/agent[.]([^/]+)")
+USUAL = {"role": "builder"}
+"""Role of the events that name none."""
 DIGEST = re.compile("[0-9a-f]{8,64}")
 """Beginning of a blob's digest."""
 
@@ -29,7 +39,10 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
     """False: the run is the newest one with the feature."""
     feature: str | None = None
     phase: str | None = None
+    unit: str | None = None
+    iteration: int | None = None
     attempt: int | None = None
+    role: str | None = None
     version: int | None = None
 
     @property
@@ -45,12 +58,24 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
         if self.feature is not None and recorded.stream != self.stream and subject != self.feature:
             return False
         call = getattr(recorded.event, "ref", recorded.event)
-        phase, attempt = getattr(call, "phase", None), getattr(call, "attempt", None)
-        return self.phase in (None, phase) and self.attempt in (None, attempt)
+        return all(getattr(call, name, USUAL.get(name)) == value for name, value in self.part.items())
+
+    @property
+    def part(self) -> dict[str, str | int]:
+        """The fields that name a part of a feature."""
+        values = {name: getattr(self, name) for name in ("phase", "unit", "iteration", "attempt", "role")}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
-        phase = f"/{self.phase}" if self.phase else ""
-        return f"{self.stream.removeprefix('run/')}{phase}" + (f"#{self.attempt}" if self.attempt else "")
+        stream = self.stream.removeprefix("run/")
+        return stream + part_text(self.phase, self.unit, self.iteration, self.attempt, self.role)
+
+
+def part_text(phase: str | None, unit: str | None, iteration: int | None, attempt: int | None, role: str | None) -> str:
+    """Return `/code/unit#2.1:security`, without what is usual: the first iteration and the builder."""
+    names = "".join(f"/{name}" for name in (phase, unit) if name)
+    again = f"{iteration}." if iteration is not None and iteration > 1 else ""
+    return names + (f"#{again}{attempt}" if attempt else "") + (f":{role}" if role and role != "builder" else "")
 
 
 def select(log: ProjectLog, text: str, run: str | None = None, feature_only: bool = False) -> Selector:
@@ -65,24 +90,25 @@ def resolve(log: RunNames, text: str, run: str | None = None, feature_only: bool
     """Resolve a selector, whose event may not exist. A single name is a feature of `run` (default: of the newest run
     that has it), else a run, of which a unique prefix suffices. `feature_only`: a run is no answer. Raises MzError
     (MZ1002, MZ4010, MZ5001, MZ5007)."""
-    name, attempt, version = _split(text)
+    name, call, version = _split(text)
     parts = name.removeprefix("run/").split("/")
     if parts[0] == "inbox" and len(parts) > 1:
         hint = "`mz log` shows their outcome, in the run's own stream"
         raise MzError("MZ5007", f"{name[:80]!r} is an inbox: it holds messages and has no state", hint=hint)
     run_of_feature = None if name.startswith("run/") else _run_with_feature(log, parts, run)
     if run_of_feature is None:
-        _check_name(log, parts[0], run, "MZ5007" if version else "MZ5001", feature_only and len(parts) == 1)
+        code = "MZ5001" if name.startswith("run/") else "MZ4010"
+        _check_name(log, parts[0], run, code, feature_only and len(parts) == 1)
     run_id = run_of_feature or log.find_run(parts.pop(0))
-    feature, phase, *excess = (*parts, None, None)[: max(len(parts), 2)]
+    feature, phase, unit, *excess = (*parts, None, None, None)[: max(len(parts), 3)]
     if feature is not None:
         log.check_feature(run_id, feature)
-    if excess or (attempt and phase is None) or (version and phase is not None):
+    if excess or (call and phase is None) or (version and phase is not None):
         raise MzError("MZ1002", f"{text[:80]!r} is not a selector", hint=f"write {FORMS}")
+    names_run = run_of_feature is None or run is not None
     selector = Selector(
-        run=run_id, names_run=run_of_feature is None or run is not None, feature=feature, phase=phase, attempt=attempt,
-        version=version,
-    )  # fmt: skip
+        run=run_id, names_run=names_run, feature=feature, phase=phase, unit=unit, version=version, **call
+    )
     if feature_only and feature is None:
         raise MzError("MZ1002", f"{run_id} is a run", hint=f"name a feature of it: {_listed(run_id, log)}")
     return selector
@@ -101,9 +127,15 @@ def select_part(log: ProjectLog, text: str | None, *, phases: bool = False) -> S
     selector = select_or_newest(log, text)
     if selector.version is not None or (selector.phase is not None and not phases):
         noun = "an event" if selector.version is not None else "a part of a feature"
-        forms = "RUN or [RUN/]FEATURE" + ("[/PHASE[#ATTEMPT]]" if phases else "")
+        forms = f"RUN or {PART if phases else '[RUN/]FEATURE'}"
         raise MzError("MZ1002", f"{str(text)[:80]!r} is {noun}", hint=f"name {forms}; `mz show` and `mz log` take any")
     return selector
+
+
+def check_phase(selector: Selector, text: str) -> None:
+    """Raise MzError (MZ1002) if the selector names a part of a phase."""
+    if not {"phase"}.issuperset(selector.part):
+        raise MzError("MZ1002", f"{text[:80]!r} is a part of a phase", hint="name [RUN/]FEATURE/PHASE")
 
 
 def find_event_ref(log: ProjectLog, text: str, run: str | None) -> tuple[StreamId, int]:
@@ -127,17 +159,25 @@ def not_an_event(text: str) -> MzError:
     return MzError("MZ5007", f"{text[:80]!r} is not an event", hint=hint)
 
 
-def _split(text: str) -> tuple[str, int | None, int | None]:
-    """Return name, attempt and version. Raises MzError (MZ1002, MZ5007)."""
+def _split(text: str) -> tuple[str, dict[str, Any], int | None]:
+    """Return the name, iteration, attempt and role, and the version. Raises MzError (MZ1002, MZ5007)."""
+    if key := CALL_KEY.fullmatch(text):
+        phase, unit, iteration, attempt, role = key.groups()
+        name = f"run/{phase}" if unit == "-" else f"run/{phase}/{unit}"
+        return name, {"iteration": int(iteration), "attempt": int(attempt), "role": role}, None
     name, at, digits = text.rpartition("@")
     if at:
         if not name or not VERSION.fullmatch(digits):
             raise not_an_event(text)
-        return name, None, int(digits)
+        return name, {}, int(digits)
     name, number_sign, digits = text.partition("#")
-    if not name or (number_sign and not ATTEMPT.fullmatch(digits)):
+    match = ATTEMPT.fullmatch(digits)
+    if not all(name.removeprefix("run/").split("/")) or (number_sign and not match):
         raise MzError("MZ1002", f"{text[:80]!r} is not a selector", hint=f"write {FORMS}; attempts count from 1")
-    return name, int(digits) if number_sign else None, None
+    if match is None:
+        return name, {}, None
+    iteration, attempt, role = match.groups()
+    return name, {"iteration": int(iteration) if iteration else None, "attempt": int(attempt), "role": role}, None
 
 
 def _run_with_feature(log: RunNames, parts: list[str], run: str | None) -> str | None:

@@ -39,12 +39,14 @@ VISIBLE_VARIABLES = "Agents and commands see only these variables, and those lis
 
 FORMATTING = {
     "Streams": "Results go to stdout; progress, warnings, questions and hints go to stderr.",
-    "Terminals": "Tables are fitted to the terminal: cells wrap between words, and columns without room move below. "
-    "No value is cut. Escape sequences of agents and of files are removed.",
+    "Terminals": "Tables are fitted to the terminal: texts wrap between words, columns without room move below, and "
+    "tables that do not fit have one line per cell. No value is cut. Escape sequences of agents and of files are "
+    "removed.",
     "Pipes": "One line per row, cells separated by tabs, column names first; nothing is cut, sizes are in bytes, "
     "times in UTC. A tab in a cell is \\t, a line end \\n, a backslash \\\\. Columns may be added at the end.",
-    "Formats": "--format table|tsv|json chooses the format of tables anywhere; the default is table on a terminal, and "
-    "tsv in a pipe, except for run, demo, resume and fork. --json is short for --format json.",
+    "Formats": "--format table|tsv|json, after a command that prints tables or events, chooses their format; the "
+    "default is table on a terminal, and tsv in a pipe, except for run, demo, resume and fork. --json is short for "
+    "--format json.",
     "JSON": "--json prints one object, indented, that begins with its schema, such as mz.status/1. `mz log --json` "
     "prints JSON Lines, the first of which names the schema. Unknown is null, never 0. Money is a decimal string of "
     "US dollars, times are ISO 8601 in UTC, commits are printed in full.",
@@ -52,6 +54,17 @@ FORMATTING = {
     "Colours": "--color auto|always|never overrides NO_COLOR, that FORCE_COLOR, and that the abilities of the "
     "terminal. No information is given by colour alone.",
     "Questions": "Asked only if stdin and stderr are terminals; otherwise the command names the option to use.",
+}
+
+SELECTORS = {
+    "RUN": "A run: its id or the beginning of it.",
+    "FEATURE": "A feature, in the newest run that has it; RUN/FEATURE in another run.",
+    "FEATURE/PHASE": "A phase; FEATURE/PHASE/UNIT: one unit of it.",
+    "FEATURE/PHASE#2": "The second attempt, of every iteration and unit; #3.2: that of the third iteration; "
+    "#2:security: of the role security. After UNIT too, and with RUN/ before all of them.",
+    "KEY": "One call, as pipes print it: RUN/FEATURE/PHASE/UNIT/ITERATION/ATTEMPT/agent.ROLE; UNIT may be -.",
+    "STREAM@VERSION": "One event, as `mz log` prints it; STREAM is run/RUN or run/RUN/FEATURE, with or without run/, "
+    "or FEATURE.",
 }
 
 
@@ -122,6 +135,7 @@ TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "all": ("All commands.", all_commands),
     "exit-codes": ("Meaning of exit codes.", exit_codes),
     "environment": ("Variables that mz reads, and that agents see.", environment),
+    "selectors": ("Names of runs, features, phases, attempts and events.", partial(table, SELECTORS)),
     "formatting": ("Output on stdout and stderr, and its formats.", partial(table, FORMATTING)),
 }
 """Name, summary, text."""

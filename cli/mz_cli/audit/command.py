@@ -111,7 +111,7 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
     summary = f"log intact: {checked} verified" if result.is_intact else damage
     if prints_tsv(sys.stdout):
         rows = [(finding.event_ref, finding.kind, finding.message, finding.hint) for finding in result.findings]
-        print_table(Table(columns=columns("event", "kind", "message", "hint"), rows=rows))
+        print_table(Table(columns=columns("event", "kind", "~message", "~hint"), rows=rows))
         print_note(summary)
     else:
         for finding in result.findings:

@@ -181,7 +181,7 @@ def table(claimed: Iterable[Claim], timeline: Iterable[Line]) -> Table:
     """Return one row per claim and per entry of the timeline, for a pipe."""
     rows = [(claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claimed]
     rows += [("timeline", entry.type, f"{iso_time(entry.at_us)} {entry.text}", entry.event_ref) for entry in timeline]
-    return Table(columns=columns("section", "subject", "claim", "events"), rows=rows)
+    return Table(columns=columns("section", "subject", "~claim", "~events"), rows=rows)
 
 
 def render_text(claimed: Iterable[Claim], timeline: Sequence[tuple[str, str]] | None, width: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 
 import msgspec
@@ -133,26 +133,26 @@ class DetailOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Diffs of attempts, not of phases."""
 
 
-def part_of(view: FeatureView, phase: str | None, attempt: int | None) -> FeatureView:
-    """Return the feature with only what belongs to the phase and the attempt; None: all."""
+def part_of(view: FeatureView, part: Mapping[str, object]) -> FeatureView:
+    """Return the feature with only what belongs to the part: fields of `Selector` with their values."""
 
-    def in_phase(row: PhaseView | CallView | ArtifactView | CommandView | CommitView) -> bool:
-        return phase in (None, row.phase)
+    def is_in_part(row: PhaseView | CallView | ArtifactView | CommandView | CommitView) -> bool:
+        return all(getattr(row, name, value) == value for name, value in part.items())
 
-    if phase is None and attempt is None and view.changed_paths:
+    if not part and view.changed_paths:
         return view
-    calls = tuple(call for call in view.calls if in_phase(call) and attempt in (None, call.attempt))
-    part = replace(
+    calls = tuple(filter(is_in_part, view.calls))
+    narrowed = replace(
         view,
-        phases=tuple(filter(in_phase, view.phases)),
+        phases=tuple(filter(is_in_part, view.phases)),
         calls=calls,
-        commands=tuple(c for c in view.commands if in_phase(c) and attempt in (None, c.attempt)),
+        commands=tuple(filter(is_in_part, view.commands)),
         changed_paths=tuple(sorted({path for call in calls for path in call.changed_paths})),
     )
-    if attempt is not None:
-        return replace(part, artifacts=tuple(artifact for call in calls for artifact in call.artifacts), commits=())
+    if "attempt" in part:
+        return replace(narrowed, artifacts=tuple(artifact for call in calls for artifact in call.artifacts), commits=())
     return replace(
-        part, artifacts=tuple(filter(in_phase, view.artifacts)), commits=tuple(filter(in_phase, view.commits))
+        narrowed, artifacts=tuple(filter(is_in_part, view.artifacts)), commits=tuple(filter(is_in_part, view.commits))
     )
 
 

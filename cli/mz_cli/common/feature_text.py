@@ -84,7 +84,7 @@ def _phase_lines(phase: PhaseShape, detail: FeatureDetail) -> Iterator[Line]:
     yield from (text for c in unmatched if c.stage == "prepare" for text in command_lines(c))
     for call in calls:
         judging = [c for c in commands if _belongs_to_call(c, call)]
-        yield from _attempt_lines(call, {c.name for c in judging})
+        yield from _attempt_lines(call, {c.name for c in judging if c.exit != 0})
         yield from (text for c in judging for text in command_lines(c, indent="    "))
     yield from (text for c in unmatched if c.stage == "gate" for text in command_lines(c))
     yield from _patch_lines(phase.diff, indent="  ")
@@ -99,7 +99,7 @@ def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterat
     unit = f" {call.unit}" if call.unit else ""
     elapsed = f" in {format_elapsed(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
     outcome = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
-    cost = money_text(call.estimated_usd, call.reported_usd, call.computed_usd, exact=True)
+    cost = money_text(call.estimated_usd, call.reported_usd, call.computed_usd)
     yield styled_line(
         f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {outcome}{elapsed}; "
         f"{tokens_cell(call.tokens.input, call.tokens.output).exact}; {cost}"
@@ -136,7 +136,8 @@ def _rejection_lines(rejection: RejectionShape, shown_commands: Container[str]) 
         location = f"{violation.path or ''}{f':{violation.line}' if violation.line is not None else ''}"
         rule = "" if violation.rule == rejection.gate else f"rule {violation.rule}"
         source = ", ".join(part for part in (gate, rule) if part)
-        message_text = short_message(violation.message or "", location, violation.rule)
+        is_shown = violation.rule == rejection.gate and rejection.gate in shown_commands
+        message_text = "" if is_shown else short_message(violation.message or "", location, violation.rule)
         message = ": ".join(part for part in (location, single_line(message_text)) if part)
         yield styled_line(f"    rejected: {message} ({source})" if message else f"    rejected by {source}", "red")
     others = () if rejection.gate in shown_commands else rejection.messages[len(rejection.violations) :]

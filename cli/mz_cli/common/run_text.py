@@ -165,9 +165,9 @@ def _waiting_shape(view: FeatureView, run: str, context: RunContext) -> WaitingS
 SUSPENDED_STATUSES = ("waiting", "held", "interrupted", "paused")
 """Statuses of features that stopped but may continue, so that their duration is unknown."""
 COLUMNS = columns(
-    "*feature", "status", "|phase", ">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed",
-    "|title", "|next", "|pull_request", "|worktree", "|run", "|run_status", "|builds_on", "|pull_request_text",
-    ">duration|duration_s", "|phases",
+    "*feature", "status", "|phase", ">,attempts", ">,tests", "branch", ">tokens", ">estimated", ">reported",
+    ">computed", "|title", "|next", "|pull_request", "|worktree", "|run", "|run_status", "|builds_on",
+    "|pull_request_text", ">duration|duration_s", "|phases",
 )  # fmt: skip
 
 

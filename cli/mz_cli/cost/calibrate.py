@@ -168,7 +168,7 @@ def _table(result: CalibrateResult) -> Table:
     )
     heads = columns(
         "*agent", "*model", "*phase", ">calls", ">input", ">output", ">cached", ">typical|", ">|typical input",
-        ">|typical output", ">error", ">error after", "estimates",
+        ">|typical output", ">error", ">error after", ",estimates",
     )  # fmt: skip
     empty = f"Too few calls: {GROUP_CALLS_MIN} successful calls of an agent are needed, there are {result.calls}."
     return Table(columns=heads, rows=rows, empty=empty)

@@ -43,12 +43,12 @@ def run_costs(log: ProjectLog, selected: Selector, period: Period) -> Calls:
     attempt without calls."""
     streams = log.streams(selected.run)[1:] if selected.feature is None else (selected.stream,)
     calls = [call for stream in streams for call in paid_calls(log.store.read(stream))]
-    for name, value in (("phase", selected.phase), ("attempt", selected.attempt)):
+    for name, value in selected.part.items():
         names = list(dict.fromkeys(str(getattr(call, name)) for call in calls))
-        if value is not None and str(value) not in names:
+        if str(value) not in names:
             hint = f"{name}s with calls: {', '.join(names) or 'none'}"
             raise MzError("MZ1002", f"{selected} has no calls{did_you_mean(str(value), names)}", hint=hint)
-        calls = [call for call in calls if value in (None, getattr(call, name))]
+        calls = [call for call in calls if getattr(call, name) == value]
     return priced_calls(call for call in calls if period.contains(call.requested_at_us))
 
 

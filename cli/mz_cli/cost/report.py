@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from mz_engine.pricing.calibration import FITTING_RATIOS, GROUP_CALLS_MIN
 from mz_projections.cost.totals import CallSummary, CauseTotals, PricedCall, Spending, Totals, has_calibration_data
 
+from mz_cli.app.selectors import part_text
 from mz_cli.common.run_text import NOT_REPORTED, UNPRICED
 from mz_cli.terminal.table import Cell, Table, columns, count_cell, elapsed_cell, usd_cell
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, rounded_usd
@@ -114,11 +115,8 @@ def cause_counts(causes: Iterable[CauseTotals]) -> tuple[str, ...]:
 
 
 def call_name(call: CallSummary) -> str:
-    """Return feature, phase, unit and attempt of a call, with iteration and role where they are not the usual ones."""
-    where = "/".join(part for part in (call.feature, call.phase, call.unit) if part)
-    again = f" iteration {call.iteration}" if call.iteration > 1 else ""
-    role = "" if call.role == "builder" else f" {call.role}"
-    return f"{where}{role}{again} #{call.attempt}"
+    """Return the selector of a call, without the run."""
+    return f"{call.feature}{part_text(call.phase, call.unit, call.iteration, call.attempt, call.role)}"
 
 
 # notes ----------------------------------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsR
 # for people -----------------------------------------------------------------------------------------------------------
 def sessions_table(report: SessionsReport) -> Table:
     """Return one row per feature, and the total."""
-    heads = columns("feature", ">calls", ">continued", ">sessions", ">sent", ">full", ">saved", "not continued")
+    heads = columns("feature", ">calls", ">continued", ">sessions", ">sent", ">full", ">saved", ",not continued")
     rows = tuple(
         (
             row.name or ALL_FEATURES,

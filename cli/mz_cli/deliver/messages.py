@@ -15,7 +15,7 @@ from mz_projections.views.model import FeatureView, RunView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
-from mz_cli.app.selectors import select, select_one_run
+from mz_cli.app.selectors import check_phase, select, select_one_run
 from mz_cli.common.advice import ENDED_STATUSES
 from mz_cli.people.inbox import (
     PostedMessage,
@@ -171,6 +171,7 @@ def retry(feature: str, note: str | None, as_json: bool) -> None:
     note_text = read_text_option(note, "the note")
     with open_log() as log:
         selector = select(log, feature, feature_only=True)
+        check_phase(selector, feature)
         run_id, feature, phase = selector.run, str(selector.feature), selector.phase
 
         def write() -> tuple[Event, ...]:

@@ -254,7 +254,7 @@ def steps_table(shape: PlanShape) -> Table:
         )
         for step in shape.steps
     )
-    heads = columns("phase", "calls", "gates", "asks you", ">tokens", ">estimated")
+    heads = columns("phase", ",calls", "~gates", "~asks you", ">tokens", ">estimated")
     return Table(columns=heads, rows=rows, empty="The pipeline has no phases.")
 
 
@@ -274,7 +274,7 @@ def features_table(shape: PlanShape) -> Table:
         )
         for number, feature in enumerate(shape.features, start=1)
     )
-    heads = columns(">order", "feature", "|branch", "|after", "|screen", ">tokens", ">estimated", "title", "holds")
+    heads = columns(">order", "feature", "|branch", "|after", "|screen", ">tokens", ">estimated", "~title", "~holds")
     return Table(columns=heads, rows=rows, empty="There are no new features.")
 
 

@@ -22,7 +22,7 @@ from mz_projections.views.model import RunView
 from mz_cli.app.context import find_root, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, jobs_option, message_option, view_options
 from mz_cli.app.input import read_text_option
-from mz_cli.app.selectors import select, select_part
+from mz_cli.app.selectors import check_phase, select, select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
@@ -214,6 +214,7 @@ def fork(
     root = find_root(Path.cwd())
     with open_log(root) as log:
         selector = select(log, source, feature_only=True)
+        check_phase(selector, source)
         run, feature = selector.run, str(selector.feature)
         version = selector.version
         if selector.phase is not None:

@@ -42,8 +42,8 @@ CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
 def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None:
     """Explain a topic, a command, an error code or an exit code.
 
-    Topics: all (commands), codes, exit-codes, environment, formatting. A code is MZ and four digits, or the number of
-    an exit code.
+    Topics: all (commands), codes, exit-codes, environment, selectors, formatting. A code is MZ and four digits, or
+    the number of an exit code.
     """
     first, *others = topic or ("",)
     if first == "codes" and len(others) < 2:
@@ -95,7 +95,7 @@ def print_all(as_json: bool) -> None:
         return
     rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
     rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
-    print_table(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows)))
+    print_table(Table(columns=columns("code", ">exit", "~meaning"), rows=tuple(rows)))
 
 
 def find_explanation(word: str) -> ExplainShape:

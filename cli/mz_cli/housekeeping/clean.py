@@ -171,7 +171,7 @@ def print_result(result: CleanResult) -> None:
         (item.run, item.feature or "-", item.kind, size_cell(item.size_bytes), item.name, item.keep_reason or "removed")
         for item in (*result.removed, *result.stays)
     )
-    heads = columns("run", "feature", "kind", ">size|bytes", "*name", "result")
+    heads = columns("run", "feature", "kind", ">size|bytes", "*name", "~result")
     print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))
 
 

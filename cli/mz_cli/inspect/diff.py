@@ -132,7 +132,7 @@ def print_differences(report: DiffReport) -> None:
         if feature.in_left != feature.in_right:
             rows.append((feature.feature, "feature", PRESENCE[feature.in_left], PRESENCE[feature.in_right]))
         rows += [(feature.feature, *_cells(difference)) for difference in feature.differences]
-    heads = columns("feature", "field", report.left, report.right)
+    heads = columns("feature", "field", f"~{report.left}", f"~{report.right}")
     print_table(Table(columns=heads, rows=rows, empty="No differences."))
     if not prints_tsv(sys.stdout) and rows and not report.differs:
         print_note("only measured values such as durations differ")

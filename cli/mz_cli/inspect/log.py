@@ -105,7 +105,8 @@ def log(
     Prints milestones: starts and ends of the run and of phases, calls with their cost, rejections, questions, holds and
     deliveries, each with date, time and the event's address, stream@version; --all, --type and --json print all.
     SELECTOR is a run's id or its beginning (default: the newest run), a feature, RUN/FEATURE, FEATURE/PHASE,
-    FEATURE/PHASE#ATTEMPT, or one event, STREAM@VERSION, where STREAM is a run, a feature or RUN/FEATURE.
+    FEATURE/PHASE#ATTEMPT, or one event, STREAM@VERSION, where STREAM is a run, a feature or RUN/FEATURE; `mz help
+    selectors` lists all.
     """
     if at is not None and (follow or all_events or since or types or last):
         raise click.UsageError("--at can be combined only with --json", context)
@@ -155,7 +156,7 @@ def selected(source: ProjectLog, selectors: tuple[str, ...]) -> tuple[Selector, 
     for selector in chosen:
         if selector.phase is not None:
             view = source.find_feature(selector.run, str(selector.feature))
-            checked_part(view, selector.phase, selector.attempt)
+            checked_part(view, selector)
     return chosen
 
 
@@ -177,7 +178,7 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     elif not prints_tsv():
         print_line("\n".join(f"{name}: {value}" for name, value in state_rows(state)))
     else:
-        print_table(Table(columns=columns("field", "value"), rows=tuple(state_rows(state))))
+        print_table(Table(columns=columns("field", "~value"), rows=tuple(state_rows(state))))
 
 
 def print_events(events: Iterable[Recorded[Event]], as_json: bool, milestones: bool = False) -> None:

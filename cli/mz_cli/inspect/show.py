@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from shlex import quote
 
 import click
 from mz_engine.errors.diagnostics import MzError
@@ -13,7 +14,7 @@ from mz_projections.views.model import ArtifactView, FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean
-from mz_cli.app.selectors import DIGEST, select
+from mz_cli.app.selectors import DIGEST, Selector, select
 from mz_cli.common.advice import run_context
 from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
@@ -71,7 +72,9 @@ def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | N
             return
         selector = select(log, feature, feature_only=True)
         view = log.find_feature(selector.run, str(selector.feature))
-        part = checked_part(view, selector.phase, selector.attempt)
+        if selector.version is not None:
+            raise MzError("MZ1002", f"{feature[:80]!r} is an event", hint=f"its state: mz log --at {quote(feature)}")
+        part = checked_part(view, selector)
         if artifact is not None:
             print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return
@@ -101,16 +104,22 @@ def find_digest(log: ProjectLog, text: str) -> Digest | None:
     return digests[0]
 
 
-def checked_part(view: FeatureView, phase: str | None, attempt: int | None) -> FeatureView:
-    """Return the phase and attempt of the feature. Raises UsageError if it has not started or made them."""
+def checked_part(view: FeatureView, selector: Selector) -> FeatureView:
+    """Return the selected part of the feature. Raises UsageError if it has not started or made it."""
+    phase, attempt, wanted = selector.phase, selector.attempt, selector.part
     phases = list(dict.fromkeys(phase_view.phase for phase_view in view.phases))
     if phase is not None and phase not in phases:
         listed = f"; it has: {', '.join(phases)}" if phases else "; it has started none"
         raise usage_error(f"{view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
-    part = part_of(view, phase, attempt)
+    part = part_of(view, wanted)
     if attempt is not None and not part.calls:
-        made = max((call.attempt for call in part_of(view, phase, None).calls), default=0)
+        others = {name: value for name, value in wanted.items() if name != "attempt"}
+        made = max((call.attempt for call in part_of(view, others).calls), default=0)
         raise usage_error(f"{view.feature} has no attempt {attempt}: it made {made or 'none'} in {phase}")
+    if selector.unit is not None and not part.calls:
+        units = list(dict.fromkeys(call.unit for call in part_of(view, {"phase": phase}).calls if call.unit))
+        suggestion = did_you_mean(selector.unit, units) or f"; units: {', '.join(units) or 'none'}"
+        raise usage_error(f"{view.feature} has no unit {selector.unit!r} in {phase}{suggestion}")
     return part
 
 

@@ -108,7 +108,7 @@ def runs(as_json: bool) -> None:
          ", ".join(f"{count} {status}" for status, count in Counter(line.features.values()).items()))
         for line in lines
     )  # fmt: skip
-    print_table(Table(columns=columns("run", "started", "status", "pipeline", "base", "features"), rows=cells))
+    print_table(Table(columns=columns("run", "started", "status", "pipeline", "base", ",features"), rows=cells))
 
 
 def run_line(row: RunView, process_running: bool) -> RunLine:

@@ -73,7 +73,7 @@ def show(origin: bool, as_json: bool) -> None:
         file = FILE_NAME if loaded.file_exists else None
         print_document("config-show", ConfigShape(repository=str(root), file=file, settings=shapes))
         return
-    names = ("setting", "value", "origin") if origin else ("setting", "value")
+    names = ("setting", "~value", "origin") if origin else ("setting", "~value")
     rows = tuple((shape.name, value_text(shape.value) or "-", shape.origin)[: len(names)] for shape in shapes)
     print_table(Table(columns=columns(*names), rows=rows))
     print_warnings(loaded.warnings)

@@ -103,7 +103,7 @@ def list_(as_json: bool) -> None:
          " ".join(entry.phases) or "-")
         for entry in pipeline_list.pipelines
     )  # fmt: skip
-    heads = columns("pipeline", "selected", "file", ">errors", ">warnings", "phases")
+    heads = columns("pipeline", "selected", "file", ">errors", ">warnings", "~phases")
     print_table(Table(columns=heads, rows=rows, empty="No pipelines."))
 
 
@@ -150,7 +150,7 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     phases = head.pop("phases")
     rows = [*property_rows("-", {"file": file or BUILT_IN, **head})]
     rows += [row for phase in phases for row in property_rows(phase.pop("phase"), phase)]
-    print_table(Table(columns=columns("*phase", "*property", "value"), rows=rows))
+    print_table(Table(columns=columns("*phase", "*property", "~value"), rows=rows))
 
 
 @pipelines.page(
@@ -210,7 +210,7 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> 
             (str(diagnostic.location or "-"), diagnostic.severity, diagnostic.code, diagnostic.message, diagnostic.hint)
             for diagnostic in diagnostics
         )
-        print_table(Table(columns=columns("location", "severity", "code", "message", "hint"), rows=rows, empty=""))
+        print_table(Table(columns=columns("location", "severity", "code", "~message", "~hint"), rows=rows, empty=""))
     errors, warnings = count_noun(result.errors, "error"), count_noun(result.warnings, "warning")
     print_note(f"{count_noun(len(result.files), 'file')}: {errors}, {warnings}")
 

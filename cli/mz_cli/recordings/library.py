@@ -172,7 +172,7 @@ def lint_exit(results: Sequence[LintResult]) -> Exit:
 def table(lines: Iterable[CassetteLine]) -> Table:
     heads = columns(
         *("*cassette", "pipeline", "agent", "provenance", ">recordings", ">features", "age|recorded", ">format"),
-        *(">size|bytes", "problem"),
+        *(">size|bytes", "~problem"),
     )
     rows = tuple(
         (

@@ -240,8 +240,9 @@ def _select_calls(root: Path, runs: RecordedRuns, text: str) -> CallSelector:
         if is_in_library or text.startswith((".", "/")) or os.path.lexists(text):
             require_cassettes(root, (Path(text),))
         raise
-    if selected.version is not None:
-        raise MzError("MZ1002", f"{text[:80]!r} is an event", hint="name [RUN/]FEATURE[/PHASE[#ATTEMPT]]")
+    if selected.version is not None or not {"phase", "attempt"}.issuperset(selected.part):
+        noun = "an event" if selected.version is not None else "more than an attempt of a phase"
+        raise MzError("MZ1002", f"{text[:80]!r} is {noun}", hint="name [RUN/]FEATURE[/PHASE[#ATTEMPT]]")
     return CallSelector(
         run=selected.run if selected.names_run else None,
         feature=selected.feature or "",

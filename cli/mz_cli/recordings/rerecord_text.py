@@ -90,7 +90,7 @@ def table(works: Sequence[tuple[str, RerecordPlan]]) -> Table:
         for call in prepared.calls
     )
     cassette = "*cassette" if len(works) > 1 else "*|cassette"
-    return Table(columns=columns(cassette, "*call", "cause", ">tokens", ">estimated"), rows=rows)
+    return Table(columns=columns(cassette, "*call", "~cause", ">tokens", ">estimated"), rows=rows)
 
 
 def reason_text(call: RepeatedCall) -> str:

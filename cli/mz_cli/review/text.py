@@ -165,7 +165,7 @@ def questions_table(questions: Sequence[QuestionShape]) -> Table:
         )
         for question in questions
     )  # fmt: skip
-    heads = (run, "feature", "phase", "|unit", "|asks", "|code", "since", "asks|", "|event_ref", "|answered", "|next")
+    heads = (run, "feature", "phase", "|unit", "|asks", "|code", "since", "~asks|", "|event_ref", "|answered", "|next")
     return Table(columns=columns(*heads, "|detail"), rows=rows, empty="There are no open questions.")
 
 

@@ -77,7 +77,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
         print_document("doctor", shape)
     else:
         rows = tuple((check.name, check.status.value, result_cell(check), check.hint or "-") for check in checks)
-        print_table(Table(columns=columns("check", "status", "result", "|hint"), rows=rows))
+        print_table(Table(columns=columns("check", "status", "~result", "|hint"), rows=rows))
         if not prints_tsv():
             print_line(f"\n{VERDICTS[status]}")
     return int(code)

@@ -1,17 +1,19 @@
-"""Tables as data, printed in columns, as tab-separated values, or as cards on a very narrow terminal.
+"""Tables as data, printed in columns, as tab-separated values, or as cards where columns have no room.
 
-No value is cut or broken: cells wrap between words, and columns without room continue in a second table below.
+No value is cut or broken. Only prose wraps, between words, and lists wrap between elements. Columns without room
+continue in a second table below; a table that needs more than two is printed as cards: one line per cell.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TextIO
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from mz_cli.terminal.console import FORMAT_KEY, is_terminal, terminal_width, write_lines, write_text
 from mz_cli.terminal.text import (
@@ -27,13 +29,15 @@ from mz_cli.terminal.text import (
 )
 from mz_cli.terminal.width import display_width, styled_line, wrap
 
-MARKS = ">*"
+MARKS = ">*~,"
 SECOND_US = 1_000_000
 COMFORTABLE_WIDTH = 22
 """Preferred minimum width of a wide column: two tables are easier to read than a narrow one."""
 UNLIMITED_WIDTH = 1_000_000
 GAPS = 2, 1
 """Blanks between columns; the first that fits is used."""
+PARTS_MAX = 2
+"""Tables beside which rows can still be compared."""
 TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n"})
 
 
@@ -56,6 +60,8 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
     key: bool = False
     """Identifies rows, and is repeated in each part of a split table. Without any key, the first column is one."""
+    separator: str = ""
+    """Cells wrap there; empty: never."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +74,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key.
+    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key, cells of `~` wrap
+    between words as prose does, those of `,` after commas.
 
     `size|bytes` has another name in a pipe, `size|` is only for terminals, `|bytes` only for pipes."""
     return tuple(_column(name) for name in names)
@@ -78,7 +85,8 @@ def _column(marked_name: str) -> Column:
     both_names = marked_name.lstrip(MARKS)
     marks = marked_name.removesuffix(both_names)
     name, different, exact_name = both_names.partition("|")
-    return Column(name, exact_name if different else name, right=">" in marks, key="*" in marks)
+    separator = " " if "~" in marks else ", " if "," in marks else ""
+    return Column(name, exact_name if different else name, ">" in marks, "*" in marks, separator)
 
 
 def usd_cell(nanousd: int | None, unknown: str = "-") -> Cell:
@@ -136,10 +144,15 @@ def tab_separated(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream) if is_terminal(stream) else UNLIMITED_WIDTH
-    full_widths, least_widths = _widths(heads, rows, display_width), _widths(heads, rows, _longest_word)
+    names, cells = [head.name for head in heads], list(zip(*rows, strict=True))
+    full_widths = [max(map(display_width, (name, *column))) for name, column in zip(names, cells, strict=True)]
+    least_widths = [
+        max(_least_width(name, " "), *(_least_width(cell, head.separator) for cell in column))
+        for head, name, column in zip(heads, names, cells, strict=True)
+    ]
     parts = arrange(least_widths, full_widths, room, [index for index, head in enumerate(heads) if head.key] or [0])
     if not parts:
-        write_text(stream, _cards(heads, rows))
+        write_text(stream, _cards(heads, rows, room))
     for part in parts:
         least, wanted = [least_widths[index] for index in part], [full_widths[index] for index in part]
         gap = next(gap for gap in GAPS if _fits(least_widths, part, room, gap))
@@ -147,14 +160,15 @@ def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO
         chosen = [heads[index] for index in part]
         if part is not parts[0]:
             write_text(stream, "\n")
-        lines = [styled_line(text, "bold") for text in _row_lines([h.name for h in chosen], chosen, widths, gap)]
+        named = [replace(head, separator=" ") for head in chosen]
+        lines = [styled_line(text, "bold") for text in _row_lines([head.name for head in chosen], named, widths, gap)]
         for row in rows:
             lines += map(styled_line, _row_lines([row[index] for index in part], chosen, widths, gap))
         write_lines(stream, lines)
 
 
 def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
-    wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    wrapped = [wrap(cell, width, head.separator) for cell, head, width in zip(cells, heads, widths, strict=True)]
     for texts in zip_longest(*wrapped, fillvalue=""):
         padded = []
         for text, head, width in zip(texts, heads, widths, strict=True):
@@ -164,15 +178,15 @@ def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[i
 
 
 def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
-    """Return the columns of each of as many tables as needed: columns have a comfortable width, else the least width,
-    else the first key is repeated alone; empty if not even one column fits beside it."""
+    """Return the columns of each of at most two tables: columns have a comfortable width, else the least width, else
+    the first key is repeated alone; empty if there is no room for all columns."""
     comfortable = [max(low, min(want, COMFORTABLE_WIDTH)) for low, want in zip(least, wanted, strict=True)]
     for widths, kept in ((comfortable, keys), (least, keys), (least, keys[:1])):
         parts = pack(widths, room, kept)
         # Tables of about the same width: those that would fit the narrowest terminal.
         while len(parts) > 1 and len(narrower := pack(widths, room - 1, kept)) == len(parts):
             parts, room = narrower, room - 1
-        if parts:
+        if 0 < len(parts) <= PARTS_MAX:
             return parts
     return []
 
@@ -205,17 +219,20 @@ def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
     return widths
 
 
-def _widths(heads: Sequence[Column], rows: Sequence[Sequence[str]], measure: Callable[[str], int]) -> list[int]:
-    return [max(measure(cell) for cell in (head.name, *(row[i] for row in rows))) for i, head in enumerate(heads)]
+def _least_width(text: str, separator: str) -> int:
+    return max(map(display_width, wrap(text, 0, separator)))
 
 
-def _longest_word(cell: str) -> int:
-    return max(map(display_width, cell.split()), default=0)
-
-
-def _cards(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
-    """Return one line per cell, with an empty line between rows."""
-    cards = [
-        "".join(f"{column.name}: {cell}\n" for column, cell in zip(heads, row, strict=True) if cell) for row in rows
-    ]
+def _cards(heads: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> str:
+    """Return one line per cell, with an empty line between rows. A value that fits only below its name is there."""
+    cards = []
+    for row in rows:
+        lines = []
+        for column, cell in zip(heads, row, strict=True):
+            text = f"{column.name}: {cell}"
+            if not column.separator and display_width(text) > room >= display_width(f"  {cell}"):
+                lines += [f"{column.name}:", f"  {cell}"]
+            elif cell:
+                lines.append("\n  ".join(wrap(text, room - len("  "), column.separator)))
+        cards.append("".join(f"{line}\n" for line in lines))
     return "\n".join(cards)

@@ -264,7 +264,7 @@ def imported_table(report: ImportedCostReport, short_names: dict[str, str], empt
     total = report.total
     heads = columns(
         f"*{report.by}",
-        "|models" if report.by == "model" else "models",
+        "|models" if report.by == "model" else ",models",
         ">requests",
         ">uncached",
         shown("write 5m", total.cache_write_5m_tokens),

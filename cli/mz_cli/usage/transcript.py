@@ -208,4 +208,4 @@ def table(report: TranscriptReport, transcript: TranscriptSummary, name: str) ->
         *(("note", text) for text in report.notes),
         ("text", report.final_text or "-"),
     ]
-    return Table(columns=columns("property", "value"), rows=rows, empty=f"no data in {name}")
+    return Table(columns=columns("property", "~value"), rows=rows, empty=f"no data in {name}")
