@@ -17,6 +17,7 @@ from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.reading.call import ObjectObserver
+from mz_engine.agents.reading.json_lines import decode_lines, mapping, objects
 from mz_engine.agents.registry import built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_qa.conformance.contract import check_contract, fields_for_version
@@ -334,6 +335,16 @@ class Forged(Broken):
         return replace(reading, session="--resume" if reading.session else None)
 
 
+class Looks(Broken):
+    """Up a tool's name, whatever it is."""
+
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        for event in filter(None, decode_lines(result.stdout)):
+            for block in objects(mapping(event.get("message")).get("content")):
+                hash(block.get("name"))
+        return reading
+
+
 class Misreads(Broken):
     def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         wrong = reading.problem is not None and reading.problem.code == "rate-limit"
@@ -362,6 +373,7 @@ def failures_problem() -> Any:
         (Nameless, "counts tokens without a model name"),
         (Boasts, "claims thoughts: True, but recorded streams show False"),
         (Forged, "takes '--resume' for a session"),
+        (Looks, "raises on damaged bytes: TypeError: unhashable type: 'list'"),
         (Misreads, "parses the code of the ending 429 as overloaded; expected rate-limit"),
     ],
 )

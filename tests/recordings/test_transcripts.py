@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,12 +22,15 @@ from hypothesis import strategies as st
 from mz_cli.terminal.json import json_document
 from mz_cli.usage.transcript import transcript_report
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
+from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.transcripts.read import FORMATS, Undetected, detect_transcript, read_piece
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
+from mz_qa.conformance.parsing import replace_fields
 
 from tests.support.tree import ROOT
+from tests.support.values import JSON
 
 CASES = ROOT / "tests/cases/transcripts"
 PRICES = GenaiPrices()
@@ -35,6 +39,7 @@ BYTES_MAX = 60_000
 KEYS = ("type", "subtype", "session_id", "sessionId", "message", "usage", "id", "model", "result", "payload", "stats",
         "models", "messages", "tokens", "timestamp", "content", "modelUsage", "total_cost_usd", "uuid",
         "info")  # fmt: skip
+ENCODER = msgspec.json.Encoder(decimal_format="number")
 FIELDS = {"made", "format", "expected", "requests", "parts", "tools"}
 
 
@@ -200,6 +205,50 @@ def test_no_reader_raises(form: Format, lines: list[bytes]) -> None:
     for line in lines:
         list(reader.read(line))
     assert msgspec.json.decode(msgspec.json.encode(reader.state()), type=ReaderState) == reader.state()
+
+
+def stored_objects(file: Path) -> list[dict[str, object]]:
+    """The objects of a file: its lines, or the document."""
+    data = file.read_bytes()
+    lines = [data] if decode_object(data) else data.splitlines()
+    return [event for event in map(decode_object, lines) if event]
+
+
+def read_and_matched(form: Format, lines: Iterable[bytes]) -> bool:
+    """Read all lines, and ask every format whether it knows them."""
+    reader = form(ReaderState())
+    for line in lines:
+        list(reader.read(line))
+        for other in FORMATS if (event := decode_object(line)) else ():
+            other.matches(event)
+    return msgspec.json.decode(msgspec.json.encode(reader.state()), type=ReaderState) == reader.state()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_type_of_json_in_any_field_is_read(name: str) -> None:
+    file, expected = ALL[name]
+    (form,) = [form for form in FORMATS if form.name == yaml.safe_load(expected.read_text())["format"]]
+    lines = [ENCODER.encode(event) for event in stored_objects(file)]
+    seen: set[str] = set()
+    changed = [data for line in lines for _, data in replace_fields(line, seen)]
+    assert read_and_matched(form, [*lines, *changed])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(ALL)), st.data())
+def test_any_json_in_any_field_is_read(name: str, draw: st.DataObject) -> None:
+    events = stored_objects(ALL[name][0])[:50]
+    for event in events:
+        place: Any = event
+        while place:
+            key = draw.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+            if not isinstance(place[key], dict | list) or draw.draw(st.booleans()):
+                place[key] = draw.draw(JSON)
+                break
+            place = place[key]
+    lines = [json.dumps(event, default=float).encode() for event in events]
+    for form in FORMATS:
+        assert read_and_matched(form, lines)
 
 
 # how files are written down -------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Checks of an adapter's parser: any bytes give a parsed reply or a classified problem, never an exception.
 
 Every recorded stream is parsed complete, cut off, and with seeded damage, the same on every machine. The cuts are a
-sample of all, those around the ends of its lines, and one inside each line with a JSON object."""
+sample of all, those around the ends of its lines, and one inside each line with a JSON object. Each field of the
+streams' objects is replaced by each type of JSON, once for all objects of the same kind."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -30,12 +31,19 @@ OTHER_EXITS = (0, 1, 143, -9, None)
 VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0",
           b'"--help"')  # fmt: skip
 """Unexpected values to insert."""
+FIELD_VALUES: tuple[object, ...] = (None, True, -1, 0.5, 10**30, "", "text", [], ["text"], [{}], {}, {"text": {}})
+"""Values that replace each field."""
+FIELDS_MAX = 400
+"""Maximum number of fields per adapter; the agents have 100 to 200."""
+DEPTH_MAX = 20
+"""Maximum depth of a replaced field."""
 LINES_MAX = 500
 """Maximum number of lines per stream to cut at or in."""
 CUT_OFFSETS = (-3, -2, -1, 0)
 """Cuts around the end of a line, relative to the start of the next one."""
 FINDINGS_MAX = 3
 """Maximum number of findings per stream; more would repeat them."""
+_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def check_parser(
@@ -54,6 +62,7 @@ def check_parser(
     share = max(20, budget // max(1, len(all_streams)))
     for stream in all_streams:
         yield from check_stream(adapter, stream, share)
+    yield from check_fields(adapter, all_streams)
     yield from check_coverage(adapter, endings)
     yield from check_capabilities(adapter, all_streams)
 
@@ -182,6 +191,60 @@ def check_damaged(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]
         data = damage(getattr(stream.result, channel), rng)
         exit_code = rng.choice(OTHER_EXITS)
         yield from reply_errors(adapter, try_parse(adapter, replace(stream.result, **{channel: data}, exit=exit_code)))
+
+
+def check_fields(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[LayerOutput]:
+    """Check that any value of any field of any object is parsed."""
+    yield CheckedItem("contract checks")
+    channels: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
+    seen: set[str] = set()
+    problems = dict.fromkeys(
+        f"{problem} (stream {stream.name}, {place})"
+        for stream in streams
+        for channel in channels
+        for place, data in replace_fields(getattr(stream.result, channel), seen)
+        for problem in reply_errors(adapter, try_parse(adapter, replace(stream.result, **{channel: data})))
+    )
+    for problem in list(problems)[:FINDINGS_MAX]:
+        yield adapter_finding(adapter, "parse_output", problem)
+
+
+def replace_fields(data: bytes, seen: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the data with each field of its JSON lines replaced by each of `FIELD_VALUES`, and the field's place. Skip
+    the places in `seen`, and add the others to it."""
+    lines = data.split(b"\n")
+    for index, line in enumerate(lines):
+        event = decode_object(line)
+        for place, path in _fields(event, "", ()):
+            if place in seen or len(seen) >= FIELDS_MAX:
+                continue
+            seen.add(place)
+            for value in FIELD_VALUES:
+                changed = _encoder.encode(_with_value(event, path, value))
+                yield place, b"\n".join((*lines[:index], changed, *lines[index + 1 :]))
+
+
+def _fields(value: object, place: str, path: tuple[str | int, ...]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    """Yield the place and the path of each field at any depth. A place names the types of objects and no index, so
+    that fields of similar objects have the same place."""
+    if isinstance(value, dict) and len(path) < DEPTH_MAX:
+        for key, item in value.items():
+            name = f"{place}[{value.get('type')!s:.40}].{key}"
+            yield name, (*path, key)
+            yield from _fields(item, name, (*path, key))
+    elif isinstance(value, list) and len(path) < DEPTH_MAX:
+        for index, item in enumerate(value):
+            yield from _fields(item, place, (*path, index))
+
+
+def _with_value(container: Any, path: tuple[str | int, ...], value: object) -> Any:
+    """Return a copy with another value at the path."""
+    if not path:
+        return value
+    changed = _with_value(container[path[0]], path[1:], value)
+    if isinstance(container, dict):
+        return {**container, path[0]: changed}
+    return [changed if index == path[0] else item for index, item in enumerate(container)]
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:

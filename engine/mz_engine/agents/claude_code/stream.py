@@ -174,7 +174,7 @@ class StreamReader(MessageReader):
         yield from self._message_request(message, mapping(message.get("usage")), event, parent)
         for block in objects(message.get("content")):
             call_id = string(block.get("id"))
-            if call_id and block.get("name") in SUBAGENT_TOOLS:
+            if call_id and string(block.get("name")) in SUBAGENT_TOOLS:
                 name = string(mapping(block.get("input")).get("subagent_type"))
                 self._names[call_id] = name or UNNAMED_SUBAGENT
         yield from tool_uses(message.get("content"))

@@ -75,7 +75,7 @@ class StreamReader(Reader):
         return (
             isinstance(event.get("error"), dict)
             if kind == "error"
-            else kind in PART_TYPES and isinstance(event.get("part"), dict)
+            else string(kind) in PART_TYPES and isinstance(event.get("part"), dict)
         )
 
 
