@@ -37,7 +37,7 @@ class StoredLog(ProjectLog):
     """A log of these events and texts."""
 
     def __init__(self, *recorded: Recorded[Event], text: str = "") -> None:
-        self.home, self.recorded, self.load_text = Path("/nowhere"), recorded, lambda digest: text
+        self.root, self.recorded, self.load_text = Path("/nowhere"), recorded, lambda digest: text
 
     def events(self, run: str) -> Iterator[Recorded[Event]]:
         return iter(self.recorded)
