@@ -55,9 +55,9 @@ SETTLE_SECONDS = 1.0
 
 
 def plain_spawn(
-    directory: Path, outside: Mapping[str, str], number: int | None = None, asked: Callable[[], bool] = lambda: True
+    directory: Path, outside: Mapping[str, str], number: int | None = None, has_requested: Callable[[], bool] = lambda: True
 ) -> Spawn:
-    """Runs an invocation to its end in a directory; sends the signal `number` once the agent has `asked` the model."""
+    """Runs an invocation to its end in a directory; sends the signal `number` once the agent `has_requested` a reply."""
 
     def spawn(call: CallSpec, invocation: Invocation) -> CallResult:
         began = time.monotonic()
@@ -71,7 +71,7 @@ def plain_spawn(
         )
 
         def interrupt() -> None:
-            while not asked() and process.poll() is None:
+            while not has_requested() and process.poll() is None:
                 time.sleep(0.05)
             time.sleep(SETTLE_SECONDS)
             process.send_signal(number or 0)
