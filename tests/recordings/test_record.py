@@ -30,6 +30,7 @@ from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStoppe
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append
+from mz_recordings.cassette.files import load, write_copy
 from mz_recordings.cassette.model import Cassette, Failure
 from mz_recordings.record.recorder import RecordSources, SecretInRecording, UnknownRun, record_run
 
@@ -159,12 +160,14 @@ def test_a_call(past: Past) -> None:
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [(b'{"a":1}\n{"a":2}\n', "prd.jsonl"), (b'{"a":1}\n{"a"', "prd.jsonl"), (b'{\n"a":1}', "prd.json"),
-     (b'{"a":1}\n', "prd.json"), (b"I did it.\n", "prd.txt"), (b"", "prd.txt")],
+    [(b'{"a":1}\n{"a":2}\n', "prd.jsonl"), (b'{"a":1}\n{"a"', "prd.jsonl"), (b'{\n"a":1}', "prd.txt"),
+     (b'{"a":1}\n', "prd.jsonl"), (b'[{"a":1}]', "prd.txt"), (b"I did it.\n", "prd.txt"), (b"", "prd.txt")],
 )  # fmt: skip
-def test_a_stream_is_named_after_what_it_is(past: Past, data: bytes, name: str) -> None:
+def test_a_stream_is_named_after_what_it_is(past: Past, data: bytes, name: str, tmp_path: Path) -> None:
+    """And never like the recording itself."""
     past.reply(data, agent="codex")
-    (call,) = past.record().calls
+    write_copy(past.record(), tmp_path / "cassette")
+    (call,) = load(tmp_path / "cassette").calls
     assert call.contents[name] == data
 
 

@@ -467,13 +467,11 @@ def _streams(
 
 
 def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
-    """Return the file name suffix of a stream: from the arguments, else from the content."""
+    """Return the file name suffix of a stream: from the arguments, else from the content. Never `json`, that of the
+    recording itself."""
     if STREAM_JSON in argv:
         return STREAM_JSON
-    first = stdout.lstrip().partition(b"\n")[0]
-    if first and decode_object(first) is not None:
-        return "jsonl" if b"\n" in stdout.strip() else "json"
-    return "json" if decode_object(stdout) is not None else "txt"
+    return "jsonl" if decode_object(stdout.lstrip().partition(b"\n")[0]) is not None else "txt"
 
 
 def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
