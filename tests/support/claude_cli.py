@@ -55,9 +55,12 @@ SETTLE_SECONDS = 1.0
 
 
 def plain_spawn(
-    directory: Path, outside: Mapping[str, str], number: int | None = None, has_requested: Callable[[], bool] = lambda: True
+    directory: Path,
+    outside: Mapping[str, str],
+    number: int | None = None,
+    has_requested: Callable[[], bool] = lambda: True,
 ) -> Spawn:
-    """Runs an invocation to its end in a directory; sends the signal `number` once the agent `has_requested` a reply."""
+    """Runs an invocation to its end in a directory; sends the signal `number` once it `has_requested` a reply."""
 
     def spawn(call: CallSpec, invocation: Invocation) -> CallResult:
         began = time.monotonic()
