@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import Finding, FindingKind
-from mz_recordings.replay.replay import project_texts
+from mz_recordings.replay.project import project_texts
 
 from tests.support.timing import grows_evenly
 

@@ -60,7 +60,9 @@ def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
 
     def stories(workers: int, parallel: int, seed: int | None) -> list[dict[str, str]]:
         texts: list[str] = []
-        jobs = [copy.job(path=str(path), parallel=parallel, seed=seed) for path in shuffled(tuple(paths), seed)]
+        jobs = [
+            copy.job(path=str(path), features_parallel=parallel, seed=seed) for path in shuffled(tuple(paths), seed)
+        ]
         played = replay_all(tuple(jobs), workers, lambda replay_result: texts.append(replay_result.path))
         assert sorted(texts) == sorted(str(path) for path in paths)
         assert [element.path for element in played] == [job.path for job in jobs]
@@ -151,7 +153,7 @@ def _saying(call: RecordedCall, content: bytes) -> RecordedCall:
 # what drifted ---------------------------------------------------------------------------------------------------------
 def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy) -> None:
     copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
-    played = copy.settle(parallel=2)
+    played = copy.settle(features_parallel=2)
     assert kinds(played) == ["PROMPT"] * 5
     assert {finding.cause for finding in played.findings} == {"write.md.j2"}
     assert [line for line in played.findings[0].detail if line[0] in "+-"] == ["-Keep it short.", "+Be brief."]
@@ -289,7 +291,7 @@ def test_the_bundled_recordings_play_as_recorded(tmp_path: Path) -> None:
     from tests.support.rerecord import BUNDLED
 
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    played, _ = replay_cassette(Copy(tmp_path).job(path=str(BUNDLED), parallel=2))
+    played, _ = replay_cassette(Copy(tmp_path).job(path=str(BUNDLED), features_parallel=2))
     assert played.findings == ()
     assert (played.calls_replayed, played.traces_compared) == (20, 3)
 

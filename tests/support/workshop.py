@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted
@@ -243,7 +242,7 @@ class Copy:
             "path": str(self.folder), "project": str(self.root), "environment": without_git_variables(os.environ),
             "today": TODAY, **more,
         }  # fmt: skip
-        return msgspec.convert(fields, ReplayJob)
+        return ReplayJob(**fields)  # type: ignore[arg-type]
 
     def settle(self, **more: object) -> ReplayResult:
         return replay_and_update(self.job(**more))
@@ -258,6 +257,7 @@ def recorded_in(folder: Path) -> Path:
     made = workshop.record(workshop.run())
     assert made.unrecordable == ()
     workshop.keep(made.cassette)
+    assert Copy(workshop.root).settle(keep=True).findings == ()
     return workshop.root
 
 

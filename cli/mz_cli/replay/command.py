@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ import msgspec
 from msgspec import field
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
+from mz_engine.git.repository import run_git_as_user
 from mz_recordings.cassette.files import find_cassettes
 from mz_recordings.findings.model import ACCEPTABLE, FindingKind, ReplayResult, group_results, verdict_line
-from mz_recordings.replay.replay import ReplayJob, replay_all, shuffled, without_git_variables
+from mz_recordings.replay.replay import ReplayJob, replay_all, sampled, shuffled, without_git_variables
 
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options, jobs_option, message_option
@@ -42,7 +44,9 @@ NETWORK_WARNING = (
     "address that leads nowhere"
 )
 
-FOR_CASSETTES = ("paths", "jobs", "shuffle", "accept", "reason", "prune", "variants", "inject", "bundled")
+FOR_CASSETTES = (
+    "paths", "jobs", "shuffle", "accept", "reason", "prune", "real", "sample", "keep", "variants", "inject", "bundled",
+)  # fmt: skip
 """Options that past runs do not accept."""
 NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 """Findings that no commit causes: time has passed, or the replies never were the agent's."""
@@ -69,6 +73,13 @@ class ReplayedCassette(Shape, frozen=True, kw_only=True):
     """Settings, such as `commands.test`, used from the cassette instead of mz.yaml."""
     changes: tuple[str, ...] = field(name="renewed")
     """Description of each change written into the cassette."""
+    in_memory: bool
+    """Unchanged effects were answered from the record; otherwise everything was executed."""
+    reason: str
+    """Why everything was executed although `--real` did not ask for it; empty if there is no such reason."""
+    commands_answered: int
+    """Number of commands whose kept result was used."""
+    commands_executed: int
 
 
 class ReplayReport(Shape, frozen=True, kw_only=True):
@@ -85,6 +96,9 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     accept: tuple[str, ...]
     reason: str | None
     prune: bool
+    real: bool
+    sample: int
+    keep: bool
     run: str | None
     recheck_rules: bool
     bisect: bool
@@ -105,6 +119,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
         ('mz replay --accept PROMPT -m "clearer wording"', "keep the replies to prompts that you changed"),
         ("mz replay recordings/whole --variants", "would the pipeline accept any failure as a success?"),
         ("mz replay recordings/whole --inject alpha/code=rate-limit", "how would the pipeline react?"),
+        ("mz replay --keep", "execute everything, and keep the results of commands: later replays take no time"),
         ("mz replay --run r4f1", "a past run through the current code"),
         ("git bisect run mz replay --bisect", "which commit changed a prompt?"),
     ),
@@ -117,6 +132,10 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
               help="Accept differences of this kind and keep the replies; repeatable.")  # fmt: skip
 @message_option("reason", "Reason why the old replies are still valid; stored with them.")
 @click.option("--prune", is_flag=True, help="Remove unused recordings.")
+@click.option("--real", is_flag=True, help="Execute everything: stand-ins, git, every command.")
+@click.option("--sample", metavar="N", type=click.IntRange(min=0), default=0,
+              help="Replay N cassettes as with --real; the commit chooses which. [default: 0]")  # fmt: skip
+@click.option("--keep", is_flag=True, help="Execute everything, and keep the results of commands for later replays.")
 @format_options("Print one object with the schema mz.replay/1.")
 @report_options
 @click.option("--run", metavar="RUN", help="Replay a past run of the log through the current code.")
@@ -129,10 +148,11 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 def replay(as_json: bool, reports: ReportOptions, **values: Any) -> int:
     """Replay recordings through the current pipeline, offline and free.
 
-    Runs the current pipeline, rules, templates, settings, parsers and gates in a scratch repository; only the agents'
-    replies are recorded. The network is cut off. Each difference is reported with the command that fixes it. PATH is
-    a cassette or a folder of cassettes (default: the library). Exits with 3 for drift, 4 for a missing, unused or
-    expired recording, 6 for an attempt to use the network.
+    Runs the current pipeline, rules, templates, settings and parsers in memory. Only agents' replies are recorded, and
+    the results of commands, used while command, tree and environment are the same; other commands are executed, with
+    the network cut off. With --real, everything runs in a scratch repository with processes. Each difference is
+    reported with the command that fixes it. PATH is a cassette or a folder of cassettes (default: the library). Exits
+    with 3 for drift, 4 for a missing, unused, untrue or expired recording, 6 for an attempt to use the network.
     """
     options = ReplayOptions(**values)
     work = partial(_replay, options, as_json, reports)
@@ -151,12 +171,16 @@ def _replay(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> in
         if options.recheck_rules:
             return recheck_past_runs(options.run, as_json, reports)
         return replay_past_run(options.run, options.bisect, as_json, reports)
-    if options.bundled and options.has_any("paths", "accept", "prune"):
+    if options.bundled and options.has_any("paths", "accept", "prune", "keep"):
         raise click.UsageError("--bundled replays the cassettes of mz and changes nothing: it accepts no PATH")
     if not options.variants and options.inject is None:
         return _replay_cassettes(options, as_json, reports)
     flag = "--variants" if options.variants else "--inject"
-    if options.has_any("shuffle", "accept", "reason", "prune", "bisect") or reports.files or reports.github:
+    if (
+        options.has_any("shuffle", "accept", "reason", "prune", "bisect", "real", "sample", "keep")
+        or reports.files
+        or reports.github
+    ):
         raise click.UsageError(f"{flag} writes no report and updates nothing: leave out the other options")
     if options.variants and options.inject is not None:
         raise click.UsageError("--variants and --inject exclude each other")
@@ -181,7 +205,14 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
     projects, workers, seed = cassette_projects(options), options.jobs or os.cpu_count() or 1, options.shuffle
     order = {path: projects[path] for path in shuffled(tuple(projects), seed)}
     replays = replay_jobs(
-        order, workers, seed=seed, accept=options.accept, reason=options.reason or "", prune=options.prune
+        order,
+        workers,
+        seed=seed,
+        accept=options.accept,
+        reason=options.reason or "",
+        prune=options.prune,
+        real=frozenset(order) if options.real else sampled_cassettes(order, options.sample),
+        keep=options.keep,
     )
     position = {display_path(path): at for at, path in enumerate(projects)}
     with reports.text_stream() as stream:
@@ -218,6 +249,8 @@ def replay_jobs(
     accept: tuple[str, ...] = (),
     reason: str = "",
     prune: bool = False,
+    real: Collection[Path] = (),
+    keep: bool = False,
 ) -> tuple[ReplayJob, ...]:
     """Return a job for each cassette, in its project."""
     today, environment = datetime.now(UTC), without_git_variables(os.environ)
@@ -232,9 +265,19 @@ def replay_jobs(
             accept=accept,
             reason=reason,
             prune=prune,
+            real=path in real,
+            keep=keep,
         )
         for path, project in projects.items()
     )
+
+
+def sampled_cassettes(projects: Mapping[Path, Path], number: int) -> frozenset[Path]:
+    """Return the cassettes to replay with processes, chosen by the commit of the first project."""
+    if not number:
+        return frozenset()
+    done = run_git_as_user(next(iter(projects.values())), os.environ, "rev-parse", "HEAD")
+    return sampled(tuple(projects), number, done.text)
 
 
 def print_progress(result: ReplayResult, cassette_count: int) -> None:
@@ -273,6 +316,8 @@ def render_text(results: Sequence[ReplayResult]) -> Iterator[Line]:
         if cassette.overridden_settings:
             settings = ", ".join(cassette.overridden_settings)
             yield (Span(f"{cassette.path}: using the cassette's settings instead of mz.yaml for: {settings}", "dim"),)
+    for reason, number in Counter(cassette.reason for cassette in results if cassette.reason).items():
+        yield (Span(f"{count_noun(number, 'cassette')} replayed for real: {reason}", "dim"),)
     yield (Span(summary(results)),)
 
 
@@ -280,9 +325,18 @@ def summary(results: Sequence[ReplayResult]) -> str:
     """Return in one line what was replayed, and the verdict."""
     played = count_noun(sum(cassette.calls_replayed for cassette in results), "recording")
     offline = "network cut off" if all(cassette.offline for cassette in results) else "network not cut off"
-    parts = [count_noun(len(results), "cassette"), f"{played} replayed", offline]
+    parts = [count_noun(len(results), "cassette"), f"{played} replayed", _effects(results), offline]
     if accepted := sum(cassette.accepted_replies for cassette in results):
         parts.append(f"{accepted} {'reply' if accepted == 1 else 'replies'} accepted for changed prompts")
     findings = len(group_results(results))
     verdict = f"differs from the recording: {count_noun(findings, 'finding')}" if findings else "matches the recording"
     return f"{', '.join(parts)}: {verdict}"
+
+
+def _effects(results: Sequence[ReplayResult]) -> str:
+    """Return what was answered from the record, and what was executed."""
+    answered = sum(cassette.commands_answered for cassette in results)
+    executed = sum(cassette.commands_executed for cassette in results)
+    real = sum(not cassette.in_memory for cassette in results)
+    text = f"{count_noun(answered, 'command')} answered, {executed} executed"
+    return f"{text}, {count_noun(real, 'cassette')} for real" if real else text

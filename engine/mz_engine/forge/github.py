@@ -122,6 +122,11 @@ def forge_name(url: str) -> str | None:
     return f"{match['host'] or match['scp']}/{match['owner']}/{match['name']}".removeprefix("github.com/")
 
 
+def description_file(worktree: FeatureWorktree) -> str:
+    """Return the path, relative to the repository, of the description that a person opens a pull request with."""
+    return str(pathlib.PurePosixPath(MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree.run, f"{worktree.feature}.md"))
+
+
 class GhForge:
     """The forge behind one remote of one repository. Thread-safe."""
 
@@ -167,11 +172,11 @@ class GhForge:
 
     def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
-        name = pathlib.PurePosixPath(MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree.run, f"{worktree.feature}.md")
+        name = description_file(worktree)
         command = f"gh pr create --base {target} --head {worktree.branch} --title TITLE --body-file FILE"
         head = f"<!-- {worktree.branch} into {target}; to open it: git push, then {command} -->\n"
         write_bytes(self._root / name, f"{head}# {title}\n\n{body.rstrip()}\n".encode("utf-8", "surrogateescape"))
-        return str(name)
+        return name
 
     def _pull_requests(self, branch: str) -> list[ListedPullRequest]:
         """List the pull requests of our own branch, newest first, without those of forks with the same branch name."""

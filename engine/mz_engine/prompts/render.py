@@ -157,7 +157,7 @@ def template_environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
     return _environment(tuple(sorted(templates.items())))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     """Return a cached environment: compiling a template costs more than rendering it ten times."""
     from jinja2 import FunctionLoader, StrictUndefined

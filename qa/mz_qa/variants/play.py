@@ -21,7 +21,7 @@ from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
 from mz_recordings.faults.faults import Variant, derive_variants
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
-from mz_recordings.replay.replay import replay_pins
+from mz_recordings.replay.project import replay_pins
 
 from mz_qa.simulation.world import Tree
 from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations

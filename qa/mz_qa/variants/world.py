@@ -22,6 +22,7 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, CommandResult, FeatureWorktree, Interrupted, Price
+from mz_events.adapters.memory import MemoryBlobs
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, Usage
 from mz_events.envelope import Recorded
@@ -33,7 +34,7 @@ from mz_recordings.cassette.trace import counted_tokens
 from mz_recordings.faults.faults import Variant
 from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result
 
-from mz_qa.simulation.world import Files, MemoryBlobs, ScriptedReply, SimulatedPorts, Tree, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, Tree, World
 
 STEPS_MAX = 1_000
 STEPS_MAX_CALL = 300
@@ -163,7 +164,8 @@ class CassetteWorld(World):
         """Return a separate world as it was before the variant's call."""
         state = self.states_before[variant.identity]
         fork = CassetteWorld(self.cassette, self.pins, {}, self.apply_patch)
-        fork.store, fork.blobs = self.store.copy(fork.tick, state.event_count), MemoryBlobs()
+        fork.blobs = MemoryBlobs()
+        self.store.copy_to(fork.store, state.event_count)
         fork.blobs.data_by_digest, fork.objects = ChainMap({}, self.blobs.data_by_digest), ChainMap({}, self.objects)
         fork.base, fork.refs, fork.now_us = self.base, dict(state.refs), state.now_us
         fork.content_digests, fork.token_counts = self.content_digests, self.token_counts

@@ -21,12 +21,14 @@ from mz_events.names import parse_name
 
 from mz_recordings.cassette.model import (
     BUNDLE,
+    COMMANDS,
     EVENTS,
     FORMAT,
     MANIFEST,
     Cassette,
     Manifest,
     RecordedCall,
+    RecordedCommand,
     Recording,
     parse_time,
 )
@@ -127,6 +129,8 @@ def cassette_files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
         yield BUNDLE, cassette.bundle
     for feature, events in cassette.traces.items():
         yield f"{feature}/{EVENTS}", events
+    if cassette.commands is not None:
+        yield COMMANDS, b"".join(msgspec.json.encode(entry) + b"\n" for entry in cassette.commands)
     for recording, contents in cassette.calls:
         identity = recording.identity
         yield f"{identity.path}.json", msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
@@ -175,9 +179,10 @@ class _Reader:
             positions[feature] = call_positions(trace)
         bundle_sha256 = manifest.fixture.bundle_sha256
         bundle = self._read_verified(BUNDLE, bundle_sha256, MANIFEST) if bundle_sha256 else b""
+        commands = self._read_commands() if os.path.lexists(self._folder / COMMANDS) else None
         self._compare_sums(read_sums(self._folder))
         calls.sort(key=lambda call: _call_order(call, positions.get(call.identity.feature, {})))
-        return Cassette(manifest, tuple(calls), traces, bundle)
+        return Cassette(manifest, tuple(calls), traces, bundle, commands)
 
     def _recordings(self) -> Iterator[str]:
         """Yield the paths of recordings; artifacts in JSON end in `.out.json`.
@@ -209,6 +214,13 @@ class _Reader:
                 raise CassetteUnreadable(path.with_name(file.name), f"is named by {path.name} and is missing")
             contents[file.name] = self._read_verified(f"{path.parent.name}/{file.name}", file.sha256, path.name)
         return RecordedCall(recording, contents)
+
+    def _read_commands(self) -> tuple[RecordedCommand, ...]:
+        try:
+            lines = self._read_bytes(COMMANDS, FILE_BYTES_MAX).splitlines()
+            return tuple(msgspec.json.decode(line, type=RecordedCommand) for line in lines)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise CassetteUnreadable(self._folder / COMMANDS, str(error)) from error
 
     def _read_verified(self, name: str, sha256: str, source: str) -> bytes:
         data = self._read_bytes(name, FILE_BYTES_MAX)

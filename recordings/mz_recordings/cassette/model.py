@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 from mz_engine.ports import CallResult
@@ -22,6 +22,7 @@ FORMAT = 3
 MANIFEST = "cassette.yaml"
 BUNDLE = "repository.bundle"
 EVENTS = "events.jsonl"
+COMMANDS = "commands.jsonl"
 
 Provenance = Literal["live", "scripted-model", "documented", "copied"]
 """How the replies came about: recorded from the agent and its model; recorded from the real CLI with a scripted
@@ -273,6 +274,35 @@ class RecordedCall(NamedTuple):
         }
 
 
+class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
+    """Result of one of the user's commands in a replay with processes."""
+
+    tree: str
+    """git's tree id of the worktree."""
+    command: str
+    timeout_seconds: int
+    is_setup: bool = False
+    environment: str
+    """Digest of the settings that influence commands."""
+    exit: int
+    """Negative: a signal."""
+    text: str = ""
+    """The output, with tokens instead of paths."""
+    data: bytes = b""
+    """The output if it is not text."""
+
+    @classmethod
+    def of(cls, output: bytes, **fields: Any) -> Self:
+        try:
+            return cls(text=output.decode(), **fields)
+        except UnicodeDecodeError:
+            return cls(data=output, **fields)
+
+    @property
+    def output(self) -> bytes:
+        return self.data or self.text.encode()
+
+
 class Cassette(NamedTuple):
     manifest: Manifest
     calls: tuple[RecordedCall, ...]
@@ -281,6 +311,8 @@ class Cassette(NamedTuple):
     """By feature, its events as JSON lines; see `mz_recordings.cassette.trace`."""
     bundle: bytes = b""
     """The repository as a `git bundle`; empty if the fixture names a template."""
+    commands: tuple[RecordedCommand, ...] | None = None
+    """None: results of commands were never kept."""
 
     def by_identity(self) -> dict[Identity, RecordedCall]:
         return {call.identity: call for call in self.calls}

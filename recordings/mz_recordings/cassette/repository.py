@@ -21,13 +21,15 @@ from mz_recordings.cassette.model import BUNDLE, Cassette
 
 SAMPLE = "sample"
 """Name in cassettes of the sample project that is part of `mz`."""
+SAMPLE_MESSAGE = "A small tool that adds up what was spent"
 BASE = "main"
-COMMIT_TIME = "2026-01-01T00:00:00Z"
-"""Fixed time, so that the first commit is the same everywhere."""
+COMMIT_TIME = 1767225600
+"""2026-01-01, fixed, so that the first commit is the same everywhere."""
+AUTHOR, AUTHOR_EMAIL = "Tally", "tally@localhost"
 COMMIT_ENVIRONMENT = {
-    **{f"GIT_{role}_NAME": "Tally" for role in ("AUTHOR", "COMMITTER")},
-    **{f"GIT_{role}_EMAIL": "tally@localhost" for role in ("AUTHOR", "COMMITTER")},
-    **{f"GIT_{role}_DATE": COMMIT_TIME for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_NAME": AUTHOR for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_EMAIL": AUTHOR_EMAIL for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_DATE": f"@{COMMIT_TIME} +0000" for role in ("AUTHOR", "COMMITTER")},
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
 }
@@ -60,7 +62,7 @@ def create_sample(folder: Path, environment: Mapping[str, str]) -> None:
     git = ScratchGit(folder, environment)
     git("init", "--quiet", f"--initial-branch={BASE}")
     git("add", "--all")
-    git("commit", "--quiet", "--message=A small tool that adds up what was spent")
+    git("commit", "--quiet", f"--message={SAMPLE_MESSAGE}")
 
 
 def create_bundle(root: Path, environment: Mapping[str, str], base: Commit, heads: Mapping[str, Commit]) -> bytes:

@@ -37,7 +37,8 @@ from mz_recordings.drift.noise import (
 from mz_recordings.drift.stream_baselines import FOLDER, Baselines, built_in_folder, check_streams, load_baselines
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.compare import count_accepted, static_findings
-from mz_recordings.replay.replay import ReplayJob, replay_all, replay_error_finding, replay_pins, with_locations
+from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.replay import ReplayJob, replay_all, replay_error_finding, with_locations
 
 OUTDATED_REJECTIONS = ("EXPIRED", "UNUSED_ENTRY")
 """Rejections of entries that were valid once: findings; all others are errors of the file."""

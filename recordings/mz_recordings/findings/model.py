@@ -15,7 +15,7 @@ from mz_recordings.cassette.model import Identity
 
 FindingKind = Literal[
     "PROMPT", "CONFIG", "STREAM", "TRACE", "ARTIFACT", "FILES", "COST", "DECISION", "EXPIRED", "UNUSED",
-    "MISSING", "COPIED", "NETWORK", "SECRET", "PIPELINE", "UNREADABLE",
+    "MISSING", "COPIED", "NETWORK", "SECRET", "PIPELINE", "UNREADABLE", "COMMAND",
     "ADAPTER", "RULE", "FORMAT", "VARIANT", "NOTHING-CHECKED", "INTERNAL-ERROR",
 ]  # fmt: skip
 """First line: drift. Second line: reasons why a cassette cannot be replayed or trusted. Third line: findings of a gate
@@ -49,6 +49,7 @@ KIND_PROPERTIES: dict[FindingKind, KindProperties] = {
     "MISSING": KindProperties(Exit.RECORDING, "high", "a call or a trace was not recorded"),
     "UNUSED": KindProperties(Exit.RECORDING, "low", "the recording is unused"),
     "EXPIRED": KindProperties(Exit.RECORDING, "medium", "the recordings are older than allowed"),
+    "COMMAND": KindProperties(Exit.RECORDING, "high", "a kept result of a command does not hold"),
     "COPIED": KindProperties(Exit.RECORDING, "high", "the replies were copied from another agent"),
     "ADAPTER": KindProperties(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
     "RULE": KindProperties(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
@@ -132,6 +133,13 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     """Settings where the cassette's value is used instead of that of `mz.yaml`."""
     changes: tuple[str, ...] = ()
     """Descriptions of changes that were written to the cassette."""
+    in_memory: bool = False
+    """Nothing was executed but commands without a recorded result; False: everything was."""
+    reason: str = ""
+    """Why it was not played in memory, as a clause; empty: `--real`."""
+    commands_answered: int = 0
+    """Commands whose recorded result was used."""
+    commands_executed: int = 0
 
 
 ACCEPT = "mz replay {cassette} --accept %s -m TEXT"
@@ -141,6 +149,7 @@ RERECORD_ALL = f"{RERECORD} --all"
 RERECORD_EXPIRED = f"{RERECORD} --expired"
 RECORD_NEW = f"{RERECORD} --new"
 PRUNE = "mz replay {cassette} --prune"
+KEEP = "mz replay {cassette} --keep"
 PROPOSE_NOISE = "mz drift {cassette} --propose-noise -m TEXT"
 """Propose entries of `noise.yaml` for the differences."""
 RECORD_AGAIN = "take it out of the project and commit, then: mz run && mz record --replace --to {cassette}"

@@ -65,13 +65,13 @@ class ReplayAgents(AgentRegistry):
                 self.missing_calls.append(identity)
             return rejected_result("recording-missing")
         if recorded_call.recording.outcome == "replied":
-            return self._spawn(spec, recorded_call)
+            return self._reply(spec, recorded_call)
         machine_values = self._machine_values(spec)
         mismatch = self._compare(recorded_call, spec, machine_values)
         self._note(identity, mismatch)
         if recorded_call.recording.outcome == "lost":
             raise Interrupted(spec.key)
-        if error_text := self._apply(recorded_call, worktree_path(self._root, spec.worktree)):
+        if error_text := self._apply(recorded_call, spec.worktree):
             self._note(identity, replace(mismatch, rejection=error_text))
             return rejected_result("drift")
         return _recorded_result(recorded_call, machine_values)
@@ -93,7 +93,8 @@ class ReplayAgents(AgentRegistry):
         return had_session and super().continues(agent, session, key)
 
     # replies ------------------------------------------------------------------------------------------------------
-    def _spawn(self, spec: CallSpec, recorded_call: RecordedCall) -> CallResult:
+    def _reply(self, spec: CallSpec, recorded_call: RecordedCall) -> CallResult:
+        """Make a call that replied."""
         identity = recorded_call.identity
         result = super().call(_shorten_limit(spec, recorded_call))
         journal_file = self._journal / f"{identity.path}.json"
@@ -128,7 +129,7 @@ class ReplayAgents(AgentRegistry):
             argv=argv if argv != recorded_call.recording.argv else None,
         )
 
-    def _apply(self, recorded_call: RecordedCall, folder: Path) -> str:
+    def _apply(self, recorded_call: RecordedCall, worktree: FeatureWorktree) -> str:
         """Apply the recorded changes to the worktree; return git's message if that fails."""
         patch = recorded_call.content("patch")
         if not patch:
@@ -136,7 +137,12 @@ class ReplayAgents(AgentRegistry):
         arguments = ("-c", "core.autocrlf=false", "apply", "--binary", "--whitespace=nowarn", "-")
         environment = {**self._environment, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, env=environment, input=patch, capture_output=True, check=False
+            ["git", *arguments],
+            cwd=worktree_path(self._root, worktree),
+            env=environment,
+            input=patch,
+            capture_output=True,
+            check=False,
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
 

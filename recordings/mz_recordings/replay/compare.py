@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from mz_engine.model.pins import Pins
 from mz_events.catalog.call import AgentRequested
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, parse_time
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, RecordedCommand, Recording, parse_time
 from mz_recordings.cassette.trace import (
     EventDifference,
     EventJson,
@@ -27,6 +28,7 @@ from mz_recordings.cassette.trace import (
 )
 from mz_recordings.findings.model import (
     ACCEPT,
+    KEEP,
     PRUNE,
     RECORD_NEW,
     RERECORD_ALL,
@@ -127,6 +129,13 @@ class ReplayOutcome(NamedTuple):
     """Attempts to reach the network, by MZ_KEY."""
     pins: Pins
     """Pins of the current project."""
+    in_memory: bool = False
+    reason: str = ""
+    """Why it was not played in memory, although it should be; a clause."""
+    commands_answered: int = 0
+    commands_executed: int = 0
+    commands: tuple[RecordedCommand, ...] = ()
+    """Results that later replays may use; empty after a replay in memory."""
 
 
 def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> tuple[Finding, ...]:
@@ -135,6 +144,7 @@ def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) 
     return (
         *static_findings(cassette, today),
         *_network_findings(outcome),
+        *_command_findings(cassette, outcome),
         *_input_drift(cassette, outcome),
         *_missing_calls(cassette, outcome),
         *_trace_findings(cassette, outcome, incomplete_features(cassette, outcome)),
@@ -197,6 +207,16 @@ def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
         yield Finding(
             kind="NETWORK", message=message, feature=feature, call=phase, cause=effect if phase else "setup", fix=fix
         )
+
+
+def _command_findings(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
+    """Yield kept results of commands that ended otherwise when they were executed."""
+    kept = {replace(entry, exit=0, text="", data=b""): entry for entry in cassette.commands or ()}
+    for entry in outcome.commands:
+        earlier = kept.get(replace(entry, exit=0, text="", data=b""))
+        if earlier is not None and earlier.exit != entry.exit:
+            message = f"`{entry.command}` was kept with exit {earlier.exit}, and now ends with exit {entry.exit}"
+            yield Finding(kind="COMMAND", message=message, cause=entry.command, fix=KEEP)
 
 
 def parse_effect_key(key: str) -> tuple[str, str, str]:

@@ -32,7 +32,8 @@ from mz_events.store import Append, Store
 
 from mz_recordings.cassette.model import VERDICTS, Cassette, Fixture, Hint, Item, RecordedDecision
 from mz_recordings.cassette.trace import is_in_trace
-from mz_recordings.replay.ports import ReplayClock, ScratchPorts
+from mz_recordings.replay.memory_objects import NotInMemory
+from mz_recordings.replay.ports import ReplayClock, ReplayPorts
 
 ANONYMOUS = b"somebody"
 """Author of all decisions; names of people are not recorded."""
@@ -79,14 +80,18 @@ def start_run(
 
 def drive(
     coordinator: ScriptedPeople,
-    ports: ScratchPorts,
+    ports: ReplayPorts,
     hints: tuple[Hint, ...],
     calls_made: Callable[[], int],
     was_resumed: Callable[[str], bool],
     on_start: Callable[[Scheduler], None] = lambda scheduler: None,
+    threads: bool = True,
 ) -> None:
-    """Run until nothing can continue. After a fatal problem of a feature from which the recorded run was resumed,
-    continue as long as calls are made. Raises any error of a thread, after ending all processes."""
+    """Run until nothing can continue, with a thread for each feature or, without `threads`, one after the other.
+
+    After a fatal problem of a feature from which the recorded run was resumed, continue as long as calls are made.
+    Raises any error of a thread, after ending all processes.
+    """
 
     def start(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
         run, pins, store = coordinator.run, coordinator.pins, coordinator.store
@@ -97,20 +102,42 @@ def drive(
 
     calls_before = -1
     while True:
-        scheduler = Scheduler(coordinator, start, lambda watch: None)
-        on_start(scheduler)
-        try:
-            scheduler.run()
-        except BaseException:
-            ports.stop.set()
-            for thread in tuple(scheduler.threads.values()):
-                thread.join(JOIN_SECONDS)  # It still works in the scratch directory.
-            raise
+        if threads:
+            scheduler = Scheduler(coordinator, start, lambda watch: None)
+            on_start(scheduler)
+            _run_threads(scheduler, ports)
+        else:
+            _run_in_turn(coordinator, start)
         halt = coordinator.state.halt
         if halt is None or calls_made() == calls_before or not was_resumed(halt.feature):
             return
         calls_before = calls_made()
         coordinator.resume()
+
+
+def _run_threads(scheduler: Scheduler, ports: ReplayPorts) -> None:
+    try:
+        scheduler.run()
+    except BaseException:
+        ports.stop.set()
+        for thread in tuple(scheduler.threads.values()):
+            thread.join(JOIN_SECONDS)  # It still works in the scratch directory.
+        raise
+
+
+def _run_in_turn(coordinator: Coordinator, start: Callable[[FeatureId, RunSide], FeatureLoop]) -> None:
+    """Run each feature until it stops, until none can run. Raises NotInMemory if the run waits for something."""
+    action = coordinator.decide()
+    while features := coordinator.runnable_features(frozenset()):
+        feature_loop = start(features[0], coordinator)
+        while feature_loop.step():
+            pass
+        coordinator.worker_stopped(feature_loop)
+        action = coordinator.decide()
+    if not isinstance(action, AwaitEvents):
+        coordinator.record_end(action)
+    elif not coordinator.state.is_ending:
+        raise NotInMemory("the run waits for something outside")
 
 
 def ignore_event(recorded: Recorded[Event]) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from copy import copy
+from functools import lru_cache
 from typing import Self, TypeVar
 
 from msgspec.structs import replace
@@ -18,9 +19,9 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.artifacts.command_output import output_patterns
 from mz_engine.forge.github import GhForge
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.model.config import Config
+from mz_engine.model.config import Config, WorkspaceSettings
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import Agents, Capture, Clock, FeatureWorktree
+from mz_engine.ports import Agents, Capture, Clock, CommandResult, Executor, FeatureWorktree, Workspace
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES
@@ -34,6 +35,7 @@ from mz_recordings.cassette.files import CassetteUnreadable
 from mz_recordings.cassette.model import Cassette, Hint, parse_time
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents, empty_spec
+from mz_recordings.replay.commands import CommandRun
 from mz_recordings.replay.stand_in import install
 
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -51,18 +53,26 @@ class ReplayFolders:
     ) -> None:
         self.root = folder / "repository"
         self.home, self.journal = folder / "home", folder / "journal"
-        self.home.mkdir()
-        self.journal.mkdir()
         inherited = {name: value for name, value in environment.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join([environment.get("PATH", os.defpath), str(pathlib.Path(sys.executable).parent)])
         closed_proxies = {**dict.fromkeys(PROXY_VARIABLES, CLOSED_PROXY), "NO_PROXY": "", "no_proxy": ""}
         proxy_variables = {} if offline else closed_proxies
         self.command_environment = {**environment, **inherited, **proxy_variables, "PATH": path}
         """Environment of the user's commands: with their own home, which holds caches."""
-        self.secrets = project_secrets(project, self.command_environment)
+        self.secrets = _secrets_of(project, tuple(self.command_environment.items()))
         """Values to remove from all output, including the secrets of the user's `project`."""
         self.agent_environment = {**inherited, **proxy_variables, "PATH": path, "HOME": str(self.home)}
         """Environment of stand-ins, which come first on its PATH: with a home of their own."""
+
+    def create(self) -> Self:
+        self.home.mkdir(parents=True)
+        self.journal.mkdir()
+        return self
+
+
+@lru_cache(maxsize=4)
+def _secrets_of(project: pathlib.Path, environment: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return project_secrets(project, dict(environment))
 
 
 def recorded_programs(cassette: Cassette, adapters: Mapping[str, Adapter]) -> tuple[str, ...]:
@@ -104,34 +114,78 @@ class RecordedHints:
 
 
 class ReplayWorkspace(GitWorkspace):
-    """Adds the recorded changes that no patch can hold to the capture of a call."""
+    """Adds the recorded changes that no patch can hold to the capture of a call, and tells the content of worktrees."""
 
-    forbidden_changes: dict[str, tuple[ForbiddenChange, ...]]
+    def __init__(self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str]) -> None:
+        super().__init__(root, settings, environment)
+        self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
+        self.contents: dict[str, Commit] = {}
+        """By feature, a commit with the content that its worktree was last given."""
+        self.command_runs: list[CommandRun] = []
+
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
+        self.contents[worktree.feature] = tree
+        return super().ensure(worktree, head, tree)
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         capture = super().capture(worktree, before)
+        self.contents[worktree.feature] = capture.tree
+        for run in self.command_runs:
+            if run.worktree == worktree and run.after is None:
+                run.after = capture.tree
         recorded_changes = self.forbidden_changes.pop(worktree.feature, ())
         return replace(capture, forbidden_changes=tuple(dict.fromkeys((*capture.forbidden_changes, *recorded_changes))))
 
 
-class ScratchPorts:
-    """Implements `mz_engine.ports.Ports` in a scratch repository. Commands have no network, because their results must
-    be repeatable. Setting `stop` ends all processes."""
+class ReplayExecutor(ProcessExecutor):
+    """Notes what it executes in the workspace."""
+
+    workspace: ReplayWorkspace
+
+    def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        content = self.workspace.contents[worktree.feature]
+        result = super().run(worktree, command, timeout_seconds, key)
+        run = CommandRun(worktree, key, command, timeout_seconds, content, result)
+        self.workspace.command_runs.append(run)
+        return result
+
+
+class ReplayPorts:
+    """The ports that need no repository. Setting `stop` ends all processes."""
 
     clock: Clock
     agents: Agents
+    workspace: Workspace
+    executor: Executor
 
     def __init__(self, folders: ReplayFolders, config: Config, blobs: Blobs) -> None:
         output_patterns()
-        root = folders.root
-        (root / MZ_FOLDER).mkdir()
-        (root / MZ_FOLDER / ".gitignore").write_text("*\n")
         self.folders, self.blobs = folders, blobs
         self.stop, self.network_attempts = threading.Event(), NetworkAttempts()
         self.prices, self.secrets = GenaiPrices(config.prices), Secrets(folders.secrets)
         self.adapters, self.hints = all_adapters(config.agents), RecordedHints(())
-        self.forge = GhForge(root, config.pull_requests.remote, folders.command_environment)
-        self.executor = ProcessExecutor(
+        self.forge = GhForge(folders.root, config.pull_requests.remote, folders.command_environment)
+
+    def for_feature(self, feature: str, hints: tuple[Hint, ...]) -> Self:
+        """Return the same ports with the feature's recorded hints."""
+        ports = copy(self)
+        ports.hints = RecordedHints(tuple(hint for hint in hints if hint.feature == feature))
+        return ports
+
+
+class ScratchPorts(ReplayPorts):
+    """Implements `mz_engine.ports.Ports` in a scratch repository. Commands have no network, because their results must
+    be repeatable."""
+
+    workspace: ReplayWorkspace
+
+    def __init__(self, folders: ReplayFolders, config: Config, blobs: Blobs) -> None:
+        super().__init__(folders, config, blobs)
+        root = folders.root
+        (root / MZ_FOLDER).mkdir()
+        (root / MZ_FOLDER / ".gitignore").write_text("*\n")
+        self.workspace = ReplayWorkspace(root, config.workspace, folders.command_environment)
+        self.executor = executor = ReplayExecutor(
             root,
             folders.command_environment,
             self.secrets,
@@ -139,8 +193,7 @@ class ScratchPorts:
             stop=self.stop,
             on_denied=self.network_attempts,
         )
-        self.workspace = ReplayWorkspace(root, config.workspace, folders.command_environment)
-        self.workspace.forbidden_changes = {}
+        executor.workspace = self.workspace
 
     def agents_of(self, cassette: Cassette, folder: pathlib.Path, agents_type: type[A]) -> A:
         """Install a stand-in for every program in the recordings; return the agents that they are. `folder` has the
@@ -158,12 +211,6 @@ class ScratchPorts:
         agents = agents_type(cassette, folders.root, processes, journal, environment, self.adapters)
         agents.forbidden_changes = self.workspace.forbidden_changes
         return agents
-
-    def for_feature(self, feature: str, hints: tuple[Hint, ...]) -> Self:
-        """Return the same ports with the feature's recorded hints."""
-        ports = copy(self)
-        ports.hints = RecordedHints(tuple(hint for hint in hints if hint.feature == feature))
-        return ports
 
 
 class ReplayEnvironment(ScratchPorts):

@@ -5,34 +5,29 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
 from datetime import datetime
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
+from secrets import token_hex
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.registry import all_adapters
-from mz_engine.decoding.quantity import decode_quantity, encode_quantity
-from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.git.repository import branch_commit
-from mz_engine.model.config import FILE_NAME, Budget, Config
 from mz_engine.model.pins import Pins
-from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files
 from mz_engine.processes.supervise import can_run_offline
-from mz_engine.run.plan import known_names
-from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.memory import MemoryStore
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
-from mz_events.names import feature_stream, parse_path
+from mz_events.names import Commit, feature_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Store
 
@@ -46,24 +41,21 @@ from mz_recordings.cassette.files import (
     seal_of,
     write_copy,
 )
-from mz_recordings.cassette.model import (
-    FIXTURE_KEYS,
-    MANIFEST,
-    TIME_FORMAT,
-    Cassette,
-    Identity,
-    Item,
-    Manifest,
-    identity_of,
-)
+from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, Manifest, identity_of
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
+from mz_recordings.replay.commands import recorded_commands, tree_ids
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
 from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
+from mz_recordings.replay.memory import MemoryPorts
+from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
+from mz_recordings.replay.project import CurrentProject, cached_project, project_texts, read_project
+
+NO_COMMANDS = "it has no results of commands; mz replay --keep adds them"
 
 
 class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +76,21 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     prune: bool = False
     """Remove unused recordings."""
+    real: bool = False
+    """Execute every agent's stand-in, command and git operation as a process."""
+    keep: bool = False
+    """Write the results of executed commands into the cassette."""
+    command_id: str = ""
+    """Jobs with the same id, of one command, read the project once; empty: it is read again."""
+
+
+def current_project(job: ReplayJob, manifest: Manifest) -> CurrentProject:
+    """Return what the current project means for a cassette. Raises as `read_project`."""
+    arguments = (
+        job.project, tuple(job.environment.items()), manifest.agent, manifest.pipeline,
+        msgspec.json.encode(manifest.fixture.config), job.features_parallel,
+    )  # fmt: skip
+    return cached_project(job.command_id, *arguments) if job.command_id else read_project(*arguments)
 
 
 def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]:
@@ -102,15 +109,18 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
             accepted_replies=count_accepted(cassette),
         )
         outcome = run_replay(cassette, job)
-        overridden = overridden_settings(Path(job.project), job.environment, cassette.manifest)
         result = replace(
             result,
-            overridden_settings=overridden,
+            overridden_settings=current_project(job, cassette.manifest).overridden_settings,
             calls_replayed=len(outcome.mismatches),
             calls=tuple(call.identity.path for call in cassette.calls),
             trace_digests={feature: digest(trace) for feature, trace in outcome.traces.items()},
             traces_compared=len(cassette.traces),
             findings=compare_replay(cassette, outcome, job.today),
+            in_memory=outcome.in_memory,
+            reason=outcome.reason,
+            commands_answered=outcome.commands_answered,
+            commands_executed=outcome.commands_executed,
         )
     except (CassetteUnreadable, FixtureUnavailable, MzError) as error:
         result = replace(result, findings=(replay_error_finding(error),))
@@ -149,31 +159,74 @@ def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzErro
 
 def run_replay(cassette: Cassette, job: ReplayJob) -> ReplayOutcome:
     """Perform the replay. Raises FixtureUnavailable, and MzError for the current pipeline."""
-    pins = replay_pins(Path(job.project), job.environment, cassette.manifest, job.features_parallel)
+    pins, reason = current_project(job, cassette.manifest).pins, ""
+    if not job.real:
+        if cassette.commands is None:
+            reason = NO_COMMANDS
+        else:
+            try:
+                return _replay_in_memory(cassette, job, pins)
+            except NotInMemory as obstacle:
+                reason = str(obstacle)
+    return _replay_with_processes(cassette, job, pins)._replace(reason=reason)
+
+
+def _replay_in_memory(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayOutcome:
+    """Raises NotInMemory."""
+    folder = Path(tempfile.gettempdir()).resolve() / f"mz-replay-{token_hex(6)}"
+    folders = ReplayFolders(folder, job.environment, can_run_offline(), Path(job.project))
+    store, ports = MemoryStore(), MemoryPorts(cassette, folders, pins.config)
+    try:
+        _drive(cassette, job, pins, store, ports, ports.workspace.base, ports.workspace.heads, threads=False)
+        return _outcome(cassette, pins, store, ports)._replace(
+            commands_answered=ports.executor.answered, commands_executed=ports.executor.executed, in_memory=True
+        )
+    finally:
+        ports.stop.set()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replay_with_processes(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayOutcome:
     with tempfile.TemporaryDirectory(prefix="mz-replay-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
-        scratch = ReplayFolders(folder, job.environment, can_run_offline(), Path(job.project))
-        heads = unpack(cassette, scratch.root, scratch.command_environment)
+        folders = ReplayFolders(folder, job.environment, can_run_offline(), Path(job.project)).create()
+        environment = folders.command_environment
+        heads = unpack(cassette, folders.root, environment)
         # Use a copy of what was verified: the cassette may change or disappear during the replay.
         write_copy(cassette, folder / "cassette")
-        base = branch_commit(scratch.root, cassette.manifest.fixture.base, scratch.command_environment)
+        base = branch_commit(folders.root, cassette.manifest.fixture.base, environment)
         with SqliteStore(folder / "log" / "mz.db") as store:
             blobs = FileBlobs(folder / "log" / "blobs")
-            environment = ReplayEnvironment(scratch, cassette, folder / "cassette", pins.config, blobs)
-            fixture, played = cassette.manifest.fixture, environment.agents.mismatches
+            ports = ReplayEnvironment(folders, cassette, folder / "cassette", pins.config, blobs)
             try:
-                start_run(cassette, _order(cassette, job.seed), pins, store, environment, base, heads)
-                coordinator = ReplayCoordinator(fixture, pins, store, environment)
-                drive(
-                    coordinator,
-                    environment,
-                    fixture.hints,
-                    calls_made=lambda: len(played),
-                    was_resumed=lambda feature: len(played) < len(cassette.calls),
-                )
+                _drive(cassette, job, pins, store, ports, base, heads, threads=True)
             finally:
-                environment.stop.set()
-            return _outcome(cassette, pins, store, environment)
+                ports.stop.set()
+            runs, denied = ports.workspace.command_runs, ports.network_attempts.counts_by_key
+            commands = recorded_commands(runs, tree_ids(folders.root, environment, runs), denied, pins.config)
+            return _outcome(cassette, pins, store, ports)._replace(commands_executed=len(runs), commands=commands)
+
+
+def _drive(
+    cassette: Cassette,
+    job: ReplayJob,
+    pins: Pins,
+    store: Store,
+    ports: MemoryPorts | ReplayEnvironment,
+    base: Commit,
+    heads: dict[str, Commit],
+    threads: bool,
+) -> None:
+    fixture, played = cassette.manifest.fixture, ports.agents.mismatches
+    start_run(cassette, _order(cassette, job.seed), pins, store, ports, base, heads)
+    drive(
+        ReplayCoordinator(fixture, pins, store, ports),
+        ports,
+        fixture.hints,
+        calls_made=lambda: len(played),
+        was_resumed=lambda feature: len(played) < len(cassette.calls),
+        threads=threads,
+    )
 
 
 def _order(cassette: Cassette, seed: int | None) -> tuple[Item, ...]:
@@ -184,7 +237,9 @@ def _order(cassette: Cassette, seed: int | None) -> tuple[Item, ...]:
     return tuple(items)
 
 
-def _outcome(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEnvironment) -> ReplayOutcome:
+def _outcome(
+    cassette: Cassette, pins: Pins, store: Store, environment: MemoryPorts | ReplayEnvironment
+) -> ReplayOutcome:
     fixture = cassette.manifest.fixture
     requests: dict[Identity, AgentRequested] = {}
     traces: dict[str, bytes] = {}
@@ -205,83 +260,6 @@ def _outcome(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEn
     )
 
 
-# the current project --------------------------------------------------------------------------------------------------
-REPOSITORY_SETTINGS = ("base", "branch_prefix")
-"""Settings of the recorded repository, which a replay need not match."""
-
-
-def replay_pins(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
-    """Return the pins of a replay: the current pipeline with the cassette's name, of the project or else of `mz`, and
-    the current settings except those of the fixture.
-
-    Raises MzError, and FixtureUnavailable if this `mz` does not know the fixture's settings or its agent.
-    """
-    loaded = load_config(project, environment, {"agent": manifest.agent})
-    if manifest.agent not in all_adapters(loaded.config.agents):
-        message = f"it was recorded with the agent {manifest.agent!r}, which neither this mz has nor mz.yaml describes"
-        raise FixtureUnavailable(message)
-    config, material = replay_config(loaded.config, manifest, parallel), load_valid_pipeline_files(project)
-    name = manifest.pipeline
-    if loaded.config.pipeline != name and loaded.origins["pipeline"] != "default":
-        configured_pipeline = load_pipeline(loaded.config.pipeline, project)[0].pipeline
-        name = loaded.config.pipeline if configured_pipeline == manifest.pipeline else name
-    pipeline, _ = load_pipeline(name, project, known_names(config, material))
-    return Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
-
-
-def replay_config(config: Config, manifest: Manifest, parallel: int) -> Config:
-    """Return the settings with those of the fixture, without side effects outside the machine and without a budget."""
-    fixture_settings = {key: value for key, value in manifest.fixture.config.items() if key in FIXTURE_KEYS}
-    try:
-        fixture_config = msgspec.convert(fixture_settings, Config, dec_hook=decode_quantity)
-        for path in (*fixture_config.workspace.copy, *fixture_config.workspace.keep_ignored):
-            parse_path(path)
-    except ValueError as error:
-        raise FixtureUnavailable(f"this mz does not know the settings of its fixture: {error}") from error
-    # Commands that only the current settings have belong to new gates.
-    fixture_config = replace(fixture_config, commands={**config.commands, **fixture_config.commands})
-    return replace(
-        config,
-        **{key: getattr(fixture_config, key) for key in fixture_settings},
-        parallel_max=parallel,
-        budget=Budget(),
-        pull_requests=replace(config.pull_requests, strategy="none"),
-    )
-
-
-def overridden_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
-    """Return names of settings, such as `commands.test`, whose value in `mz.yaml` a replay ignores in favour of the
-    fixture's. Raises MzError."""
-    current_settings = msgspec.to_builtins(
-        load_config(project, environment, {"agent": manifest.agent}).config, enc_hook=encode_quantity
-    )
-    fixture_config = msgspec.convert(manifest.fixture.config, Config, dec_hook=decode_quantity)
-    fixture_settings = msgspec.to_builtins(fixture_config, enc_hook=encode_quantity)
-    names: list[str] = []
-    for key in FIXTURE_KEYS:
-        recorded_value, current_value = fixture_settings[key], current_settings[key]
-        if key in REPOSITORY_SETTINGS or key not in manifest.fixture.config:
-            continue
-        if isinstance(recorded_value, dict) and isinstance(current_value, dict):
-            names += [f"{key}.{name}" for name in recorded_value if recorded_value[name] != current_value.get(name)]
-        elif recorded_value != current_value:
-            names.append(key)
-    return tuple(names)
-
-
-def project_texts(project: Path, cassette: Path) -> dict[str, str]:
-    """Return the texts that findings can point at, by path relative to the project: settings, pipelines, templates,
-    rule sets, and the manifest of a cassette within the project. UnreadableFileError files are left out."""
-    texts: dict[str, str] = {}
-    patterns = ("*.yaml", "rules/*.yaml", "templates/**/*.j2")
-    pipeline_files = sorted(path for pattern in patterns for path in (project / PIPELINES_FOLDER).glob(pattern))
-    for path in (project / FILE_NAME, *pipeline_files, cassette / MANIFEST):
-        with suppress(MzError, ValueError):
-            name = path.absolute().relative_to(project.absolute()).as_posix()
-            texts[name] = read_text(path, name)
-    return texts
-
-
 # many cassettes -------------------------------------------------------------------------------------------------------
 def bundled_library() -> Path:
     """Return the folder of the cassettes that are part of `mz`."""
@@ -296,6 +274,12 @@ def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
     return tuple(order)
 
 
+def sampled(paths: Collection[Path], number: int, commit: str) -> frozenset[Path]:
+    """Return the cassettes to replay with processes: other ones for each commit of the project, in time all."""
+    order = sorted(paths, key=lambda path: digest(f"{commit}/{path.name}".encode()))
+    return frozenset(order[:number])
+
+
 def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without git's variables."""
     return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
@@ -306,6 +290,8 @@ def replay_all(
 ) -> tuple[ReplayResult, ...]:
     """Replay all jobs; call `report` after each one. Results are in the order of the jobs."""
     results_by_path: dict[str, ReplayResult] = {}
+    command_id = token_hex(8)
+    jobs = tuple(replace(job, command_id=command_id) for job in jobs)
 
     def add(result: ReplayResult) -> None:
         results_by_path[result.path] = result
@@ -328,7 +314,7 @@ def replay_all(
 
 def replay_and_update(job: ReplayJob) -> ReplayResult:
     """Replay a cassette; if the job updates it and something changed, write it and replay it again."""
-    if not (job.accept or job.prune):
+    if not (job.accept or job.prune or job.keep):
         return replay_cassette(job)[0]
     try:
         return _update(job)
@@ -339,7 +325,7 @@ def replay_and_update(job: ReplayJob) -> ReplayResult:
 def _update(job: ReplayJob) -> ReplayResult:
     """Raises CassetteUnreadable if another process changed the cassette in the meantime."""
     seal = seal_of(Path(job.path))
-    result, outcome = replay_cassette(job)
+    result, outcome = replay_cassette(replace(job, real=True) if job.keep else job)
     if outcome is None:
         return result
     folder = Path(job.path)
@@ -347,11 +333,14 @@ def _update(job: ReplayJob) -> ReplayResult:
     pruned, removals = prune(before, outcome, result.findings) if job.prune else (before, ())
     at = job.today.strftime(TIME_FORMAT)
     cassette, acceptances = accept_differences(pruned, outcome, job.accept, job.reason, at)
+    if job.keep and outcome.commands != cassette.commands:
+        cassette = cassette._replace(commands=outcome.commands)
+        acceptances = (*acceptances, f"kept the results of {len(outcome.commands)} commands")
     if cassette is before:
         return result
     secrets = Secrets(project_secrets(Path(job.project), job.environment))
     if leak_findings := tuple(new_secrets(before, cassette, secrets)):
         return replace(result, findings=(*leak_findings, *result.findings))
     overwrite(cassette, folder, seal)
-    updated, _ = replay_cassette(replace(job, accept=(), prune=False))
+    updated, _ = replay_cassette(replace(job, accept=(), prune=False, keep=False))
     return replace(updated, changes=(*removals, *acceptances))

@@ -31,6 +31,7 @@ KEY = re.compile(
     r"[^/]+/(?P<feature>[^/]+)/(?P<phase>[^/]+)/(?P<unit>[^/]+)/(?P<iteration>\d+)/(?P<attempt>\d+)/agent\.(?P<role>.+)"
 )
 SESSION = "<SESSION>"
+SESSION_ID = re.compile(r"[0-9A-Za-z_.-]{1,128}")
 TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
 """The call's own key, and variables that shells and systems add."""
 HANGING_FAILURES = frozenset({"timeout", "idle"})
@@ -195,7 +196,7 @@ def _differences(
         tokenised = [word.replace(values.session, SESSION) if values.session else word for word in sys.argv[1:]]
         lines = "\n".join(expected), "\n".join(sys.argv[1:])
         yield Difference("argv", [program, *tokenised], "called with other arguments", *lines)
-    if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", values.session):
+    if SESSION in recording["argv"] and not SESSION_ID.fullmatch(values.session):
         raise StandInError(DRIFT, f"called with an invalid session {values.session!r}")
     # Names only: values of the environment are never read or shown.
     allowed = TOLERATED.union(recording["environment"])

@@ -44,7 +44,8 @@ from mz_recordings.replay.accept import prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay
 from mz_recordings.replay.driver import start_run
 from mz_recordings.replay.ports import ReplayFolders
-from mz_recordings.replay.replay import ReplayJob, replay_pins, run_replay
+from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.replay import ReplayJob, run_replay
 from mz_recordings.rerecord.driver import LiveEnvironment, OnCallProgress, RunEnd, StopControl, drive_run
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
 from mz_recordings.rerecord.workspace import (
@@ -215,7 +216,7 @@ def _run(
     cassette, pins, environment = plan.cassette, plan.pins, job.environment
     fixture = cassette.manifest.fixture
     features = affected_features(cassette, {call.identity.feature for call in plan.calls})
-    scratch = ReplayFolders(workspace.run, environment, can_run_offline(), Path(job.project))
+    scratch = ReplayFolders(workspace.run, environment, can_run_offline(), Path(job.project)).create()
     heads = unpack(cassette, scratch.root, scratch.command_environment)
     copy = workspace.run / "cassette"
     write_copy(cassette, copy)

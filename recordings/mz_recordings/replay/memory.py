@@ -1,0 +1,456 @@
+"""Replay in memory: the current engine, with a repository, agents and commands that start no process.
+
+The decisions, effects, prompts, parsers, rules and prices are the engine's own; calls are compared as the stand-in
+compares them. A recorded result answers only a command with the same text, tree and environment; any other command is
+executed for real, in a scratch repository that is made when it is first needed. What cannot be exactly the same here
+raises NotInMemory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from msgspec.structs import replace
+from mz_engine.agents.contract import Adapter, Invocation
+from mz_engine.effects.validation import SETUP_SECONDS
+from mz_engine.forge.github import GhForge, description_file
+from mz_engine.git import content
+from mz_engine.git.content import TreeEntry, event_path
+from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
+from mz_engine.model.config import Config
+from mz_engine.path_patterns import IgnoreRules
+from mz_engine.ports import (
+    FILE_BYTES_MAX,
+    CallResult,
+    CallSpec,
+    Capture,
+    CommandResult,
+    CreatedCommit,
+    FeatureWorktree,
+    MergeConflict,
+    MergeResult,
+    RefChange,
+    WorkspaceCreated,
+)
+from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
+from mz_events.adapters.memory import MemoryBlobs
+from mz_events.catalog.call import ForbiddenChange
+from mz_events.catalog.validation import Change
+from mz_events.names import Commit
+from mz_events.names import Path as TreePath
+from mz_events.redaction.redactor import Redactor, Secrets
+
+from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.placeholders import MachineValues, expand
+from mz_recordings.cassette.repository import (
+    AUTHOR,
+    AUTHOR_EMAIL,
+    COMMIT_TIME,
+    DELIVERED,
+    SAMPLE,
+    SAMPLE_MESSAGE,
+    unpack,
+)
+from mz_recordings.findings.model import CallMismatch
+from mz_recordings.replay.agents import ReplayAgents, rejected_result
+from mz_recordings.replay.commands import CommandKey, answers, environment_digest, is_setup, machine_values
+from mz_recordings.replay.memory_objects import (
+    MemoryObjects,
+    NotInMemory,
+    apply_patch,
+    count_lines,
+    read_bundle,
+    read_folder,
+)
+from mz_recordings.replay.ports import ReplayClock, ReplayFolders, ReplayPorts, ScratchPorts, recorded_programs
+from mz_recordings.replay.stand_in import SESSION, SESSION_ID, TOLERATED
+
+BUNDLE_HEADS = "refs/heads/"
+PREPARED_MAX = 64
+"""Repositories of cassettes that are kept: cassettes often share theirs."""
+
+
+class Repository:
+    """The objects of a cassette's repository, its base commit, and the heads of delivered dependencies."""
+
+    def __init__(self, objects: MemoryObjects, base: str, heads: Mapping[str, str]) -> None:
+        self.objects, self.base, self.heads = objects, base, heads
+
+
+@lru_cache(PREPARED_MAX)
+def read_repository(bundle: bytes) -> Repository:
+    """Return the repository in a bundle; empty: the sample project. Raises NotInMemory."""
+    if not bundle:
+        objects = MemoryObjects()
+        with as_file(files("mz_recordings") / "bundled" / SAMPLE) as folder:
+            tree = read_folder(objects, folder)
+        identity = f"{AUTHOR} <{AUTHOR_EMAIL}> {COMMIT_TIME} +0000".encode()
+        return Repository(objects, objects.commit(tree, (), f"{SAMPLE_MESSAGE}\n".encode(), identity), {})
+    objects, refs = read_bundle(bundle)
+    heads = {ref.removeprefix(BUNDLE_HEADS): oid for ref, oid in refs.items()}
+    if "base" not in heads:
+        raise NotInMemory("its bundle has no base")
+    return Repository(objects, heads["base"], heads)
+
+
+class MemoryWorkspace:
+    """Implements `mz_engine.ports.Workspace`. Captures are commits that no branch has."""
+
+    def __init__(self, cassette: Cassette, environment: Mapping[str, str]) -> None:
+        fixture = cassette.manifest.fixture
+        if fixture.template not in ("", SAMPLE) or not (fixture.template or cassette.bundle):
+            raise NotInMemory("its repository is not here")
+        repository = read_repository(b"" if fixture.template else cassette.bundle)
+        self.objects, self.base = repository.objects.copy(), Commit(repository.base)
+        if self.objects.tree_of(self.base) != fixture.base_tree:
+            raise NotInMemory("its repository is not the recorded one")
+        features = [dependency.feature for dependency in fixture.delivered]
+        if not all(f"{DELIVERED}{feature}" in repository.heads for feature in features):
+            raise NotInMemory("its bundle lacks a delivered dependency")
+        self.heads = {feature: Commit(repository.heads[f"{DELIVERED}{feature}"]) for feature in features}
+        self.branches = {fixture.base: self.base}
+        self.contents: dict[str, str] = {}
+        """Tree of each feature's worktree."""
+        self.captures: dict[str, Commit] = {}
+        """A commit with that tree."""
+        self.features_set_up: set[str] = set()
+        self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
+        self._environment = {**safe_environment(environment), **NO_USER_CONFIG}
+
+    # worktrees --------------------------------------------------------------------------------------------------------
+    def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
+        start = starts_from[0]
+        for commit in starts_from[1:]:
+            if self.contains(commit, start):
+                start = commit
+            elif not self.contains(start, commit):
+                raise NotInMemory("a feature builds upon two others")
+        if worktree.branch in self.branches or worktree.feature == "rescue":
+            raise NotInMemory("a branch exists already")
+        self.branches[worktree.branch] = start
+        self.ensure(worktree, start, start)
+        return WorkspaceCreated(head=start, tree=start)
+
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
+        self.branches[worktree.branch] = head
+        self.contents[worktree.feature], self.captures[worktree.feature] = self.objects.tree_of(tree), tree
+        return worktree.feature not in self.features_set_up
+
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
+        capture = self._commit_of(self.contents[worktree.feature], before)
+        return Capture(tree=capture, forbidden_changes=self.forbidden_changes.pop(worktree.feature, ()))
+
+    def _commit_of(self, tree: str, before: Commit) -> Commit:
+        return (
+            before if self.objects.tree_of(before) == tree else Commit(self.objects.commit(tree, (before,), b"capture"))
+        )
+
+    def apply(self, feature: str, patch: bytes) -> None:
+        """Apply the recorded changes of a call to the worktree. Raises NotInMemory."""
+        before = self.contents[feature]
+        tree, added = apply_patch(self.objects, before, patch)
+        rules = self._ignore_rules(before)
+        for path, _, entry in self.objects.differences(before, tree):
+            if event_path(path) is None or (entry and len(self.objects.get(entry.oid, b"blob")) > FILE_BYTES_MAX):
+                raise NotInMemory("a patch adds a file that no capture holds")
+        if any(rules.ignores(path, False) for path in added):
+            raise NotInMemory("a patch adds an ignored file")
+        self.contents[feature] = tree
+
+    def _ignore_rules(self, tree: str) -> IgnoreRules:
+        texts = {
+            path.rpartition(b"/")[0]: self.objects.get(entry.oid, b"blob")
+            for path, entry in self.objects.files(tree)
+            if path.rpartition(b"/")[2] == b".gitignore"
+        }
+        return IgnoreRules(texts)
+
+    def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
+        self.features_set_up.add(worktree.feature)
+
+    def revert_paths(
+        self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[TreePath, ...]
+    ) -> Commit:
+        old = self.objects.tree_of(before)
+        edits = {key: self.objects.find(old, key) for key in map(os.fsencode, revert)}
+        return self._commit_of(self.objects.edit(self.objects.tree_of(tree), edits), tree)
+
+    def provide(self, worktree: FeatureWorktree, files: Mapping[TreePath, bytes]) -> None:
+        """Skip files below `.mz/`, which no capture holds and no recorded agent reads."""
+
+    def close(self, worktree: FeatureWorktree) -> None:
+        self.contents.pop(worktree.feature, None)
+
+    # contents ---------------------------------------------------------------------------------------------------------
+    def _differences(self, old: Commit, new: Commit) -> Iterator[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
+        return self.objects.differences(self.objects.tree_of(old), self.objects.tree_of(new))
+
+    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
+        differences = list(self._differences(old, new))
+        before = {path: entry for path, entry, _ in differences if entry}
+        after = {path: entry for path, _, entry in differences if entry}
+        return tuple(content.changes(before, after))
+
+    def read(self, tree: Commit, path: TreePath) -> bytes | None:
+        entry = self.objects.find(self.objects.tree_of(tree), os.fsencode(path))
+        return None if entry is None else self.objects.get(entry.oid, b"blob")
+
+    def paths(self, tree: Commit) -> tuple[TreePath, ...]:
+        names = (event_path(path) for path, _ in self.objects.files(self.objects.tree_of(tree)))
+        return tuple(sorted(path for path in names if path))
+
+    def patch(self, old: Commit, new: Commit) -> bytes:
+        raise NotInMemory("a patch is needed")
+
+    # branches and commits ---------------------------------------------------------------------------------------------
+    def snapshot(self) -> Mapping[str, str]:
+        return {f"refs/heads/{branch}": str(commit) for branch, commit in self.branches.items()}
+
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
+        raise NotInMemory("a ref moved")
+
+    def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
+        raise NotInMemory("a commit is looked up after a crash")
+
+    def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
+        commit = Commit(self.objects.commit(self.objects.tree_of(tree), (parent,), message))
+        self.branches[worktree.branch] = commit
+        counts = [self._count_lines(old, new) for _, old, new in self._differences(parent, commit)]
+        insertions, deletions = (sum(count[at] for count in counts) for at in (0, 1))
+        return CreatedCommit(commit=commit, files=len(counts), insertions=insertions, deletions=deletions)
+
+    def _count_lines(self, old: TreeEntry | None, new: TreeEntry | None) -> tuple[int, int]:
+        """Return the added and deleted lines of a file."""
+        before, after = (self.objects.get(entry.oid, b"blob") if entry else b"" for entry in (old, new))
+        if old is None or new is None:
+            return count_lines(after), count_lines(before)
+        if old.oid == new.oid:
+            return 0, 0
+        if (old.mode ^ new.mode) & 0o170000:
+            raise NotInMemory("a file becomes a link")
+        key = old.oid, new.oid
+        if key not in self.objects.line_counts:
+            self.objects.line_counts[key] = self._compare_with_git(before, after)
+        return self.objects.line_counts[key]
+
+    def _compare_with_git(self, before: bytes, after: bytes) -> tuple[int, int]:
+        """Count the lines of a change that no recorded patch describes: of several calls that one commit holds."""
+        with tempfile.TemporaryDirectory(prefix="mz-lines-") as name:
+            for file, data in (("old", before), ("new", after)):
+                Path(name, file).write_bytes(data)
+            arguments = ("diff", "--no-index", "--numstat", "--no-ext-diff", "--no-textconv", "old", "new")
+            row = run_git(arguments, Path(name), self._environment).stdout.split(b"\t")
+        if len(row) != 3:
+            raise NotInMemory("git cannot compare two files")
+        return (0, 0) if row[0] == b"-" else (int(row[0]), int(row[1]))
+
+    def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        return self.branches.get(branch)
+
+    def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
+        if not self.contains(head, other):
+            raise NotInMemory("a base moved")
+        return MergeResult(commit=head, tree=self._commit_of(self.objects.tree_of(head), head), changed=False)
+
+    def contains(self, head: Commit, commit: Commit) -> bool:
+        return self.objects.contains(head, commit)
+
+    def changed_paths(self, base: Commit, head: Commit) -> tuple[TreePath, ...]:
+        if not self.contains(head, base):
+            raise NotInMemory("a base moved")
+        names = (event_path(path) for path, _, _ in self._differences(base, head))
+        return tuple(sorted(path for path in names if path))
+
+    def remote_head(self, remote: str, branch: str) -> Commit | None:
+        raise NotInMemory("a remote is needed")
+
+    def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
+        raise NotInMemory("a remote is needed")
+
+
+class MemoryForge(GhForge):
+    """The forge of a replay, which opens no pull request."""
+
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
+        return description_file(worktree)
+
+
+class _Rejected(Exception):
+    """The call does not start from the recorded tree."""
+
+
+class MemoryAgents(ReplayAgents):
+    """The agents of one cassette, without processes."""
+
+    def __init__(
+        self,
+        cassette: Cassette,
+        folders: ReplayFolders,
+        workspace: MemoryWorkspace,
+        secrets: Secrets,
+        adapters: Mapping[str, Adapter],
+    ) -> None:
+        super().__init__(cassette, folders.root, self, folders.journal, folders.agent_environment, adapters)
+        self.workspace, self._secrets = workspace, secrets
+        self.forbidden_changes = workspace.forbidden_changes
+
+    def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        raise NotInMemory("the agent is asked for something besides a call")
+
+    def _reply(self, spec: CallSpec, recorded_call: RecordedCall) -> CallResult:
+        try:
+            result = super(ReplayAgents, self).call(spec)
+        except _Rejected:
+            return rejected_result("drift")
+        self.forbidden_changes[spec.worktree.feature] = recorded_call.recording.forbidden_changes
+        return result
+
+    def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        """Compare the call as a stand-in does, and return the recorded reply."""
+        recorded_call = self._recorded_calls[self._identity(spec.key)]
+        recording, machine_values = recorded_call.recording, self._machine_values(spec)
+        program, *expected = recording.argv
+        if invocation.argv[0] != program:
+            raise NotInMemory("the agent's program has another name")
+        position = expected.index(SESSION) if SESSION in expected else len(invocation.argv)
+        session = invocation.argv[1:][position] if position < len(invocation.argv) - 1 else ""
+        machine_values = machine_values._replace(session=session)
+        if SESSION in expected and not SESSION_ID.fullmatch(session):
+            raise NotInMemory("a session has an unusual name")
+        mismatch = _compare(recorded_call, invocation, machine_values)
+        tree = self.workspace.contents[spec.worktree.feature]
+        mismatch = replace(mismatch, tree=tree if tree != recording.tree_before else None)
+        self._note(recorded_call.identity, mismatch)
+        if mismatch.tree is not None:
+            raise _Rejected
+        self.workspace.apply(spec.worktree.feature, recorded_call.content("patch"))
+        stdout = expand(recorded_call.content("stdout"), machine_values, in_json=True)
+        stderr = expand(recorded_call.content("stderr"), machine_values)
+        return CallResult(
+            stdout=self._redact(stdout),
+            stderr=self._redact(stderr),
+            exit=recording.exit or 0,
+            duration_ms=recording.duration_ms,
+            version=spec.version,
+        )
+
+    def _redact(self, data: bytes) -> bytes:
+        redactor = Redactor(self._secrets)
+        return redactor.feed(data) + redactor.finish()
+
+    def _apply(self, recorded_call: RecordedCall, worktree: FeatureWorktree) -> str:
+        self.workspace.apply(worktree.feature, recorded_call.content("patch"))
+        return ""
+
+    def _version(self, agent: str) -> str:
+        """Return the version that the stand-in prints for the agent's program."""
+        adapter = self.adapter(agent)
+        if adapter.version_command == ():
+            return ""
+        if adapter.version_command is not None and "--version" not in adapter.version_command:
+            raise NotInMemory("the agent's version is read by another command than --version")
+        paths = {call.identity.path: call.recording for call in self._cassette.calls}
+        recordings = (recording for _, recording in sorted(paths.items()))
+        programs = (entry.version for entry in recordings if entry.version and entry.argv[:1] == (adapter.command,))
+        match = adapter.version_pattern.search(f"{next(programs, '')} (recorded)\n".encode())
+        return match[adapter.version_pattern.groups].decode() if match else ""
+
+
+def _compare(recorded_call: RecordedCall, invocation: Invocation, values: MachineValues) -> CallMismatch:
+    """Compare a call with its recording, except for the tree."""
+    recording, (program, *arguments) = recorded_call.recording, invocation.argv
+    session = values.session
+    expected = [word.replace(SESSION, session) if session else word for word in recording.argv[1:]]
+    argv = [word.replace(session, SESSION) if session else word for word in arguments]
+    allowed = TOLERATED.union(recording.environment)
+    surplus = (name for name in invocation.env if name not in allowed and not INHERITED_VARIABLES.fullmatch(name))
+    prompt_differs = invocation.stdin != expand(recorded_call.content("prompt"), values)
+    return CallMismatch(
+        argv=(program, *argv) if expected != arguments else None,
+        environment=tuple(sorted(surplus)) or None,
+        prompt=invocation.stdin.decode("utf-8", "replace") if prompt_differs else None,
+    )
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+class MemoryExecutor:
+    """Implements `mz_engine.ports.Executor`: answers from the record, or executes."""
+
+    def __init__(self, cassette: Cassette, config: Config, folders: ReplayFolders, ports: MemoryPorts) -> None:
+        self._cassette, self._config, self._folders, self._ports = cassette, config, folders, ports
+        self._answers, self._environment = answers(cassette), environment_digest(config)
+        self.answered = self.executed = 0
+        self._scratch: ScratchPorts | None = None
+        self._exported: set[str] = set()
+
+    def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        tree = self._ports.workspace.contents[worktree.feature]
+        setup = is_setup(key)
+        recorded = self._answers.get(CommandKey(tree, command, timeout_seconds, setup, self._environment))
+        if recorded is None:
+            if setup:
+                raise NotInMemory("it has no result of a set-up command")
+            self.executed += 1
+            return self._execute(worktree, command, timeout_seconds, key)
+        self.answered += 1
+        root = str(worktree_path(self._folders.root, worktree))
+        output = self._ports.secrets.clean(expand(recorded.output, machine_values(root)))
+        return CommandResult(exit=recorded.exit, output=output, duration_ms=0, root=root)
+
+    def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        """Execute a command in a worktree with processes."""
+        workspace = self._ports.workspace
+        scratch = self._scratch = self._scratch or self._create_scratch()
+        self._export_objects()
+        if worktree.feature not in scratch.workspace.contents:
+            scratch.workspace.open(worktree, (workspace.base,))
+        tree = workspace.captures[worktree.feature]
+        if scratch.workspace.ensure(worktree, workspace.branches[worktree.branch], tree):
+            for line in self._config.workspace.setup:
+                if scratch.executor.run(worktree, line, SETUP_SECONDS, key).exit != 0:
+                    raise NotInMemory("a set-up command failed")
+            scratch.workspace.adopt(worktree, tree)
+        result = scratch.executor.run(worktree, command, timeout_seconds, key)
+        self._ports.network_attempts.counts_by_key.update(scratch.network_attempts.counts_by_key)
+        return result
+
+    def _create_scratch(self) -> ScratchPorts:
+        folders = self._folders
+        folders.create()
+        unpack(self._cassette, folders.root, folders.command_environment)
+        return ScratchPorts(folders, self._config, self._ports.blobs)
+
+    def _export_objects(self) -> None:
+        """Write the objects of the replay to the scratch repository."""
+        objects = self._ports.workspace.objects.objects
+        for oid in objects.keys() - self._exported:
+            kind, data = objects[oid]
+            file = self._folders.root / ".git" / "objects" / oid[:2] / oid[2:]
+            if not file.exists():
+                file.parent.mkdir(exist_ok=True)
+                file.write_bytes(zlib.compress(b"%s %d\0%s" % (kind, len(data), data), 1))
+        self._exported |= objects.keys()
+
+
+class MemoryPorts(ReplayPorts):
+    """Implements `mz_engine.ports.Ports` for one replay. Close it at the end."""
+
+    clock: ReplayClock
+    agents: MemoryAgents
+    workspace: MemoryWorkspace
+    executor: MemoryExecutor
+
+    def __init__(self, cassette: Cassette, folders: ReplayFolders, config: Config) -> None:
+        super().__init__(folders, config, MemoryBlobs())
+        recorded_programs(cassette, self.adapters)
+        self.clock = ReplayClock(cassette.manifest.fixture.clock_start)
+        self.workspace = MemoryWorkspace(cassette, folders.command_environment)
+        self.forge = MemoryForge(folders.root, config.pull_requests.remote, folders.command_environment)
+        self.executor = MemoryExecutor(cassette, config, folders, self)
+        self.agents = MemoryAgents(cassette, folders, self.workspace, self.secrets, self.adapters)

@@ -1,0 +1,483 @@
+"""git objects in memory, under git's own ids: read from a bundle, written by applying patches. No process is started.
+
+What cannot be done here exactly as git does it raises NotInMemory: then the cassette is replayed for real.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry, is_valid_tree_name
+from mz_engine.git.objects import DIRECTORY
+
+Edits = Mapping[bytes, TreeEntry | None]
+"""New entries by path; None: the path is removed."""
+OBJECT_BYTES_MAX = 50_000_000
+BUNDLE_BYTES_MAX = 500_000_000
+"""Bytes of all objects of a bundle."""
+KINDS = {1: b"commit", 2: b"tree", 3: b"blob"}
+OFFSET_DELTA, NAMED_DELTA = 6, 7
+COMMIT = re.compile(rb"tree ([0-9a-f]+)\n((?:parent [0-9a-f]+\n)*)author [^\n]+\ncommitter [^\n]+\n")
+HEADER = re.compile(rb"# v(?:2|3)\n((?:@object-format=sha(?:1|256)\n)?)((?:[0-9a-f]+ refs/[!-~]+\n)+)\n")
+SIGNATURE = b"# git bundle"
+IDENTITY = b"mz <mz@localhost> 0 +0000"
+BINARY_PROBE = 8000
+"""git takes a file with a zero byte among the first of this many for a binary one."""
+HARMLESS_ATTRIBUTE = re.compile(r"[-!]?(linguist-[\w-]+|export-ignore|export-subst|merge)(=\S*)?")
+
+
+class NotInMemory(Exception):
+    """Only a real replay can do this exactly. The message says why, as a clause."""
+
+
+class MemoryObjects:
+    """Blobs, trees and commits of one repository. Objects never change."""
+
+    def __init__(self, object_format: str = "sha1") -> None:
+        self.object_format, self._id_bytes = object_format, hashlib.new(object_format).digest_size
+        self.objects: dict[str, tuple[bytes, bytes]] = {}
+        """Type and content by id."""
+        self._entries: dict[str, dict[bytes, TreeEntry]] = {}
+        self.line_counts: dict[tuple[str, str], tuple[int, int]] = {}
+        """Added and deleted lines between two blobs, as applied patches told them."""
+        self.empty_tree = self.add(b"tree", b"")
+
+    def copy(self) -> MemoryObjects:
+        """Return a separate store with the same objects."""
+        store = MemoryObjects(self.object_format)
+        store.objects, store._entries = {**self.objects, **store.objects}, dict(self._entries)
+        return store
+
+    def add(self, kind: bytes, data: bytes) -> str:
+        """Add an object; return its id."""
+        oid = hashlib.new(self.object_format, b"%s %d\0%s" % (kind, len(data), data), usedforsecurity=False).hexdigest()
+        self.objects[oid] = kind, data
+        return oid
+
+    def get(self, oid: str, kind: bytes) -> bytes:
+        """Return an object's content. Raises NotInMemory if there is none of that type."""
+        found, data = self.objects.get(oid, (b"", b""))
+        if found != kind:
+            raise NotInMemory(f"its repository lacks the {kind.decode()} {oid}")
+        return data
+
+    # trees ------------------------------------------------------------------------------------------------------------
+    def entries(self, tree: str) -> dict[bytes, TreeEntry]:
+        """Return the entries of a tree by name. Raises NotInMemory also for what git's checks reject."""
+        entries = self._entries.get(tree)
+        if entries is None:
+            entries = self._entries[tree] = dict(self._parse_tree(self.get(tree, b"tree")))
+        return entries
+
+    def _parse_tree(self, data: bytes) -> Iterator[tuple[bytes, TreeEntry]]:
+        offset, last = 0, b""
+        while offset < len(data):
+            end = data.find(b"\0", offset)
+            mode, _, name = data[offset:end].partition(b" ")
+            offset = end + 1 + self._id_bytes
+            if end < 0 or offset > len(data) or mode not in (b"100644", b"100755", b"120000", b"40000"):
+                raise NotInMemory("its repository has a submodule, or a tree in an old form")
+            entry = TreeEntry(int(mode, 8), data[end + 1 : offset].hex())
+            key = name + b"/" if entry.mode == DIRECTORY else name
+            check_tree_name(name, entry.mode)
+            if key <= last:
+                raise NotInMemory("its repository has an unsorted tree")
+            last = key
+            yield name, entry
+
+    def write_tree(self, entries: Mapping[bytes, TreeEntry]) -> str:
+        """Add a tree; return its id."""
+        listing = sorted(
+            (name + b"/" if mode == DIRECTORY else name, name, mode, oid) for name, (mode, oid) in entries.items()
+        )
+        tree = self.add(
+            b"tree", b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(oid)) for _, name, mode, oid in listing)
+        )
+        self._entries[tree] = dict(entries)
+        return tree
+
+    def edit(self, tree: str, edits: Edits) -> str:
+        """Return the tree with these paths changed. Raises NotInMemory where a file would also be a directory."""
+        below: dict[bytes, dict[bytes, TreeEntry | None]] = {}
+        entries = dict(self.entries(tree))
+        for path, entry in edits.items():
+            name, slash, rest = path.partition(b"/")
+            if slash:
+                below.setdefault(name, {})[rest] = entry
+            elif entry is None:
+                entries.pop(name, None)
+            elif name in entries and entries[name].mode == DIRECTORY:
+                raise NotInMemory(f"a file replaces the directory {os.fsdecode(path)}")
+            else:
+                entries[name] = entry
+        for name, inner_edits in below.items():
+            old = entries.get(name, TreeEntry(DIRECTORY, self.empty_tree))
+            if old.mode != DIRECTORY:
+                raise NotInMemory(f"a directory replaces the file {os.fsdecode(name)}")
+            inner = self.edit(old.oid, inner_edits)
+            if inner == self.empty_tree:
+                entries.pop(name, None)
+            else:
+                entries[name] = TreeEntry(DIRECTORY, inner)
+        return self.write_tree(entries)
+
+    def find(self, tree: str, path: bytes) -> TreeEntry | None:
+        """Return the entry of a file or link; None if there is none."""
+        *directories, name = path.split(b"/")
+        for directory in directories:
+            entry = self.entries(tree).get(directory)
+            if entry is None or entry.mode != DIRECTORY:
+                return None
+            tree = entry.oid
+        entry = self.entries(tree).get(name)
+        return None if entry is None or entry.mode == DIRECTORY else entry
+
+    def files(self, tree: str, prefix: bytes = b"") -> Iterator[tuple[bytes, TreeEntry]]:
+        """Yield all files and links of a tree."""
+        for name, entry in self.entries(tree).items():
+            if entry.mode == DIRECTORY:
+                yield from self.files(entry.oid, prefix + name + b"/")
+            else:
+                yield prefix + name, entry
+
+    def differences(
+        self, old: str, new: str, prefix: bytes = b""
+    ) -> Iterator[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
+        """Yield the files and links that differ; equal directories are not read."""
+        if old == new:
+            return
+        before, after = self.entries(old), self.entries(new)
+        for name in before.keys() | after.keys():
+            left, right = before.get(name), after.get(name)
+            if left == right:
+                continue
+            left_tree, right_tree = (
+                entry.oid if entry and entry.mode == DIRECTORY else self.empty_tree for entry in (left, right)
+            )
+            yield from self.differences(left_tree, right_tree, prefix + name + b"/")
+            left, right = (entry if entry and entry.mode != DIRECTORY else None for entry in (left, right))
+            if left or right:
+                yield prefix + name, left, right
+
+    # commits ----------------------------------------------------------------------------------------------------------
+    def commit(self, tree: str, parents: tuple[str, ...], message: bytes, identity: bytes = IDENTITY) -> str:
+        """Add a commit; return its id."""
+        lines = b"".join(b"parent %s\n" % parent.encode() for parent in parents)
+        header = b"tree %s\n%sauthor %s\ncommitter %s\n\n" % (tree.encode(), lines, identity, identity)
+        return self.add(b"commit", header + message)
+
+    def tree_of(self, commit: str) -> str:
+        """Return the id of a commit's tree. Raises NotInMemory."""
+        return self._read_commit(commit)[1].decode()
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        return tuple(line.split()[1].decode() for line in self._read_commit(commit)[2].splitlines())
+
+    def _read_commit(self, commit: str) -> re.Match[bytes]:
+        if match := COMMIT.match(self.get(commit, b"commit")):
+            return match
+        raise NotInMemory(f"its repository has the unusual commit {commit}")
+
+    def message(self, commit: str) -> bytes:
+        return self.get(commit, b"commit").partition(b"\n\n")[2]
+
+    def contains(self, head: str, commit: str) -> bool:
+        """Return True if `commit` is `head` or one of its ancestors."""
+        pending, seen = [head], set[str]()
+        while pending:
+            candidate = pending.pop()
+            if candidate == commit:
+                return True
+            if candidate not in seen:
+                seen.add(candidate)
+                pending += self.parents(candidate)
+        return False
+
+
+def check_tree_name(name: bytes, mode: int) -> None:
+    """Raise NotInMemory for a name that git's checks reject, or whose file changes what git does."""
+    if name in (b"", b".", b"..", b".gitmodules") or b"/" in name or not is_valid_tree_name(name, mode == LINK):
+        raise NotInMemory(f"its repository has a file named {os.fsdecode(name)!r}")
+
+
+def check_attributes(objects: MemoryObjects, tree: str) -> None:
+    """Raise NotInMemory if a `.gitattributes` of the tree may change how git reads, writes or compares files."""
+    for path, entry in objects.files(tree):
+        if path.rpartition(b"/")[2] == b".gitattributes":
+            for line in objects.get(entry.oid, b"blob").decode("utf-8", "replace").splitlines():
+                words = line.split() if not line.lstrip().startswith("#") else []
+                if not all(HARMLESS_ATTRIBUTE.fullmatch(word) for word in words[1:]):
+                    raise NotInMemory("its repository sets git attributes")
+
+
+def read_folder(objects: MemoryObjects, folder: Path) -> str:
+    """Add all files of a folder, except caches; return the id of their tree."""
+    edits: dict[bytes, TreeEntry | None] = {}
+    for path in folder.rglob("*"):
+        relative = path.relative_to(folder)
+        if path.is_file() and "__pycache__" not in relative.parts:
+            mode = EXECUTABLE if path.stat().st_mode & stat.S_IXUSR else FILE
+            edits[os.fsencode(relative.as_posix())] = TreeEntry(mode, objects.add(b"blob", path.read_bytes()))
+    return objects.edit(objects.empty_tree, edits)
+
+
+# bundles --------------------------------------------------------------------------------------------------------------
+def read_bundle(bundle: bytes) -> tuple[MemoryObjects, dict[str, str]]:
+    """Return the objects of a bundle, and its refs. Raises NotInMemory for anything unusual or damaged."""
+    header = HEADER.match(bundle.replace(b" git bundle\n", b"\n", 1))
+    if header is None:
+        raise NotInMemory("its bundle is of an unusual kind")
+    start = header.end() + len(b" git bundle")
+    objects = MemoryObjects("sha256" if b"sha256" in header[1] else "sha1")
+    refs = {ref.decode(): oid.decode() for oid, ref in (line.split(b" ", 1) for line in header[2].splitlines())}
+    try:
+        _read_pack(objects, bundle[start:])
+    except (IndexError, KeyError, ValueError, zlib.error) as error:
+        raise NotInMemory("its bundle is damaged") from error
+    for oid in refs.values():
+        tree = objects.tree_of(oid)
+        for _, entry in objects.files(tree):
+            objects.get(entry.oid, b"blob")
+        check_attributes(objects, tree)
+    return objects, refs
+
+
+def _read_pack(objects: MemoryObjects, pack: bytes) -> None:
+    """Add the objects of a pack. Raises IndexError, KeyError, ValueError and zlib.error for damaged ones."""
+    size = hashlib.new(objects.object_format).digest_size
+    end = len(pack) - size
+    if pack[:8] != b"PACK\0\0\0\2" or hashlib.new(objects.object_format, pack[:end]).digest() != pack[end:]:
+        raise ValueError("not a pack")
+    by_offset: dict[int, tuple[bytes, bytes]] = {}
+    offset, total = 12, 0
+    for _ in range(int.from_bytes(pack[8:12], "big")):
+        start, byte = offset, pack[offset]
+        kind, length, shift = byte >> 4 & 7, byte & 15, 4
+        while byte & 128:
+            offset, byte = offset + 1, pack[offset + 1]
+            length, shift = length | (byte & 127) << shift, shift + 7
+        offset, base = offset + 1, None
+        if kind == OFFSET_DELTA:
+            byte = pack[offset]
+            distance = byte & 127
+            while byte & 128:
+                offset, byte = offset + 1, pack[offset + 1]
+                distance = (distance + 1) << 7 | byte & 127
+            offset, base = offset + 1, by_offset[start - distance]
+        elif kind == NAMED_DELTA:
+            base, offset = objects.objects[pack[offset : offset + size].hex()], offset + size
+        total += length
+        if length > OBJECT_BYTES_MAX or total > BUNDLE_BYTES_MAX:
+            raise ValueError("too large")
+        data, offset = _inflate(pack, offset, length)
+        entry = (KINDS[kind], data) if base is None else (base[0], apply_delta(base[1], data))
+        objects.add(*entry)
+        by_offset[start] = entry
+    if offset != end:
+        raise ValueError("more than a pack")
+
+
+def _inflate(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
+    """Return the bytes compressed at an offset, and where they end. Raises ValueError and zlib.error."""
+    inflater, parts, step = zlib.decompressobj(), bytearray(), 64 + size
+    while not inflater.eof:
+        chunk = data[offset : offset + step]
+        if not chunk or len(parts) > size:
+            raise ValueError("wrong size")
+        parts += inflater.decompress(chunk, size + 1 - len(parts))
+        rest = inflater.unused_data or inflater.unconsumed_tail
+        offset += len(chunk) - len(rest)
+    if len(parts) != size:
+        raise ValueError("wrong size")
+    return bytes(parts), offset
+
+
+def apply_delta(base: bytes, delta: bytes) -> bytes:
+    """Return what git's delta makes of the base. Raises IndexError and ValueError. Source: gitformat-pack(5)."""
+    sizes, offset = [], 0
+    for _ in range(2):
+        size = shift = 0
+        while True:
+            byte, offset = delta[offset], offset + 1
+            size, shift = size | (byte & 127) << shift, shift + 7
+            if not byte & 128:
+                break
+        sizes.append(size)
+    if sizes[0] != len(base) or sizes[1] > OBJECT_BYTES_MAX:
+        raise ValueError("wrong base")
+    out = bytearray()
+    while offset < len(delta):
+        byte, offset = delta[offset], offset + 1
+        if not byte & 128:
+            out += delta[offset : offset + byte]
+            offset += byte
+            continue
+        values = [0, 0]
+        for bit in range(7):
+            if byte >> bit & 1:
+                values[bit // 4] |= delta[offset] << 8 * (bit % 4)
+                offset += 1
+        at, length = values[0], values[1] or 0x10000
+        out += base[at : at + length]
+    if len(out) != sizes[1]:
+        raise ValueError("wrong size")
+    return bytes(out)
+
+
+# patches --------------------------------------------------------------------------------------------------------------
+INDEX = re.compile(rb"index ([0-9a-f]{40,64})\.\.([0-9a-f]{40,64})(?: (\d{6}))?\n")
+MODE = re.compile(rb"(old|new|deleted file|new file) mode (\d{6})\n")
+HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+NO_NEWLINE = b"\\ "
+ABSENT = re.compile("0+")
+
+
+class PatchedFile(NamedTuple):
+    """The change of one file in a patch."""
+
+    path: bytes
+    old: str
+    new: str
+    """Object ids; zeros: the file does not exist. Empty: only the mode changes."""
+    mode: int | None
+    """The new mode; None: unchanged."""
+    body: list[bytes]
+
+
+def apply_patch(objects: MemoryObjects, tree: str, patch: bytes) -> tuple[str, tuple[bytes, ...]]:
+    """Apply a patch of `git diff --binary --full-index --no-renames`; return the new tree and the paths that it adds.
+
+    Raises NotInMemory if it does not name the content that it changes, or does not apply to exactly that.
+    """
+    edits: dict[bytes, TreeEntry | None] = {}
+    added: list[bytes] = []
+    for file in parse_patch(patch):
+        entry = objects.find(tree, file.path)
+        old = entry.oid if entry is not None else ""
+        is_new, is_deleted = bool(ABSENT.fullmatch(file.old)), bool(ABSENT.fullmatch(file.new))
+        if (entry is None) != is_new or (file.old and not is_new and file.old != old) or file.path in edits:
+            raise NotInMemory("a patch does not fit its tree")
+        mode = file.mode or (entry.mode if entry is not None else FILE)
+        for name in file.path.split(b"/"):
+            check_tree_name(name, mode)
+        if file.path.rpartition(b"/")[2] == b".gitattributes":
+            raise NotInMemory("a patch changes git attributes")
+        if is_new:
+            added.append(file.path)
+        if file.old:
+            _apply_body(objects, file, b"" if is_new else objects.get(old, b"blob"), is_deleted)
+        edits[file.path] = None if is_deleted else TreeEntry(mode, file.new or old)
+    return objects.edit(tree, edits), tuple(added)
+
+
+def parse_patch(patch: bytes) -> Iterator[PatchedFile]:
+    """Yield the files of a patch. Raises NotInMemory."""
+    lines, at = LINE.findall(patch), 0
+    while at < len(lines):
+        path = _path_of(lines[at])
+        old = new = ""
+        mode: int | None = None
+        at += 1
+        while at < len(lines) and not lines[at].startswith((b"diff --git ", b"@@ ", b"GIT binary patch\n")):
+            if match := INDEX.fullmatch(lines[at]):
+                old, new = match[1].decode(), match[2].decode()
+            elif (match := MODE.fullmatch(lines[at])) and match[1] in (b"new", b"new file"):
+                mode = int(match[2], 8)
+            elif match is None and not lines[at].startswith((b"--- ", b"+++ ")):
+                raise NotInMemory("a patch has an unknown form")
+            at += 1
+        if mode is not None and mode not in (FILE, EXECUTABLE, LINK):
+            raise NotInMemory("a patch adds a submodule")
+        start = at
+        while at < len(lines) and not lines[at].startswith(b"diff --git "):
+            at += 1
+        yield PatchedFile(path, old, new, mode, lines[start:at])
+
+
+def _path_of(line: bytes) -> bytes:
+    """Return the path in a `diff --git` line, which names it twice."""
+    names = line.removeprefix(b"diff --git ").rstrip(b"\n")
+    half = (len(names) - 1) // 2
+    first, second = names[:half], names[half + 1 :]
+    quoted = first.startswith(b'"')
+    first, second = (name[1:-1] if quoted else name for name in (first, second))
+    if line == names or first[2:] != second[2:] or (first[:2], second[:2]) != (b"a/", b"b/"):
+        raise NotInMemory("a patch has an unknown form")
+    if not quoted:
+        return first[2:]
+    return ESCAPE.sub(
+        lambda match: bytes([int(match[1], 8)]) if match[1].isdigit() else ESCAPES.get(match[1], match[1]), first[2:]
+    )
+
+
+def _apply_body(objects: MemoryObjects, file: PatchedFile, content: bytes, is_deleted: bool) -> None:
+    """Add the new content of a file, and note its changed lines."""
+    if file.body[:1] == [b"GIT binary patch\n"]:
+        data, counts = _apply_binary(file.body, content), (0, 0)
+    else:
+        data, counts = _apply_hunks(file.body, content)
+    if file.new and not is_deleted and objects.add(b"blob", data) != file.new:
+        raise NotInMemory("a patch does not make the content that it names")
+    if file.new:
+        objects.line_counts[file.old, file.new] = counts
+
+
+def _apply_hunks(body: list[bytes], content: bytes) -> tuple[bytes, tuple[int, int]]:
+    """Return the new content, and the numbers of added and deleted lines."""
+    old = LINE.findall(content)
+    out: list[bytes] = []
+    at, added, deleted, index = 0, 0, 0, 0
+    while index < len(body):
+        hunk = HUNK.match(body[index])
+        if hunk is None:
+            raise NotInMemory("a patch has an unknown form")
+        start = int(hunk[1]) - (0 if hunk[2] == b"0" else 1)
+        out += old[at:start]
+        at, index = start, index + 1
+        while index < len(body) and not body[index].startswith(b"@@ "):
+            sign, line = body[index][:1], body[index][1:]
+            index += 1
+            if index < len(body) and body[index].startswith(NO_NEWLINE):
+                line, index = line.removesuffix(b"\n"), index + 1
+            if sign in (b" ", b"-"):
+                if at >= len(old) or old[at] != line:
+                    raise NotInMemory("a patch does not fit its tree")
+                at += 1
+            if sign in (b" ", b"+"):
+                out.append(line)
+            elif sign != b"-":
+                raise NotInMemory("a patch has an unknown form")
+            added, deleted = added + (sign == b"+"), deleted + (sign == b"-")
+    return b"".join((*out, *old[at:])), (added, deleted)
+
+
+def _apply_binary(body: list[bytes], content: bytes) -> bytes:
+    """Return the new content of a binary file: git's base 85 of a compressed literal or delta."""
+    kind, _, size = body[1].strip().partition(b" ")
+    packed = bytearray()
+    try:
+        for line in body[2:]:
+            if line == b"\n":
+                break
+            length = line[0] - (64 if line[0] < 91 else 70)
+            packed += base64.b85decode(line[1:].rstrip(b"\n"))[:length]
+        data, _ = _inflate(bytes(packed), 0, min(int(size), OBJECT_BYTES_MAX))
+        return data if kind == b"literal" else apply_delta(content, data)
+    except (ValueError, IndexError, zlib.error) as error:
+        raise NotInMemory("a binary patch is damaged") from error
+
+
+def count_lines(data: bytes) -> int:
+    """Return the number of lines that git counts for a file that is added or deleted; 0 for a binary one."""
+    return 0 if b"\0" in data[:BINARY_PROBE] else data.count(b"\n") + (not data.endswith(b"\n") and bool(data))

@@ -1,0 +1,150 @@
+"""Replays in memory: whatever changed, they find what a replay with processes finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.agents.claude_code.adapter import ClaudeCode
+from mz_engine.ports import ParsedReply
+from mz_recordings.cassette.files import digest, save
+from mz_recordings.cassette.model import Cassette, Fixture, RecordedCall
+from mz_recordings.findings.model import ReplayResult
+
+from tests.support.workshop import Copy
+
+pytestmark = pytest.mark.slow
+
+ASKS = "autonomy: [supervised, checkpoint, full_auto]}]"
+CONNECT = "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)' 2>/dev/null; true"
+
+
+def rewrite(copy: Copy, change: Callable[[Cassette], Cassette]) -> None:
+    save(change(copy.cassette()), copy.folder, replace=True)
+
+
+def edit(path: str, old: str, new: str) -> Callable[[Copy], None]:
+    return lambda copy: copy.edit(path, old, new)
+
+
+def settings(lines: str) -> Callable[[Copy], None]:
+    def change(copy: Copy) -> None:
+        file = copy.root / "mz.yaml"
+        file.write_text(f"{file.read_text()}{lines}\n")
+
+    return change
+
+
+def manifest(**changes: object) -> Callable[[Copy], None]:
+    """Change the manifest of the cassette."""
+    return lambda copy: rewrite(copy, lambda old: old._replace(manifest=replace(old.manifest, **changes)))
+
+
+def fixture(change: Callable[[Fixture], Fixture]) -> Callable[[Copy], None]:
+    return lambda copy: manifest(fixture=change(copy.cassette().manifest.fixture))(copy)
+
+
+def gate(command: str) -> Callable[[Copy], None]:
+    """Change the command of the gate where a replay takes it from: the cassette."""
+    commands = {"check": {"run": command, "timeout": "1m"}}
+    return fixture(lambda fixture: replace(fixture, config={**fixture.config, "commands": commands}))
+
+
+def without_commands(copy: Copy) -> None:
+    rewrite(copy, lambda cassette: cassette._replace(commands=None))
+
+
+def calls(change: Callable[[RecordedCall], RecordedCall | None]) -> Callable[[Copy], None]:
+    def all_calls(cassette: Cassette) -> Cassette:
+        return cassette._replace(calls=tuple(new for call in cassette.calls if (new := change(call))))
+
+    return lambda copy: rewrite(copy, all_calls)
+
+
+def content(kind: str, old: bytes, new: bytes) -> Callable[[Copy], None]:
+    """Change a file of every call."""
+
+    def change(call: RecordedCall) -> RecordedCall:
+        file = call.recording.find(kind)  # type: ignore[arg-type]
+        if file is None:
+            return call
+        data = call.contents[file.name].replace(old, new)
+        files = tuple(replace(item, sha256=digest(data)) if item is file else item for item in call.recording.files)
+        return RecordedCall(replace(call.recording, files=files), {**call.contents, file.name: data})
+
+    return calls(change)
+
+
+def without_patch(call: RecordedCall) -> RecordedCall:
+    if call.identity.path != "beta/write.a2":
+        return call
+    files = tuple(file for file in call.recording.files if file.kind != "patch")
+    return RecordedCall(replace(call.recording, files=files), {file.name: call.contents[file.name] for file in files})
+
+
+@dataclass(frozen=True)
+class Case:
+    change: Callable[[Copy], None]
+    kinds: set[str]
+    executed: int = 0
+    """Commands that memory executes; all others are answered."""
+    in_memory: bool = True
+    parse: Callable[[ParsedReply], ParsedReply] | None = None
+
+
+CASES = {
+    "nothing": Case(lambda copy: None, set()),
+    "template": Case(edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief."), {"PROMPT"}),
+    "template-invalid": Case(edit("pipelines/templates/sign.md.j2", "{{ title }}", "{{ titel }}"), {"PIPELINE"}),
+    "rule-stricter": Case(edit("pipelines/rules/note.yaml", "min: 10", "min: 26"), {"MISSING", "PROMPT"}),
+    "rule-reason": Case(edit("pipelines/rules/note.yaml", "are needed", "are required"), {"PROMPT", "DECISION"}),
+    "pipeline-invalid": Case(edit("pipelines/notes.yaml", "phase: sign", "phase: write"), {"PIPELINE"}),
+    "cause": Case(edit("pipelines/notes.yaml", "cause: text", "cause: words"), {"DECISION"}),
+    "gate-command": Case(gate("! grep -rh nothing notes"), set(), executed=3),
+    "gate-red": Case(gate("! grep -rh enough notes"), {"MISSING"}, executed=1),
+    "gate-network": Case(gate(CONNECT), {"NETWORK"}, executed=3),
+    "gate-added": Case(
+        edit("pipelines/notes.yaml", ASKS, f"{ASKS}\n  gates: [{{run: check}}]"),
+        {"DECISION"}, executed=3,
+    ),
+    "tier": Case(edit("pipelines/notes.yaml", "tier: mid", "tier: premium"), {"CONFIG"}),
+    "tools": Case(edit("pipelines/notes.yaml", "tools: [read, write]", "tools: [read]"), {"CONFIG"}),
+    "models": Case(settings("models: {mid: claude-haiku-4-5}"), {"CONFIG"}),
+    "variables": Case(settings("pass_environment: [LANG_OF_TESTS]"), set(), executed=3),
+    "parallel": Case(settings("parallel_max: 2"), set()),
+    "person-missing": Case(fixture(lambda fixture: replace(fixture, decisions=())), {"UNUSED"}),
+    "copied": Case(manifest(max_age_days=1, provenance="copied"), {"COPIED"}),
+    "recording-deleted": Case(calls(lambda call: None if call.identity.path == "beta/sign" else call), {"MISSING"}),
+    "patch-changed": Case(content("patch", b"long enough", b"LONG ENOUGH"), {"FILES", "PROMPT"}, in_memory=False),
+    "patch-removed": Case(calls(without_patch), {"MISSING"}),
+    "reply-cut": Case(content("stdout", b'"type": "result"', b'"type": "rest"'), {"FILES", "PROMPT"}),
+    "byte-changed": Case(edit("recordings/notes/beta/sign.md", "beta", "other"), {"UNREADABLE"}),
+    "bundle-gone": Case(lambda copy: (copy.folder / "repository.bundle").unlink(), {"UNREADABLE"}),
+    "parser-usage": Case(lambda copy: None, {"COST"}, parse=lambda reply: replace(reply, usage=())),
+    "parser-lines": Case(lambda copy: None, {"STREAM"}, parse=lambda reply: replace(reply, undecodable_lines=3)),
+    "no-commands": Case(without_commands, set(), in_memory=False),
+}  # fmt: skip
+
+
+def comparable(result: ReplayResult) -> ReplayResult:
+    return replace(result, duration_ms=0, in_memory=False, reason="", commands_answered=0, commands_executed=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_memory_finds_what_processes_find(copy: Copy, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    case.change(copy)
+    if case.parse is not None:
+        original, parse = ClaudeCode.parse_output, case.parse
+        monkeypatch.setattr(
+            ClaudeCode, "parse_output", lambda self, result, watch=None: parse(original(self, result, watch))
+        )
+    memory, real = copy.settle(), copy.settle(real=True)
+    assert comparable(memory) == comparable(real)
+    assert {finding.kind for finding in memory.findings} >= case.kinds
+    if not {"UNREADABLE", "PIPELINE"} & case.kinds:
+        assert memory.in_memory == case.in_memory, memory.reason
+        assert not case.in_memory or memory.commands_executed == case.executed
+        assert real.commands_executed == memory.commands_answered + memory.commands_executed
