@@ -40,8 +40,8 @@ fix: .venv/developed  ## Format, and fix what ruff can fix
 clis:  ## Install the real agent CLIs, at the versions in agents/*/install.txt, into .clis
 	@scripts/install-clis
 
-replay: .venv/developed  ## Replay all recordings of the project through the current pipelines
-	@$(BIN)/mz replay -j $(WORKERS) recordings/mz_recordings/bundled recordings/library
+replay: .venv/developed  ## Replay all recordings of the project with processes
+	@$(BIN)/mz replay -j $(WORKERS) --real recordings/mz_recordings/bundled recordings/library
 
 check: .venv/developed  ## Everything that needs no agent: mz itself, then pipelines, artifacts, replays and drift
 	@$(BIN)/mz doctor --self-test

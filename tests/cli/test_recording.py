@@ -42,7 +42,7 @@ def test_it_is_told_beside_the_answer() -> None:
     committed = (CommittedSecret(file="a\x1b[2J.py", line=2, what="what looks like a secret (github-token)"),)
     result = RecordResult(
         run="r", cassette="recordings/x", pipeline="p", agent="a", provenance="live", features=("f",), recordings=1,
-        left_out=(), committed=committed,
+        left_out=(), commands=0, differences=(), committed=committed,
     )  # fmt: skip
     texts, aside = list[str](), list[str]()
     print_result(result, texts.append, aside.append)

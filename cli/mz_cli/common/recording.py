@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
@@ -22,6 +23,7 @@ from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, che
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
+from mz_recordings.findings.model import ReplayResult, finding_kinds
 from mz_recordings.record.recorder import (
     ExcludedFeature,
     NothingToRecord,
@@ -30,6 +32,7 @@ from mz_recordings.record.recorder import (
     SecretInRecording,
     record_run,
 )
+from mz_recordings.replay.replay import ReplayJob, replay_and_update, without_git_variables
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.terminal.console import print_note
@@ -57,6 +60,10 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     features: tuple[str, ...]
     recordings: int
     left_out: tuple[ExcludedFeature, ...]
+    commands: int
+    """Number of results of commands that replays may use, from one replay with processes."""
+    differences: tuple[str, ...]
+    """Kinds of that replay's findings."""
     committed: tuple[CommittedSecret, ...]
     """Secrets that `mz recordings lint` will reject."""
 
@@ -116,6 +123,7 @@ def record(
     save(cassette, cassette_path, replace)
     if cassette_path.resolve().parent == library_path(log.root).resolve():
         write_gitattributes(cassette_path.parent)
+    replayed = keep_commands(cassette_path, log.root)
     return RecordResult(
         run=run,
         cassette=display_path(cassette_path),
@@ -125,8 +133,22 @@ def record(
         features=tuple(item.feature for item in cassette.manifest.fixture.items),
         recordings=len(cassette.calls),
         left_out=recorded_run.unrecordable,
+        commands=replayed.commands_answered,
+        differences=finding_kinds(replayed.findings),
         committed=committed_secrets(cassette, log.root) if cassette.bundle else (),
     )
+
+
+def keep_commands(cassette_path: Path, root: Path) -> ReplayResult:
+    """Replay a new cassette with processes, and keep the results of its commands for later replays."""
+    job = ReplayJob(
+        path=str(cassette_path),
+        project=str(root),
+        environment=without_git_variables(os.environ),
+        today=datetime.now(UTC),
+        keep=True,
+    )
+    return replay_and_update(job)
 
 
 def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, ...]:
@@ -189,6 +211,9 @@ def print_result(result: RecordResult, print_text: Callable[[str], None], print_
     """Print path and content of the cassette, features left out, and committed secrets."""
     features = count_noun(len(result.features), "feature")
     print_text(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
+    if result.differences:
+        kinds = ", ".join(result.differences)
+        print_remark(f"its replay differs from the run ({kinds}): mz replay {quote(result.cassette)}")
     for item in result.left_out:
         print_remark(f"left out: {item.feature}: {item.reason}")
     for secret in result.committed:

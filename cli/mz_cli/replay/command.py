@@ -325,7 +325,7 @@ def summary(results: Sequence[ReplayResult]) -> str:
     """Return in one line what was replayed, and the verdict."""
     played = count_noun(sum(cassette.calls_replayed for cassette in results), "recording")
     offline = "network cut off" if all(cassette.offline for cassette in results) else "network not cut off"
-    parts = [count_noun(len(results), "cassette"), f"{played} replayed", _effects(results), offline]
+    parts = [count_noun(len(results), "cassette"), f"{played} replayed", *_effects(results), offline]
     if accepted := sum(cassette.accepted_replies for cassette in results):
         parts.append(f"{accepted} {'reply' if accepted == 1 else 'replies'} accepted for changed prompts")
     findings = len(group_results(results))
@@ -333,10 +333,11 @@ def summary(results: Sequence[ReplayResult]) -> str:
     return f"{', '.join(parts)}: {verdict}"
 
 
-def _effects(results: Sequence[ReplayResult]) -> str:
-    """Return what was answered from the record, and what was executed."""
-    answered = sum(cassette.commands_answered for cassette in results)
-    executed = sum(cassette.commands_executed for cassette in results)
-    real = sum(not cassette.in_memory for cassette in results)
-    text = f"{count_noun(answered, 'command')} answered, {executed} executed"
-    return f"{text}, {count_noun(real, 'cassette')} for real" if real else text
+def _effects(results: Sequence[ReplayResult]) -> Iterator[str]:
+    """Yield what was answered from the record, and what was executed."""
+    if answered := sum(cassette.commands_answered for cassette in results):
+        yield f"{count_noun(answered, 'command')} answered"
+    if executed := sum(cassette.commands_executed for cassette in results):
+        yield f"{count_noun(executed, 'command')} executed"
+    if real := sum(not cassette.in_memory and bool(cassette.calls) for cassette in results):
+        yield f"{count_noun(real, 'cassette')} for real"

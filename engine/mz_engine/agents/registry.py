@@ -20,7 +20,8 @@ from mz_engine.ports import CallResult, CallSpec
 
 COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
-HEAD_BYTES = 1 << 16
+HEAD_SIZES = (1 << 12, 1 << 16)
+"""Bytes of an output that are searched for the version: agents name it at the beginning."""
 
 
 class UnknownAgent(Exception):
@@ -104,9 +105,7 @@ class AgentRegistry:
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
         result = adapter.run_call(spec, self._environment, self._processes.spawn)
-        # Only the head is read here: agents name their version at the beginning, and the reply is parsed once, later.
-        head = msgspec.structs.replace(result, stdout=result.stdout[:HEAD_BYTES], stderr=result.stderr[:HEAD_BYTES])
-        version = adapter.parse_output(head).version or self._version(spec.agent)
+        version = _reported_version(adapter, result) or self._version(spec.agent)
         return msgspec.structs.replace(result, version=version, model=spec.model)
 
     def _version(self, agent: str) -> str:
@@ -144,3 +143,13 @@ class AgentRegistry:
             return self._adapters[agent]
         except KeyError:
             raise UnknownAgent(agent, tuple(sorted(self._adapters))) from None
+
+
+def _reported_version(adapter: Adapter, result: CallResult) -> str:
+    """Return the version in the head of an output; the whole is parsed once, later."""
+    for size in HEAD_SIZES:
+        head = msgspec.structs.replace(result, stdout=result.stdout[:size], stderr=result.stderr[:size])
+        version = adapter.parse_output(head).version
+        if version or len(result.stdout) <= size:
+            return version
+    return ""

@@ -9,6 +9,7 @@ raises NotInMemory.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, Invocation
+from mz_engine.agents.process import PROBLEM_BY_REASON
 from mz_engine.effects.validation import SETUP_SECONDS
 from mz_engine.forge.github import GhForge, description_file
 from mz_engine.git import content
@@ -39,6 +41,7 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
+from mz_engine.processes.supervise import EndReason
 from mz_events.adapters.memory import MemoryBlobs
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.validation import Change
@@ -69,8 +72,12 @@ from mz_recordings.replay.memory_objects import (
     read_folder,
 )
 from mz_recordings.replay.ports import ReplayClock, ReplayFolders, ReplayPorts, ScratchPorts, recorded_programs
-from mz_recordings.replay.stand_in import SESSION, SESSION_ID, TOLERATED
+from mz_recordings.replay.stand_in import HANGING_FAILURES, SESSION, SESSION_ID, TOLERATED
 
+BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)))\w[\w./-]*(?<![./])", re.ASCII)
+"""Names that git certainly accepts."""
+HANGING_PROBLEMS = {code: PROBLEM_BY_REASON[EndReason(code)] for code in HANGING_FAILURES}
+"""Problems of replies that hung until a limit ended them, by code."""
 BUNDLE_HEADS = "refs/heads/"
 PREPARED_MAX = 64
 """Repositories of cassettes that are kept: cassettes often share theirs."""
@@ -104,6 +111,8 @@ class MemoryWorkspace:
 
     def __init__(self, cassette: Cassette, environment: Mapping[str, str]) -> None:
         fixture = cassette.manifest.fixture
+        if not BRANCH.fullmatch(fixture.base):
+            raise NotInMemory("its base has an unusual name")
         if fixture.template not in ("", SAMPLE) or not (fixture.template or cassette.bundle):
             raise NotInMemory("its repository is not here")
         repository = read_repository(b"" if fixture.template else cassette.bundle)
@@ -337,6 +346,7 @@ class MemoryAgents(ReplayAgents):
             stderr=self._redact(stderr),
             exit=recording.exit or 0,
             duration_ms=recording.duration_ms,
+            problem=HANGING_PROBLEMS.get(recording.failure.code) if recording.failure else None,
             version=spec.version,
         )
 

@@ -64,8 +64,8 @@ class MemoryObjects:
 
     def get(self, oid: str, kind: bytes) -> bytes:
         """Return an object's content. Raises NotInMemory if there is none of that type."""
-        found, data = self.objects.get(oid, (b"", b""))
-        if found != kind:
+        found_kind, data = self.objects.get(oid, (b"", b""))
+        if found_kind != kind:
             raise NotInMemory(f"its repository lacks the {kind.decode()} {oid}")
         return data
 
@@ -109,9 +109,9 @@ class MemoryObjects:
         below: dict[bytes, dict[bytes, TreeEntry | None]] = {}
         entries = dict(self.entries(tree))
         for path, entry in edits.items():
-            name, slash, rest = path.partition(b"/")
+            name, slash, below_name = path.partition(b"/")
             if slash:
-                below.setdefault(name, {})[rest] = entry
+                below.setdefault(name, {})[below_name] = entry
             elif entry is None:
                 entries.pop(name, None)
             elif name in entries and entries[name].mode == DIRECTORY:
@@ -191,13 +191,13 @@ class MemoryObjects:
 
     def contains(self, head: str, commit: str) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""
-        pending, seen = [head], set[str]()
+        pending, visited = [head], set[str]()
         while pending:
             candidate = pending.pop()
             if candidate == commit:
                 return True
-            if candidate not in seen:
-                seen.add(candidate)
+            if candidate not in visited:
+                visited.add(candidate)
                 pending += self.parents(candidate)
         return False
 
@@ -213,8 +213,8 @@ def check_attributes(objects: MemoryObjects, tree: str) -> None:
     for path, entry in objects.files(tree):
         if path.rpartition(b"/")[2] == b".gitattributes":
             for line in objects.get(entry.oid, b"blob").decode("utf-8", "replace").splitlines():
-                words = line.split() if not line.lstrip().startswith("#") else []
-                if not all(HARMLESS_ATTRIBUTE.fullmatch(word) for word in words[1:]):
+                tokens = line.split() if not line.lstrip().startswith("#") else []
+                if not all(HARMLESS_ATTRIBUTE.fullmatch(token) for token in tokens[1:]):
                     raise NotInMemory("its repository sets git attributes")
 
 
@@ -293,8 +293,8 @@ def _inflate(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
         if not chunk or len(parts) > size:
             raise ValueError("wrong size")
         parts += inflater.decompress(chunk, size + 1 - len(parts))
-        rest = inflater.unused_data or inflater.unconsumed_tail
-        offset += len(chunk) - len(rest)
+        remainder = inflater.unused_data or inflater.unconsumed_tail
+        offset += len(chunk) - len(remainder)
     if len(parts) != size:
         raise ValueError("wrong size")
     return bytes(parts), offset

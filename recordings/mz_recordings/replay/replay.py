@@ -301,7 +301,9 @@ def replay_all(
         for job in jobs:
             add(replay_and_update(job))
     else:
-        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        context = get_context("forkserver")  # One process imports mz, the workers are copies of it.
+        context.set_forkserver_preload([__name__])
+        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
             try:
                 for future in as_completed([pool.submit(replay_and_update, job) for job in jobs]):
                     add(future.result())
