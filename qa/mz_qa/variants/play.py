@@ -5,63 +5,58 @@ call; without processes, thousands of variants take seconds."""
 
 from __future__ import annotations
 
-import tempfile
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
-from mz_engine.model.pins import Pins
 from mz_engine.ports import ParsedReply
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
 from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
+from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.faults.faults import Variant, derive_variants
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
+from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.project import replay_pins
 
-from mz_qa.simulation.world import Tree
 from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
-from mz_qa.variants.world import (
-    CallLoopError,
-    CassettePorts,
-    CassetteWorld,
-    Trees,
-    recorded_commands,
-    resume_points,
-    variant_result,
-)
+from mz_qa.variants.world import CassetteWorld, open_world, variant_result
 
-ROUNDS_MAX = 100_000
+STEPS_MAX, STEPS_MAX_CALL = 10_000, 3_000
+"""Limit of steps of a run: `STEPS_MAX`, plus `STEPS_MAX_CALL` per recorded call. A call takes about 300."""
 Violations = tuple[str, ...]
 
 
 def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, str]) -> tuple[VariantOutcome, ...]:
-    """Play each variant of each recording through the project's current pipeline. Raises WorldMissing and MzError like
-    a replay."""
+    """Play each variant of each recording through the project's current pipeline. Raises
+    FixtureUnavailable and MzError like a replay."""
     parallel = max(1, len(cassette.manifest.fixture.items))
     pins = replay_pins(project, environment, cassette.manifest, parallel)
-    with tempfile.TemporaryDirectory(prefix="mz-variants-") as name:
-        trees = Trees(cassette, Path(name), environment)
-        world, broken = open_world(cassette, pins, trees)
-        outcomes = [*_check_unaltered(world, broken)]
+    try:
+        world = open_world(cassette, pins, project, environment)
+        start_run(
+            cassette,
+            cassette.manifest.fixture.items,
+            pins,
+            world.store,
+            world,
+            world.workspace.base,
+            world.workspace.heads,
+        )
+        outcomes = [*_check_unaltered(world, _run_safely(world))]
         usual_ends = {outcome.feature: outcome.end for outcome in outcomes if not outcome.call}
         for recorded_call in cassette.calls:
             if recorded_call.identity in world.states_before:
                 outcomes += _play_variants_of(world, recorded_call, usual_ends[recorded_call.identity.feature])
+    except NotInMemory as obstacle:
+        raise FixtureUnavailable(f"its variants cannot be played: {obstacle}") from obstacle
     return tuple(outcomes)
-
-
-def open_world(cassette: Cassette, pins: Pins, trees: Trees) -> tuple[CassetteWorld, Violations]:
-    """Create the world of a cassette and play it unaltered; also return violated invariants."""
-    world = CassetteWorld(cassette, pins, trees.files(trees.head), trees.apply_patch)
-    world.remaining_commands = {feature: recorded_commands(trace) for feature, trace in cassette.traces.items()}
-    heads = {feature: world.write(Tree(trees.files(head), world.base)) for feature, head in trees.delivered.items()}
-    start_run(cassette, cassette.manifest.fixture.items, pins, world.store, CassettePorts(world), world.base, heads)
-    return world, _run_safely(world)
 
 
 def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
@@ -70,6 +65,8 @@ def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
         run_until_idle(world, only)
     except CallLoopError:
         return ("it does not stop",)
+    except NotInMemory:
+        raise
     except Exception as error:
         return (f"internal error: {type(error).__name__}: {error}",)
     return ()
@@ -77,16 +74,17 @@ def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
 
 def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
     """Run until idle, one feature after the other; with `only`, until that feature stops. Raises CallLoopError."""
-    fixture, ports = world.cassette.manifest.fixture, CassettePorts(world)
+    fixture = world.cassette.manifest.fixture
     run, remaining = fixture.run, replace(fixture, decisions=_remaining_decisions(world))
-    coordinator = StrictReplayCoordinator(remaining, world.pins, world.store, ports)
+    coordinator = StrictReplayCoordinator(remaining, world.pins, world.store, world)
     active, decided_version = dict[FeatureId, ReplayFeature](), -1
-    for _ in range(ROUNDS_MAX):
+    for _ in range(STEPS_MAX + STEPS_MAX_CALL * len(world.cassette.calls)):
         if coordinator.state.version != decided_version:
             coordinator.decide()
             decided_version = coordinator.state.version
         for feature in coordinator.runnable_features(frozenset(active)):
             if only in (None, feature):
+                ports = world.for_feature(feature, fixture.hints)
                 feature_loop = ReplayFeature(run, feature, world.pins, world.store, ports, coordinator, ignore_event)
                 feature_loop.killed = threading.Event()
                 active[feature] = feature_loop
@@ -98,7 +96,21 @@ def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
         if not active[feature].step():
             coordinator.worker_stopped(active.pop(feature))
             decided_version = -1
-    raise CallLoopError("rounds")
+    raise CallLoopError
+
+
+class CallLoopError(Exception):
+    """The run does not stop."""
+
+
+def _resume_points(trace: bytes) -> tuple[int, ...]:
+    """Return the numbers of events after which the run was halted for the feature and resumed."""
+    events = [json.loads(line) for line in trace.splitlines()]
+    return tuple(
+        count
+        for count, (event, following) in enumerate(pairwise(events), start=1)
+        if event.get("hold") == "fatal" and following["type"] == "feature.hold-released"
+    )
 
 
 class StrictReplayCoordinator(ReplayCoordinator):
@@ -114,7 +126,7 @@ class StrictReplayCoordinator(ReplayCoordinator):
     def resume_if_recorded(self, cassette: Cassette) -> bool:
         """Resume a halted run if it was resumed at this point in the recording."""
         halted = self.state.halt
-        if halted is None or self._trace_length(halted.feature) not in resume_points(
+        if halted is None or self._trace_length(halted.feature) not in _resume_points(
             cassette.traces.get(halted.feature, b"")
         ):
             return False

@@ -12,10 +12,12 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Self
 
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, Invocation
@@ -131,6 +133,13 @@ class MemoryWorkspace:
         self.features_set_up: set[str] = set()
         self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
         self._environment = {**safe_environment(environment), **NO_USER_CONFIG}
+
+    def fork(self, branches: Mapping[str, Commit], features_set_up: Collection[str]) -> MemoryWorkspace:
+        """Return a separate workspace with the same objects and these branches."""
+        workspace = copy(self)
+        workspace.branches, workspace.features_set_up = dict(branches), set(features_set_up)
+        workspace.contents, workspace.captures, workspace.forbidden_changes = {}, {}, {}
+        return workspace
 
     # worktrees --------------------------------------------------------------------------------------------------------
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
@@ -309,6 +318,13 @@ class MemoryAgents(ReplayAgents):
         self.workspace, self._secrets = workspace, secrets
         self.forbidden_changes = workspace.forbidden_changes
 
+    def fork(self, workspace: MemoryWorkspace) -> Self:
+        """Return separate agents that work in this workspace."""
+        agents = copy(self)
+        agents._processes, agents.workspace, agents.mismatches = agents, workspace, {}
+        agents.forbidden_changes = workspace.forbidden_changes
+        return agents
+
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         raise NotInMemory("the agent is asked for something besides a call")
 
@@ -393,14 +409,14 @@ class MemoryExecutor:
     """Implements `mz_engine.ports.Executor`: answers from the record, or executes."""
 
     def __init__(self, cassette: Cassette, config: Config, folders: ReplayFolders, ports: MemoryPorts) -> None:
-        self._cassette, self._config, self._folders, self._ports = cassette, config, folders, ports
+        self._cassette, self._config, self._folders, self.ports = cassette, config, folders, ports
         self._answers, self._environment = answers(cassette), environment_digest(config)
         self.answered = self.executed = 0
         self._scratch: ScratchPorts | None = None
         self._exported: set[str] = set()
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        tree = self._ports.workspace.contents[worktree.feature]
+        tree = self.ports.workspace.contents[worktree.feature]
         setup = is_setup(key)
         recorded = self._answers.get(CommandKey(tree, command, timeout_seconds, setup, self._environment))
         if recorded is None:
@@ -410,12 +426,12 @@ class MemoryExecutor:
             return self._execute(worktree, command, timeout_seconds, key)
         self.answered += 1
         root = str(worktree_path(self._folders.root, worktree))
-        output = self._ports.secrets.clean(expand(recorded.output, machine_values(root)))
+        output = self.ports.secrets.clean(expand(recorded.output, machine_values(root)))
         return CommandResult(exit=recorded.exit, output=output, duration_ms=0, root=root)
 
     def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Execute a command in a worktree with processes."""
-        workspace = self._ports.workspace
+        workspace = self.ports.workspace
         scratch = self._scratch = self._scratch or self._create_scratch()
         self._export_objects()
         if worktree.feature not in scratch.workspace.contents:
@@ -427,18 +443,18 @@ class MemoryExecutor:
                     raise NotInMemory("a set-up command failed")
             scratch.workspace.adopt(worktree, tree)
         result = scratch.executor.run(worktree, command, timeout_seconds, key)
-        self._ports.network_attempts.counts_by_key.update(scratch.network_attempts.counts_by_key)
+        self.ports.network_attempts.counts_by_key.update(scratch.network_attempts.counts_by_key)
         return result
 
     def _create_scratch(self) -> ScratchPorts:
         folders = self._folders
         folders.create()
         unpack(self._cassette, folders.root, folders.command_environment)
-        return ScratchPorts(folders, self._config, self._ports.blobs)
+        return ScratchPorts(folders, self._config, self.ports.blobs)
 
     def _export_objects(self) -> None:
         """Write the objects of the replay to the scratch repository."""
-        objects = self._ports.workspace.objects.objects
+        objects = self.ports.workspace.objects.objects
         for oid in objects.keys() - self._exported:
             kind, data = objects[oid]
             file = self._folders.root / ".git" / "objects" / oid[:2] / oid[2:]
@@ -455,6 +471,9 @@ class MemoryPorts(ReplayPorts):
     agents: MemoryAgents
     workspace: MemoryWorkspace
     executor: MemoryExecutor
+    blobs: MemoryBlobs
+    agents_type: type[MemoryAgents] = MemoryAgents
+    executor_type: type[MemoryExecutor] = MemoryExecutor
 
     def __init__(self, cassette: Cassette, folders: ReplayFolders, config: Config) -> None:
         super().__init__(folders, config, MemoryBlobs())
@@ -462,5 +481,5 @@ class MemoryPorts(ReplayPorts):
         self.clock = ReplayClock(cassette.manifest.fixture.clock_start)
         self.workspace = MemoryWorkspace(cassette, folders.command_environment)
         self.forge = MemoryForge(folders.root, config.pull_requests.remote, folders.command_environment)
-        self.executor = MemoryExecutor(cassette, config, folders, self)
-        self.agents = MemoryAgents(cassette, folders, self.workspace, self.secrets, self.adapters)
+        self.executor = self.executor_type(cassette, config, folders, self)
+        self.agents = self.agents_type(cassette, folders, self.workspace, self.secrets, self.adapters)

@@ -157,6 +157,7 @@ class ReplayPorts:
     agents: Agents
     workspace: Workspace
     executor: Executor
+    blobs: Blobs
 
     def __init__(self, folders: ReplayFolders, config: Config, blobs: Blobs) -> None:
         output_patterns()
