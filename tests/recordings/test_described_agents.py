@@ -120,6 +120,7 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
 
 def test_its_other_ends_are_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
     copy = clone(delivered[0].root, tmp_path / "clone")
+    copy.settle(keep=True)
     outcomes = play_variants(copy.cassette(), copy.root, without_git_variables(os.environ))
     assert len(outcomes) > 500
     assert {
