@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from mz_engine.ports import ParsedReply
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Fixture, RecordedCall
 from mz_recordings.findings.model import ReplayResult
+from mz_recordings.replay.replay import sampled
 
 from tests.support.workshop import Copy
 
@@ -46,9 +48,9 @@ def fixture(change: Callable[[Fixture], Fixture]) -> Callable[[Copy], None]:
     return lambda copy: manifest(fixture=change(copy.cassette().manifest.fixture))(copy)
 
 
-def gate(command: str) -> Callable[[Copy], None]:
+def gate(command: str, timeout: str = "1m") -> Callable[[Copy], None]:
     """Change the command of the gate where a replay takes it from: the cassette."""
-    commands = {"check": {"run": command, "timeout": "1m"}}
+    commands = {"check": {"run": command, "timeout": timeout}}
     return fixture(lambda fixture: replace(fixture, config={**fixture.config, "commands": commands}))
 
 
@@ -148,3 +150,51 @@ def test_memory_finds_what_processes_find(copy: Copy, name: str, monkeypatch: py
         assert memory.in_memory == case.in_memory, memory.reason
         assert not case.in_memory or memory.commands_executed == case.executed
         assert real.commands_executed == memory.commands_answered + memory.commands_executed
+
+
+def lie(copy: Copy) -> None:
+    """Edit a kept result and seal the cassette again."""
+
+    def change(cassette: Cassette) -> Cassette:
+        assert cassette.commands
+        first, *others = cassette.commands
+        return cassette._replace(commands=(replace(first, exit=1, text="it is broken"), *others))
+
+    rewrite(copy, change)
+
+
+def test_a_kept_result_that_does_not_hold_is_found_by_a_real_replay(copy: Copy) -> None:
+    lie(copy)
+    assert "COMMAND" not in {finding.kind for finding in copy.settle().findings}
+    (finding,) = copy.settle(real=True).findings
+    assert (finding.kind, finding.fix) == ("COMMAND", "mz replay {cassette} --keep")
+    assert finding.message.endswith("was kept with exit 1, and now ends with exit 0")
+    assert copy.settle(keep=True).findings == ()
+
+
+def test_a_sample_is_another_one_for_each_commit_and_reaches_all() -> None:
+    paths = tuple(Path(f"c{number}") for number in range(9))
+    samples = [sampled(paths, 2, f"commit {number}") for number in range(40)]
+    assert {len(sample) for sample in samples} == {2}
+    assert set().union(*samples) == set(paths)
+    assert sampled(paths, 2, "commit 0") == samples[0]
+    assert sampled(paths, 100, "") == set(paths)
+    assert sampled(paths, 0, "") == set()
+
+
+def test_nothing_that_ran_into_a_limit_or_the_network_is_kept(copy: Copy) -> None:
+    gate(CONNECT)(copy)
+    copy.settle(keep=True)
+    assert copy.cassette().commands == ()
+    gate("sleep 5", timeout="1s")(copy)
+    copy.settle(keep=True)
+    assert copy.cassette().commands == ()
+
+
+def test_an_output_that_is_no_text_is_kept_byte_by_byte(copy: Copy) -> None:
+    gate("printf '\\377\\001 %s' $PWD")(copy)
+    copy.settle(keep=True)
+    (first, *_) = copy.cassette().commands or ()
+    assert first.output.startswith(b"\xff\x01 <WORKTREE>")
+    result = copy.settle()
+    assert (result.in_memory, result.commands_executed) == (True, 0)

@@ -31,7 +31,11 @@ SIGNATURE = b"# git bundle"
 IDENTITY = b"mz <mz@localhost> 0 +0000"
 BINARY_PROBE = 8000
 """git takes a file with a zero byte among the first of this many for a binary one."""
-HARMLESS_ATTRIBUTE = re.compile(r"[-!]?(linguist-[\w-]+|export-ignore|export-subst|merge)(=\S*)?")
+HARMLESS = re.compile(r"[-!]?(linguist-[\w-]+|export-ignore|export-subst|merge|whitespace)(=\S*)?|[-!](text|crlf)")
+LINE_ENDS = re.compile(r"text(=auto)?|eol=lf")
+"""Attributes that change nothing as long as no file has a carriage return."""
+DIFFS = re.compile(r"[-!]?(diff|binary)(=\S*)?")
+"""Attributes that change which lines git counts."""
 
 
 class NotInMemory(Exception):
@@ -47,17 +51,21 @@ class MemoryObjects:
         """Type and content by id."""
         self._entries: dict[str, dict[bytes, TreeEntry]] = {}
         self.line_counts: dict[tuple[str, str], tuple[int, int]] = {}
-        """Added and deleted lines between two blobs, as applied patches told them."""
+        """Added and deleted lines between two blobs (zeros: no file), as applied patches told them."""
+        self.has_diff_attributes = self.has_line_ends = False
         self.empty_tree = self.add(b"tree", b"")
 
     def copy(self) -> MemoryObjects:
         """Return a separate store with the same objects."""
         store = MemoryObjects(self.object_format)
         store.objects, store._entries = {**self.objects, **store.objects}, dict(self._entries)
+        store.has_diff_attributes, store.has_line_ends = self.has_diff_attributes, self.has_line_ends
         return store
 
     def add(self, kind: bytes, data: bytes) -> str:
-        """Add an object; return its id."""
+        """Add an object; return its id. Raises NotInMemory for a file whose line ends git would convert."""
+        if self.has_line_ends and b"\r" in data and kind == b"blob":
+            raise NotInMemory("git attributes convert line ends")
         oid = hashlib.new(self.object_format, b"%s %d\0%s" % (kind, len(data), data), usedforsecurity=False).hexdigest()
         self.objects[oid] = kind, data
         return oid
@@ -209,13 +217,17 @@ def check_tree_name(name: bytes, mode: int) -> None:
 
 
 def check_attributes(objects: MemoryObjects, tree: str) -> None:
-    """Raise NotInMemory if a `.gitattributes` of the tree may change how git reads, writes or compares files."""
+    """Note the tree's git attributes. Raises NotInMemory if they change how git reads or writes files."""
     for path, entry in objects.files(tree):
         if path.rpartition(b"/")[2] == b".gitattributes":
-            for line in objects.get(entry.oid, b"blob").decode("utf-8", "replace").splitlines():
-                tokens = line.split() if not line.lstrip().startswith("#") else []
-                if not all(HARMLESS_ATTRIBUTE.fullmatch(token) for token in tokens[1:]):
-                    raise NotInMemory("its repository sets git attributes")
+            lines = objects.get(entry.oid, b"blob").decode("utf-8", "replace").splitlines()
+            for name in (name for line in lines if not line.lstrip().startswith("#") for name in line.split()[1:]):
+                objects.has_diff_attributes |= DIFFS.fullmatch(name) is not None
+                objects.has_line_ends |= LINE_ENDS.fullmatch(name) is not None
+                if not (HARMLESS.fullmatch(name) or DIFFS.fullmatch(name) or LINE_ENDS.fullmatch(name)):
+                    raise NotInMemory(f"its repository has the git attribute {name}")
+    if objects.has_line_ends and any(kind == b"blob" and b"\r" in data for kind, data in objects.objects.values()):
+        raise NotInMemory("git attributes convert line ends")
 
 
 def read_folder(objects: MemoryObjects, folder: Path) -> str:
