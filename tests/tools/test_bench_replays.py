@@ -21,7 +21,7 @@ def test_both_sides_make_every_call(tmp_path: Path) -> None:
     for spawn in spawns:
         assert served(spawn) > 0
     library = replays.library(len(PHASES) + 1)
-    assert sorted(path.name for path in library.iterdir()) == ["copy-000", "copy-001"]
+    assert sorted(path.name for path in library.iterdir()) == ["copy-0000", "copy-0001"]
     assert replays.replay(library, 2) > 0
     with pytest.raises(RuntimeError, match="the worktree is the tree"):
         served(spawns[0])  # Its changes are there already: what is not served is no reference.

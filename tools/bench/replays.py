@@ -27,9 +27,12 @@ from tools.bench.overhead import Bench
 
 FEATURES = 5
 ROUNDS = 3
-RECORDINGS = 500
+RECORDINGS = 10_000
+RECORDINGS_REAL = 300
 WORKERS = 2
 RATIO_MAX = 2.0
+RATE_MIN = 200.0
+"""Recordings a second in memory."""
 SESSION = "00000000-0000-4000-8000-000000000000"
 
 
@@ -54,19 +57,19 @@ class Replays:
         self.cassette = load(self.path)
         install(folder / "bin", self.path, ("claude",), INHERITED_VARIABLES.pattern)
 
-    def library(self, recordings: int) -> Path:
+    def library(self, recordings: int, folder: str = "library") -> Path:
         """A folder of cassettes with so many recordings, or a few more; each is the recorded one by another name."""
-        library = self._place / "library"
+        library = self._place / folder
         for number in range(-(-recordings // len(self.cassette.calls))):
-            name = f"copy-{number:03}"
+            name = f"copy-{number:04}"
             manifest = replace(self.cassette.manifest, name=name)
             library.mkdir(exist_ok=True)
             save(self.cassette._replace(manifest=manifest), library / name, replace=True)
         return library
 
-    def replay(self, path: Path, workers: int) -> float:
+    def replay(self, path: Path, workers: int, *options: str) -> float:
         """CPU seconds of `mz replay`. Raises RuntimeError unless everything is as recorded."""
-        return self._call("replay", str(path), "-j", str(workers))
+        return self._call("replay", str(path), "-j", str(workers), *options)
 
     def _call(self, *args: str) -> float:
         environment, log = self._bench.environment(), self._place / "mz.log"
@@ -135,10 +138,10 @@ class Replays:
             list(pool.map(served, spawns))
             return len(spawns) / (time.perf_counter() - begun)
 
-    def library_rate(self, library: Path, recordings: int, workers: int) -> float:
+    def library_rate(self, library: Path, recordings: int, workers: int, *options: str) -> float:
         """Recordings a second, through the whole pipeline."""
         begun = time.perf_counter()
-        self.replay(library, workers)
+        self.replay(library, workers, *options)
         return recordings / (time.perf_counter() - begun)
 
 
@@ -172,10 +175,10 @@ def _content(call: RecordedCall, kind: str) -> bytes:
 def transport(
     folder: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
 ) -> tuple[Figure, ...]:
-    """CPU seconds per call of one cassette; `path` is an empty directory, `mz` the program."""
+    """CPU seconds per call of one cassette, with processes; `path` is an empty directory, `mz` the program."""
     replays = Replays(folder, mz, features, compiler)
     calls = len(replays.cassette.calls)
-    values = alternate(rounds, {"mz": lambda: replays.replay(replays.path, 1), "bare": replays.bare})
+    values = alternate(rounds, {"mz": lambda: replays.replay(replays.path, 1, "--real"), "bare": replays.bare})
     value, reference = values["mz"] / calls, values["bare"] / calls
     what = "the bare stand-in"
     return (compare("transport.call", value, "CPU s/call", what, reference, at_most=RATIO_MAX),)
@@ -186,12 +189,18 @@ def library(
 ) -> tuple[Figure, ...]:
     """Recordings a second of a library, several at a time; `path` is an empty directory, `mz` the program."""
     replays = Replays(path, mz, 1, compiler)
-    folder = replays.library(recordings)
-    number = len(replays.cassette.calls) * len(list(folder.iterdir()))
+    folder, real = replays.library(recordings), replays.library(min(recordings, RECORDINGS_REAL), "real")
+    calls = len(replays.cassette.calls)
+    number, real_number = calls * len(list(folder.iterdir())), calls * len(list(real.iterdir()))
     candidates = {
-        "mz": lambda: replays.library_rate(folder, number, WORKERS),
+        "memory": lambda: replays.library_rate(folder, number, WORKERS),
+        "real": lambda: replays.library_rate(real, real_number, WORKERS, "--real"),
         "bare": lambda: replays.bare_rate(WORKERS),
     }
     values = alternate(rounds, candidates)
     what = f"the bare stand-in, {WORKERS} at a time"
-    return (compare("library.recordings", values["mz"], "recordings/s", what, values["bare"], at_least=1 / RATIO_MAX),)
+    return (
+        compare("library.recordings", values["memory"], "recordings/s", "what was aimed at", RATE_MIN, at_least=1.0),
+        compare("library.memory", values["memory"], "recordings/s", "mz replay --real", values["real"], at_least=20.0),
+        compare("library.real", values["real"], "recordings/s", what, values["bare"], at_least=1 / RATIO_MAX),
+    )
