@@ -65,7 +65,8 @@ def run(
     """Deliver the backlog, feature by feature.
 
     Reads mz.yaml and the backlog, and takes each feature through the pipeline in its own worktree. An unfinished run is
-    continued, with new items of the backlog. Ctrl-C finishes current calls, then stops; a second Ctrl-C stops now.
+    continued with its own settings, and with new items of the backlog. Ctrl-C finishes current calls, then stops; a
+    second Ctrl-C stops now.
     """
     if exit_code and not dry_run:
         raise click.UsageError("--exit-code requires --dry-run", click.get_current_context())
