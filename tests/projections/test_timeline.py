@@ -64,7 +64,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
             "branch branch for target from 11111111, 22222222, 33333333 and 2 more",
         ),
         (replace(sample(CallReserved), nanousd=None), "unpriced reserved for key"),
-        (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD reserved for key"),
+        (replace(sample(CallReserved), nanousd=1_234_500_000), "$1.2345 reserved for key"),
         (
             replace(sample(AgentReplied), exit=None, duration_ms=7),
             "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms",
@@ -79,7 +79,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
                 passed=False,
                 violations=(Violation(rule="test"), Violation(rule="lint", path="a.py")),
             ),
-            "phase/unit: gate failed: test, lint a.py",
+            "phase/unit: gate gate failed: test, lint a.py",
         ),
         (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
         (

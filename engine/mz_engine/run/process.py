@@ -143,7 +143,10 @@ class RunProcess:
         run is unfinished."""
         state = find_unfinished_run(self.store, run)
         if state is None or state.started is None:
-            raise MzError("MZ5001", "there is no run to resume", hint="`mz status` shows the newest run")
+            problem = "there is no run to resume" if run is None else f"run {run} is finished"
+            raise MzError(
+                "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
+            )
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._check_prerequisites(pins)
         coordinator = self._create_coordinator(state.started.run, pins)
