@@ -84,7 +84,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
         (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
         (
             replace(sample(ReplyParsed), usage=(), reported_nanousd=None, problem=None),
-            "phase/unit iteration 9 attempt 7 (role): ending, 0 tokens in, 0 out, reported unpriced",
+            "phase/unit iteration 9 attempt 7 (role): ending, tokens unknown, reported unpriced",
         ),
         (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
         (replace(sample(CancelPosted), feature=None), "cancel the run"),

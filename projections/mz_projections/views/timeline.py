@@ -111,7 +111,10 @@ def _agent_replied(event: call.AgentReplied) -> str:
 
 
 def _reply_parsed(event: call.ReplyParsed) -> str:
-    tokens = f"{sum(usage.input for usage in event.usage)} tokens in, {sum(usage.output for usage in event.usage)} out"
+    tokens = "tokens unknown"
+    if event.usage:
+        sums = sum(usage.input for usage in event.usage), sum(usage.output for usage in event.usage)
+        tokens = f"{sums[0]} tokens in, {sums[1]} out"
     problem = f", {event.problem.kind.value} {event.problem.code}" if event.problem else ""
     return f"{_call_name(event.ref)}: {event.ending}, {tokens}, reported {_usd(event.reported_nanousd)}{problem}"
 
