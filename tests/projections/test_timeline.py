@@ -9,9 +9,18 @@ from msgspec import NODEFAULT
 from msgspec.structs import fields, replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved, ReplyParsed
-from mz_events.catalog.feature import Blocked, FeatureStarted, UnitCompleted
+from mz_events.catalog.feature import (
+    Blocked,
+    FeatureHeld,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    QuestionKind,
+    UnitCompleted,
+)
 from mz_events.catalog.inbox import CancelPosted
-from mz_events.catalog.run import FeatureOutcome, FeatureStopped
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold
 from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked, Violation
 from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
@@ -55,6 +64,21 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
         (sample(UnitCompleted), "phase/unit"),
         (replace(sample(UnitCompleted), unit=""), "phase"),
         (replace(sample(FeatureStopped), status=FeatureOutcome.HELD, code=None), "feat-001 stopped: held (timer)"),
+        (
+            replace(sample(FeatureStopped), status=FeatureOutcome.CANCELLED, code="checkpoint", hold=None),
+            "feat-001 stopped: cancelled",
+        ),
+        (
+            replace(sample(HumanRequested), question_kind=QuestionKind.APPROVAL, code="checkpoint", unit=""),
+            "phase: question to a person, approval",
+        ),
+        (sample(HumanAnswered), sample(HumanAnswered).verdict.value),
+        (replace(sample(FeatureHeld), hold=Hold.TIMER, code="", template="", line=None), "by a timer"),
+        (replace(sample(HoldReleased), hold=Hold.TIMER), "no longer held by a timer"),
+        (
+            replace(sample(GateChecked), passed=False, violations=(Violation(rule="gate"),)),
+            "phase/unit: gate gate failed",
+        ),
         (
             replace(sample(FeatureStopped), status=FeatureOutcome.DELIVERED, code=None, hold=None),
             "feat-001 stopped: delivered",

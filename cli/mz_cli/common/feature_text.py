@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from mz_projections.views.model import CommitView
-from mz_projections.views.timeline import ALWAYS, forbidden_text
+from mz_projections.views.timeline import code_suffix, forbidden_text
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
@@ -47,7 +47,7 @@ def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
     checks = detail.checks
     facts = {
         "run": detail.run,
-        "status": f"{detail.status} ({detail.code})" if detail.code not in (None, ALWAYS) else detail.status,
+        "status": f"{detail.status}{code_suffix(detail.code)}",
         "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
         "pull request": detail.pull_request,
         "text for a pull request": None if detail.pull_request else detail.pull_request_text,

@@ -33,7 +33,7 @@ from mz_events.names import BUILDER
 
 from mz_projections.audit.model import DONE_STATUSES, ArtifactMade, CommitMade, Gap, GapKind, GateDecision
 from mz_projections.views.model import CallView, FeatureView
-from mz_projections.views.timeline import forbidden_text, unit_name
+from mz_projections.views.timeline import code_suffix, forbidden_text, unit_name
 
 LISTED_MAX = 5
 
@@ -181,7 +181,7 @@ class Evidence:
             code = view.code or (
                 view.question.question_kind.value if view.question else view.hold.value if view.hold else ""
             )
-            yield self._gap("not-delivered", f"not delivered: {view.status}" + (f" ({code})" if code else ""), last_ref)
+            yield self._gap("not-delivered", f"not delivered: {view.status}{code_suffix(code)}", last_ref)
         if view.quarantined:
             yield self._gap("quarantined", "the item was quarantined: its text may be a prompt injection", last_ref)
 

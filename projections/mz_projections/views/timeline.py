@@ -74,6 +74,11 @@ def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def code_suffix(code: str | None) -> str:
+    """Return the code in brackets, with a blank before; empty for none, and for one that says nothing."""
+    return f" ({code})" if code and code != ALWAYS else ""
+
+
 def unit_name(event: feature.Blocked | feature.HumanRequested | feature.UnitCompleted | Any) -> str:
     return f"{event.phase}/{event.unit}" if event.unit else str(event.phase)
 
@@ -92,8 +97,8 @@ def _rule_list(violations: tuple[validation.Violation, ...]) -> str:
 
 
 def _feature_stopped(event: run.FeatureStopped) -> str:
-    reason = ("" if event.code == ALWAYS else event.code) or (event.hold.value if event.hold else "")
-    return f"{event.feature} stopped: {event.status.value}" + (f" ({reason})" if reason else "")
+    reason = code_suffix(event.code) or code_suffix(event.hold.value if event.hold else "")
+    return f"{event.feature} stopped: {event.status.value}{reason}"
 
 
 def _agent_requested(event: call.AgentRequested) -> str:
@@ -178,8 +183,7 @@ def _feature_held(event: feature.FeatureHeld) -> str:
 
 def _human_requested(event: feature.HumanRequested) -> str:
     unit = f"{unit_name(event)}: " if event.phase else ""
-    code = f" ({event.code})" if event.code and event.code != ALWAYS else ""
-    return f"{unit}question to a person, {event.question_kind.value}{code}"
+    return f"{unit}question to a person, {event.question_kind.value}{code_suffix(event.code)}"
 
 
 def _item_added(event: run.ItemAdded) -> str:
