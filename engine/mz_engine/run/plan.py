@@ -190,7 +190,7 @@ def make_plan(
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags)
-    delivered = _delivered_items(root if keeps_views else None, store) if store else {}
+    delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
     intake = take_items(items, only, delivered, in_run, pins.config.injection_screen, put)
     return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
@@ -284,7 +284,7 @@ def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None
     return max(runs, key=lambda entry: entry[0])[1] if runs else None
 
 
-def _delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
+def delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
     """Return the last delivery of each source over all runs. Without a root, no read model is stored."""
     with ReadModelStore(root / MZ_FOLDER / READ_MODELS_FILE if root else None, store, (DELIVERED,)) as views:
         views.refresh()
