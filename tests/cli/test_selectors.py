@@ -98,7 +98,7 @@ def test_every_printed_name_of_a_call_is_a_selector(stored_run: StoredRun, capsy
         part = part_text(call["phase"], call["unit"], call["iteration"], call["attempt"], call["role"])
         for selector in (group["name"], f"run/{group['name']}", f"{call['feature']}{part}"):
             answer = run(capsys, "cost", selector, "--by", "attempt", "--json")
-            assert group["name"] in [found["name"] for found in msgspec.json.decode(answer.out)["groups"]]
+            assert group["name"] in [entry["name"] for entry in msgspec.json.decode(answer.out)["groups"]]
             assert run(capsys, "show", selector).exit == run(capsys, "log", selector).exit == 0
 
 
