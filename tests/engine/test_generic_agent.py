@@ -171,7 +171,7 @@ BROKEN = {
     "secret": ("{LOCAL_COLOUR: never}", "{LOCAL_TOKEN: abc}", "11:32", "name it under `passes`"),
     "our-own": ("{LOCAL_COLOUR: never}", "{MZ_KEY: abc}", "11:27", "is reserved for mz"),
     "login": ("passes: [LOCAL_KEY]", "passes: []", "13:25", "not under `passes`"),
-    "path": ("path: words", "path: words..first", "16:41", "is not a path"),
+    "path": ("path: text", "path: words..first", "16:41", "is not a path"),
     "where": ("where: {kind: request}", "where: {kind.: request}", "18:24", "is not a path"),
     "nothing": ("success: [{kind: done}]", "success: [{}]", "30:17", "would match every object"),
     "no-success": ("success: [{kind: done}]", "success: []", "30:7", "no call could succeed"),

@@ -101,7 +101,7 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     (first, *others) = old.calls
     (stream,) = [file.name for file in first.recording.files if file.kind == "stdout"]
     content = first.contents[stream]
-    dearer = content.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "hello"', b'"kind": "hello", "new": 1')
+    dearer = content.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "start"', b'"kind": "start", "new": 1')
     assert dearer.count(b"0.075") == dearer.count(b'"new"') == 1
     new = old._replace(calls=(first._replace(contents={**first.contents, stream: dearer}), *others))
     findings = compare_cassettes(old, new, described)

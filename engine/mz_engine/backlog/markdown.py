@@ -210,10 +210,14 @@ class _BacklogReader:
         similar = get_close_matches(key, SIMILAR_KEYS, n=1, cutoff=KEY_SIMILARITY)
         if match is None or not similar:
             return False
-        known = SIMILAR_KEYS[similar[0]]
-        if not known and len(match[2].split()) != 1:
+        intended_key = SIMILAR_KEYS[similar[0]]
+        if not intended_key and len(match[2].split()) != 1:
             return False
-        hint = f"did you mean `{known}:`?" if known else "write it in the heading, such as `## [DONE] an-id: A title`"
+        hint = (
+            f"did you mean `{intended_key}:`?"
+            if intended_key
+            else "write it in the heading, such as `## [DONE] an-id: A title`"
+        )
         self.report("MZ4011", f"unknown key `{match[1]}`", line.number, match.start(1) + 1, hint)
         return True
 

@@ -157,16 +157,18 @@ def _unknown_agents(settings: Settings, document: YamlDocument, origins: Mapping
 
     # Of a description with errors, only the name is known.
     described = _nested(document.value, "agents")
-    known = tuple(sorted({*built_in_adapters(), *settings.agents, *(described if isinstance(described, dict) else ())}))
+    agent_names = tuple(
+        sorted({*built_in_adapters(), *settings.agents, *(described if isinstance(described, dict) else ())})
+    )
     for key, name in (("agent", settings.agent), *(("failover", name) for name in settings.failover)):
-        if name not in known:
+        if name not in agent_names:
             origin = origins.get(key, FILE_NAME)
             is_in_file = origin.startswith(FILE_NAME)
-            message = f"`{key}`: {UnknownAgent(name, known)}"
+            message = f"`{key}`: {UnknownAgent(name, agent_names)}"
             yield Diagnostic(
                 code="MZ2013",
                 message=message if is_in_file else f"{origin}: {message}",
-                hint=similar_name_hint(name, known) or "choose one with `agent:` in mz.yaml",
+                hint=similar_name_hint(name, agent_names) or "choose one with `agent:` in mz.yaml",
                 location=document.location(key) if is_in_file else None,
             )
 
