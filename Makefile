@@ -21,7 +21,7 @@ test: .venv/developed clis lint types  ## Everything: lint, types, import contra
 	@$(BIN)/mz check -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not cli" --hypothesis-profile=quick
 
 lint: .venv/developed  ## Style, layout of code, and which package may import what
 	@echo "Checking style and imports"

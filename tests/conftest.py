@@ -1,8 +1,9 @@
 """What holds for every test: how much property tests try (a few examples in `make quick`), signals, that what
-was compiled is kept, and a small project that was run and recorded once for all."""
+was compiled is kept, where temporary files are, and a small project that was run and recorded once for all."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -23,6 +24,33 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # To compile all tests and what they start, again and again, costs each worker more than half of its start.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+IN_MEMORY = Path("/dev/shm")
+IN_MEMORY_BYTES_MIN = 4 << 30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary directories in memory where there is room: what mz writes is flushed to the disk, file by file."""
+    gc.disable()  # What is collected stays to the end.
+    if not config.option.basetemp and "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room():
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
+
+
+def _has_room() -> bool:
+    """Say whether programs can be run there too, and whether it can hold what the tests leave while they run."""
+    try:
+        memory = os.statvfs(IN_MEMORY)
+    except OSError:
+        return False
+    writable = os.access(IN_MEMORY, os.W_OK) and not memory.f_flag & (os.ST_NOEXEC | os.ST_RDONLY)
+    return writable and memory.f_bavail * memory.f_frsize >= IN_MEMORY_BYTES_MIN
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what all tests are made of."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

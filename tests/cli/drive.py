@@ -8,6 +8,7 @@ import pty
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_cli.main import main
+
+from tests.support import preloaded
 
 SECONDS_MAX = 60
 """Then a program that waits for an answer which nobody gives is killed."""
@@ -42,10 +45,23 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> Result:
 def spawn(home: Path, *args: str, **environment: str) -> Result:
     """As a process of its own, with pipes."""
     everything = {**os.environ, **environment}
+    if preloaded.can_serve(everything):
+        return _fork(home, args, everything)
     done = subprocess.run(
         [*MZ, *args], cwd=home, env=everything, capture_output=True, text=True, timeout=60, check=False
     )
     return Result(done.returncode, done.stdout, done.stderr)
+
+
+def _fork(home: Path, args: tuple[str, ...], environment: Mapping[str, str]) -> Result:
+    with open(os.devnull) as nothing, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = preloaded.start(args, home, environment, (nothing.fileno(), out.fileno(), err.fileno()))
+        late = threading.Timer(SECONDS_MAX, child.kill)
+        late.start()
+        code = child.wait()
+        late.cancel()
+        texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
+    return Result(code, *(text.replace("\r\n", "\n") for text in texts))
 
 
 def on_terminal(
@@ -58,7 +74,11 @@ def on_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     environment = {**outside, "TERM": "xterm-256color", "TZ": "UTC", **(env or {})}
-    child = subprocess.Popen([*MZ, *args], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    child: subprocess.Popen[bytes] | preloaded.Process
+    if preloaded.can_serve(environment):
+        child = preloaded.start(args, home, environment, (theirs, theirs, theirs))
+    else:
+        child = subprocess.Popen([*MZ, *args], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(mine, answers.encode())
     received, late = bytearray(), threading.Timer(SECONDS_MAX, child.kill)
@@ -67,7 +87,7 @@ def on_terminal(
         while chunk := os.read(mine, 65536):
             received += chunk
     os.close(mine)
-    exited = child.wait(timeout=SECONDS_MAX)
+    exited = child.wait()
     late.cancel()
     assert code in (None, exited), received
     return received.decode("utf-8", "replace").replace("\r\n", "\n")

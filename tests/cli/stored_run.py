@@ -90,10 +90,10 @@ class StoredRun:
             self.recorded += self.store.append([append], START_US + next(self.seconds) * 1_000_000)
 
     # whole chapters ---------------------------------------------------------------------------------------------------
-    def begin(self, *features: str, title: str = "Let people log in") -> None:
+    def begin(self, *features: str, title: str = "Let people log in", pins: bytes = b"{}") -> None:
         self.to_run(
             RunStarted(run=RunId(self.run), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
-                       pins=self.blob("{}"), mz_version="0.1.0")
+                       pins=self.blobs.put(pins), mz_version="0.1.0")
         )  # fmt: skip
         for order, feature in enumerate(features):
             self.to_run(

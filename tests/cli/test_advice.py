@@ -223,13 +223,17 @@ def test_where_delivered_work_is(home: Path) -> None:
     assert review_hint(a_run(AUDIT), beside) == ""
 
 
-def test_paths_below_the_current_directory_are_short(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_short_only_in_the_repository(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = text_of(home)
     assert context(home=home).pull_request_text(RUN, "audit") is None
-    assert relative_path(str(file)) == f".mz/pull-requests/{RUN}/login.md"
-    monkeypatch.chdir(file.parent.parent)
-    assert relative_path(str(file)) == f"{RUN}/login.md"
-    assert relative_path("/elsewhere/a") == "/elsewhere/a"
+    assert relative_path(str(file), context(home=home)) == f".mz/pull-requests/{RUN}/login.md"
+    monkeypatch.chdir(home.parent)
+    assert relative_path(str(file), context(home=home)) == str(file)
+
+
+def test_a_worktree_is_named_as_one(home: Path) -> None:
+    (home / ".mz" / "worktrees" / RUN / "audit").mkdir(parents=True)
+    assert work_locations(a_run(AUDIT), context(home=home)) == (f"audit: worktree .mz/worktrees/{RUN}/audit",)
 
 
 def test_status_and_show_name_the_text(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,6 +83,8 @@ def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, capsys: pyte
     log = (scene.home / ".mz" / "mz.db").read_bytes()
     dry = run(capsys, "clean", "--dry-run", "--json")
     assert scene.kinds(dry, "removed") == {(RUN, "worktree"), (RUN, "capture"), (RUN, "spool")}
+    results = [line.split("\t")[-1] for line in run(capsys, "clean", "--dry-run").out.splitlines()]
+    assert results == ["result", *["to remove"] * 3]
     assert worktree.is_dir()
     answer = run(capsys, "clean", "--yes", "--json")
     assert answer.exit == 0, answer

@@ -120,6 +120,19 @@ def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFix
     )
 
 
+def test_an_unknown_agent_is_listed_with_the_other_mistakes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "mz.yaml").write_text(
+        "agent: clade-code\nautonomy: never\nagents: {mine: {command: 1}}\nfailover: [mine]\n"
+    )
+    answer = run(capsys, "config", "validate")
+    assert answer.exit == 10
+    first, *others = [line for line in answer.err.splitlines() if line.startswith("error")]
+    assert first.startswith("error[MZ2013] mz.yaml:1:8 `agent`: unknown agent 'clade-code'; known agents: aider, ")
+    assert "hint: did you mean `claude-code`?" in answer.err
+    assert any("mz.yaml:2:11" in line for line in others)
+    assert not any("failover" in line for line in others)
+
+
 def test_a_backlog_that_is_named_must_be_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "mz.yaml").write_text("backlog: nofile.md\n")
     answer = run(capsys, "config", "validate")

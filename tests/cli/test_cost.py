@@ -183,7 +183,7 @@ def test_a_log_in_a_place_that_cannot_be_written(stored_run: StoredRun, capsys: 
         (("--prices", "June"), "is not a day; write it as 2026-06-01"),
         (("--what-if", "claude-opus-5"), "has no model; write it as model=claude-opus-5"),
         (("--what-if", "model="), "has no model"),
-        (("--what-if", "model=no-such-model"), "no price for 'no-such-model'"),
+        (("--what-if", "model=no-such-model"), "no price for 'no-such-model'; set one under `prices:` in mz.yaml"),
         (("--what-if", "model=opus"), "no price for 'opus'"),
         (("--by", "session"), "runs cannot be grouped by session: use run, phase"),
         (("--imported", "--by", "phase"), "imported sessions cannot be grouped by phase: use day, week"),

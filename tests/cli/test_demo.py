@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import msgspec
 import pytest
 from mz_cli.start.demo import AGENTS
+from mz_recordings.cassette.files import load
 
 from tests.cli.drive import on_terminal, spawn
 
@@ -40,6 +41,9 @@ def test_another_agents_answers_as_json(tmp_path: Path, agent: str) -> None:
     looked = spawn(tmp_path / "tally", "status", "--json")
     assert msgspec.json.decode(looked.out)["run"] == shown["run"]
     assert agents_of(tmp_path / "tally") == [agent]
+    recorded = msgspec.json.decode(spawn(tmp_path / "tally", "record", "--json").out)
+    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
+        assert recorded["provenance"] == load(folder).manifest.provenance != "live"
 
 
 def agents_of(home: Path) -> list[str]:

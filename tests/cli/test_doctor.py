@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 from mz_cli.start.doctor import recordings_check
 from mz_engine.setup.checks import CheckStatus
+from mz_engine.setup.doctor import backlog_check
+from mz_events.catalog.run import RunFinished
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.fakeagent import FakeAgent
+from tests.cli.stored_run import StoredRun
 from tests.support.gitrepo import GitRepo
 from tests.support.tree import ROOT
 
@@ -101,6 +104,18 @@ def test_nothing_is_written_and_no_secret_is_said(
     before = sorted(repo.root.rglob("*"))
     answer = run(capsys, "doctor", "--json")
     assert "very-secret" not in answer.out + answer.err
+    assert sorted(repo.root.rglob("*")) == before
+
+
+def test_delivered_features_are_not_to_do(repo: GitRepo) -> None:
+    (repo.root / "features.md").write_text("## [FEAT] login: Log in\n\n## [FEAT] audit: Keep a record\n")
+    recorded_run = StoredRun(repo.root)
+    recorded_run.begin("login")
+    recorded_run.deliver("login")
+    recorded_run.to_run(RunFinished())
+    recorded_run.close()
+    before = sorted(repo.root.rglob("*"))
+    assert backlog_check(repo.root, "features.md").summary == "features.md: 1 of 2 features to do"
     assert sorted(repo.root.rglob("*")) == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -236,6 +237,20 @@ def test_short_ids_tell_sessions_apart() -> None:
         "session/b/01234567-9": "01234567-9", "session/b/x": "x", "session/a/same": "a/same",
         "session/b/same": "b/same", "session/a/12345678-123456789": "12345678",
     }  # fmt: skip
+
+
+def test_short_digests_are_not_too_short() -> None:
+    assert short_names([f"session/a/sha256-{digit * 64}" for digit in "12"]) == {
+        f"session/a/sha256-{digit * 64}": f"sha256-{digit * 8}" for digit in "12"
+    }
+
+
+def test_events_of_imported_sessions_have_date_and_zone(data: Path, sessions: Path, tmp_path: Path) -> None:
+    environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
+    spawn(tmp_path, "import", **environment)
+    lines = on_terminal(tmp_path, "log", "--imported", columns=200, env=environment).splitlines()
+    assert lines
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  session/", line) for line in lines)
 
 
 def test_an_audit_has_the_times_of_requests(data: Path, sessions: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_one_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_feature_that_is_not_there(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "log", "audi")
-    assert answer.exit == 2
+    assert answer.exit == 10
     assert "did you mean `audit`?" in answer.err
 
 
@@ -107,6 +107,8 @@ def test_milestones_have_date_time_and_zone(stored_run: StoredRun) -> None:
     lines = on_terminal(stored_run.home, "log", "login", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
     assert lines[0].startswith("2026-03-01 13:00:06 CET  login: feature started: branch feat/login for main")
     assert any("login: code attempt 2: $0.0123" in line for line in lines)
+    lines = on_terminal(stored_run.home, "log", "--all", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
+    assert all(line.startswith("2026-03-01 13:0") and line[20:23] == "CET" for line in lines)
 
 
 def test_types_times_and_numbers(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:

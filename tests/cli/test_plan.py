@@ -10,7 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 from mz_cli.terminal.text import exact_usd, parse_usd
-from mz_events.catalog.run import RunFinished
+from mz_engine.model.pins import Pins, encode_pins
+from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
+from mz_engine.run.settings import load_config
+from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, RunFinished
+from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -173,13 +177,52 @@ def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest
 
 
 def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", "audit", "export")
+    recorded_run = unfinished_run(home)
     recorded_run.close()
     shown = plan(capsys)
     assert shown["continued_run"] == recorded_run.run
     assert shown["features"] == []
     assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
+
+
+def unfinished_run(home: Path) -> StoredRun:
+    """Three features under supervision."""
+    config = load_config(home, {}, {"autonomy": "supervised"}).config
+    material = load_valid_pipeline_files(home)
+    pipeline, _ = load_pipeline(config.pipeline, home)
+    pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
+    recorded_run = StoredRun(home)
+    recorded_run.begin("login", "audit", "export", pins=encode_pins(pins))
+    return recorded_run
+
+
+def test_an_unfinished_run_keeps_its_settings(
+    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded_run = unfinished_run(home)
+    waits = FeatureStopped(feature=FeatureId("login"), version=1, status=FeatureOutcome.WAITING)
+    recorded_run.to_run(FeatureAdmitted(feature=FeatureId("login")), waits)
+    recorded_run.close()
+    repository.write({"mz.yaml": f"{SETTINGS}autonomy: full_auto\nparallel_max: 7\nagent: codex\n"})
+    shown = plan(capsys, "--autonomy", "supervised")
+    assert (shown["autonomy"], shown["parallel_max"], shown["agent"]) == ("supervised", 2, "claude-code")
+    assert "waiting for an answer: login; see `mz review list`" in run(capsys, "run", "--dry-run").err
+    for dry in ((), ("--dry-run",)):
+        answer = run(capsys, "run", *dry, "--autonomy", "full_auto", "--agent", "codex")
+        assert answer.exit == 16
+        assert "has agent claude-code and autonomy supervised, and keeps it" in answer.err
+        assert f"mz cancel {recorded_run.run}" in answer.err
+        unknown = run(capsys, "run", *dry, "--agent", "nobody")
+        assert (unknown.exit, "command line: `agent`: unknown agent 'nobody'" in unknown.err) == (10, True)
+
+
+def test_a_run_names_all_that_is_wrong(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repository.write({"mz.yaml": "pipeline: mnozukuri\nbacklog: wrong.md\nbase: nobranch\n"})
+    for args in (("run",), ("run", "--dry-run"), ("config", "validate")):
+        answer = run(capsys, *args)
+        assert answer.exit == 10
+        places = [line.split()[1] for line in answer.err.splitlines() if line.startswith("error")]
+        assert places == ["mz.yaml:3:7", "mz.yaml:1:11", "wrong.md"]
 
 
 def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_the_plan_on_a_terminal(sample: Path, agent: FakeAgent, snapshot: Snapsh
         (("--feature", "month-fitler"), 10, "MZ4010"),
         (("-j", "0"), 2, "MZ1002"),
         (("--autonomy", "never"), 2, "MZ1002"),
-        (("--agent", "nobody"), 11, "MZ1004"),
+        (("--agent", "nobody"), 10, "MZ2013"),
     ],
 )
 def test_what_cannot_be_run(sample: Path, agent: FakeAgent, args: tuple[str, ...], exit_code: int, output: str) -> None:

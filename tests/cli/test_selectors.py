@@ -7,6 +7,7 @@ import pytest
 from mz_cli.app.completion import suggestions
 from mz_cli.app.context import open_log
 from mz_cli.app.selectors import part_text, select
+from mz_events.catalog.run import RunFinished
 
 from tests.cli.drive import run
 from tests.cli.stored_run import RUN, StoredRun
@@ -97,7 +98,7 @@ def test_every_printed_name_of_a_call_is_a_selector(stored_run: StoredRun, capsy
         part = part_text(call["phase"], call["unit"], call["iteration"], call["attempt"], call["role"])
         for selector in (group["name"], f"run/{group['name']}", f"{call['feature']}{part}"):
             answer = run(capsys, "cost", selector, "--by", "attempt", "--json")
-            assert group["name"] in [found["name"] for found in msgspec.json.decode(answer.out)["groups"]]
+            assert group["name"] in [entry["name"] for entry in msgspec.json.decode(answer.out)["groups"]]
             assert run(capsys, "show", selector).exit == run(capsys, "log", selector).exit == 0
 
 
@@ -146,3 +147,11 @@ def test_suggestions_grow_with_the_selector(stored_run: StoredRun) -> None:
     assert suggestions("selectors", "login/", {}) == ["login/prd", "login/code"]
     assert suggestions("features", f"{RUN}/a", {}) == [f"{RUN}/audit"]
     assert suggestions("features", f"{RUN}/login/c", {}) == [f"{RUN}/login/code"]
+
+
+def test_a_finished_run_is_not_resumed(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.to_run(RunFinished())
+    stored_run.close()
+    answer = run(capsys, "resume", RUN)
+    assert (answer.exit, answer.out) == (2, "")
+    assert f"run {RUN} is finished" in answer.err

@@ -151,7 +151,7 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert dict(zip(heads, second, strict=True))["run"] == RUN
     shown = on_terminal(home, "status", env={"NO_COLOR": "1"}, columns=300)
     assert "login: https://forge.invalid/pull/7 (3 checks passed, 1 failed, 0 pending)" in shown
-    assert f"audit: {tree}" in shown
+    assert f"audit: worktree {tree.relative_to(home)}" in shown
 
 
 @pytest.mark.slow

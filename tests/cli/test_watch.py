@@ -106,7 +106,7 @@ def test_lines_in_a_pipe(held: StoredRun, home: Path) -> None:
     assert last == ""
     assert [line.split(" ", 1)[1] for line in lines][-2:] == [
         "audit: human requested: prd: question to a person, blocker (agent-blocker)",
-        f"run {RUN}: run idle: idle: nothing can continue by itself",
+        f"run {RUN}: run idle: nothing can continue by itself",
     ]  # fmt: skip
     assert out.startswith("feature\tstatus\t")
     assert "\x1b" not in out + err

@@ -12,13 +12,10 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import httpx2
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_api.client import failure_of, retry_after_seconds
 from mz_engine.agents.anthropic_api.main import Environment, execute, parse
 from mz_engine.agents.anthropic_api.model import PROGRESS_SECONDS, Options, OutputWriter
 from mz_engine.agents.registry import built_in_adapters
@@ -213,6 +210,10 @@ def test_what_is_tried_again(failure: Refusal, count: int, desk: Desk) -> None:
      (429, "rate-limit"), (502, "overloaded")],
 )  # fmt: skip
 def test_what_answers_without_a_kind_is_known_by_its_status(status: int, code: str) -> None:
+    import anthropic  # It takes seconds to load, and most workers do without.
+    import httpx2
+    from mz_engine.agents.anthropic_api.client import failure_of
+
     response = httpx2.Response(status, text="<html>nothing here</html>", request=httpx2.Request("POST", "http://x"))
     failure = failure_of(anthropic.APIStatusError("no", response=response, body=None))
     end = json.dumps({"type": "end", "status": "error", "text": "", "error": failure.output_fields()})
@@ -429,11 +430,15 @@ def test_a_session_of_its_own() -> None:
     ],
 )
 def test_waits(headers: dict[str, str], seconds: float | None) -> None:
+    from mz_engine.agents.anthropic_api.client import retry_after_seconds
+
     assert retry_after_seconds(headers) == seconds
 
 
 def test_a_wait_until_a_date() -> None:
     import time
+
+    from mz_engine.agents.anthropic_api.client import retry_after_seconds
 
     wait = retry_after_seconds({"retry-after": formatdate(time.time() + 100)})
     assert wait is not None

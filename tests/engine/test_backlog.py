@@ -82,6 +82,36 @@ def test_the_suffix_of_a_title_is_a_priority(heading: str, title: str, priority:
     assert (item.title, item.priority) == (title, priority)
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("- depends: b", "did you mean `depends on:`?"),
+        ("- dependencies: b", "did you mean `depends on:`?"),
+        ("depnds-on: b", "did you mean `depends on:`?"),
+        ("* priorty: high", "did you mean `priority:`?"),
+        ("- Label: core", "did you mean `labels:`?"),
+        ("- staus: done", "write it in the heading, such as `## [DONE] an-id: A title`"),
+    ],
+)
+def test_a_misspelt_key_is_an_error(line: str, hint: str) -> None:
+    with pytest.raises(MzError) as caught:
+        parse_backlog(f"## [FEAT] a: A\n\n- labels: x\n{line}\n\nText.\n", "f.md")
+    (error,) = caught.value.diagnostics
+    assert (error.code, error.hint) == ("MZ4011", hint)
+    assert error.location
+    assert (error.location.line, error.location.column) == (4, 3 if line[1] == " " else 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["Text.\n- depends: on the weather", "- status: a column of the table", "- priorities: sorted", "- name: a",
+     "Note: this depends: on it", "```\npriorty: high\n```"],
+)  # fmt: skip
+def test_other_items_of_a_list_are_text(body: str) -> None:
+    (item,) = parse_backlog(f"## [FEAT] a: A\n{body}\n", "f.md")
+    assert item.body == body
+
+
 def test_a_priority_line_wins_over_the_suffix() -> None:
     (item,) = parse_backlog("## [FEAT] a: A [p:low]\npriority: high\n", "f.md")
     assert item.priority is Priority.HIGH

@@ -23,15 +23,15 @@ from mz_recordings.findings.model import Finding
 from tests.support.claude_cli import spec
 from tests.support.tree import ROOT
 
-HOUSE = (ROOT / "tests" / "cases" / "agents" / "house.yaml").read_text()
+LOCAL = (ROOT / "tests" / "cases" / "agents" / "local.yaml").read_text()
 
 
-def house() -> AgentDescription:
-    return msgspec.convert(yaml.safe_load(HOUSE)["agents"]["house"], AgentDescription)
+def local() -> AgentDescription:
+    return msgspec.convert(yaml.safe_load(LOCAL)["agents"]["local"], AgentDescription)
 
 
 def adapter(summary: AgentDescription | None = None) -> DescribedAgent:
-    return DescribedAgent("house", summary or house(), load_patterns())
+    return DescribedAgent("local", summary or local(), load_patterns())
 
 
 def invocation(summary: AgentDescription | None = None, **more: object) -> Invocation:
@@ -41,16 +41,16 @@ def invocation(summary: AgentDescription | None = None, **more: object) -> Invoc
         made.append(invocation)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
-    call = spec("Do it.", more.pop("session", None), agent="house", model="house-2", **more)  # type: ignore[arg-type]
-    adapter(summary).run_call(call, {"HOUSE_KEY": "k", "OTHER": "o"}, spawn)
+    call = spec("Do it.", more.pop("session", None), agent="local", model="local-2", **more)  # type: ignore[arg-type]
+    adapter(summary).run_call(call, {"LOCAL_KEY": "k", "OTHER": "o"}, spawn)
     return made[0]
 
 
 # how it is called -----------------------------------------------------------------------------------------------------
 def test_the_prompt_goes_in_on_standard_input_and_only_named_variables_pass() -> None:
     made = invocation()
-    assert made.argv == ("house-agent", "--model", "house-2", "--may=look,change,run")
-    assert (made.stdin, made.env) == (b"Do it.", {"HOUSE_KEY": "k", "HOUSE_COLOUR": "never"})
+    assert made.argv == ("local-agent", "--model", "local-2", "--tools=read,edit,run")
+    assert (made.stdin, made.env) == (b"Do it.", {"LOCAL_KEY": "k", "LOCAL_COLOUR": "never"})
 
 
 def test_sessions_are_begun_and_continued_by_their_arguments() -> None:
@@ -60,11 +60,11 @@ def test_sessions_are_begun_and_continued_by_their_arguments() -> None:
 
 def test_tools_without_a_place_in_the_command_stand_at_the_end() -> None:
     agent_description = msgspec.structs.replace(
-        house(),
-        command=("house-agent",),
-        denied=msgspec.convert({"write": ["--no-changes"], "shell": ["--no-run"]}, type(house().denied)),
+        local(),
+        command=("local-agent",),
+        denied=msgspec.convert({"write": ["--no-changes"], "shell": ["--no-run"]}, type(local().denied)),
     )
-    assert invocation(agent_description, tools=("read",)).argv == ("house-agent", "look", "--no-changes", "--no-run")
+    assert invocation(agent_description, tools=("read",)).argv == ("local-agent", "read", "--no-changes", "--no-run")
 
 
 def test_what_it_can_do_follows_from_its_description() -> None:
@@ -75,7 +75,7 @@ def test_what_it_can_do_follows_from_its_description() -> None:
         True,
         "exact",
     )
-    assert output.models == {"cheap": "house-2", "mid": "house-2", "premium": "house-2-large"}
+    assert output.models == {"cheap": "local-2", "mid": "local-2", "premium": "local-2-large"}
     (tells,) = output.reported_fields
     assert (tells.model, tells.requests, tells.money, tells.session, tells.cache_writes) == (
         True,
@@ -86,36 +86,36 @@ def test_what_it_can_do_follows_from_its_description() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["house", *bundled_descriptions()])
+@pytest.mark.parametrize("name", ["local", *bundled_descriptions()])
 def test_described_agents_keep_the_contract_of_all_agents(name: str) -> None:
-    remarks = check_contract(all_adapters({"house": house()})[name])
+    remarks = check_contract(all_adapters({"local": local()})[name])
     assert [remark.message for remark in remarks if isinstance(remark, Finding)] == []
 
 
 # whether it can be called ---------------------------------------------------------------------------------------------
 def outside(folder: Path, says: str, **more: str) -> dict[str, str]:
-    program = folder / "house-agent"
+    program = folder / "local-agent"
     program.write_text(f"#!/bin/sh\n{says}\n")
     program.chmod(0o755)
     return {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder), **more}
 
 
 def test_a_program_with_a_version_and_a_key_can_be_called(tmp_path: Path) -> None:
-    check = adapter().check_auth(outside(tmp_path, "echo house-agent 3.1", HOUSE_KEY="k"))
+    check = adapter().check_auth(outside(tmp_path, "echo local-agent 3.1", LOCAL_KEY="k"))
     assert (check.code, check.version) == ("", "3.1")
 
 
 @pytest.mark.parametrize(("says", "key", "code"), [("echo 3.1", "", "auth-missing"), ("exit 1", "k", "tool-missing")])
 def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, key: str, code: str) -> None:
-    check = adapter().check_auth(outside(tmp_path, says, HOUSE_KEY=key))
+    check = adapter().check_auth(outside(tmp_path, says, LOCAL_KEY=key))
     assert check.code == code
     assert check.fix
 
 
 def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    fixes = {name: item.check_auth(nowhere).fix for name, item in all_adapters({"house": house()}).items()}
-    assert fixes["house"] == "install it or change the command of house, or name another agent in mz.yaml"
+    fixes = {name: item.check_auth(nowhere).fix for name, item in all_adapters({"local": local()}).items()}
+    assert fixes["local"] == "install it or change the command of local, or name another agent in mz.yaml"
     assert fixes["aider"] == "install aider (pip install aider-chat), or name another agent in mz.yaml"
     assert "kiro.dev" in fixes["kiro"]
     for name in bundled_descriptions():
@@ -127,24 +127,24 @@ def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_p
 
 
 def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> None:
-    login = msgspec.convert({"files": ["~/.house/login"]}, type(house().login))
-    agent_description = msgspec.structs.replace(house(), version=(), login=login)
+    login = msgspec.convert({"files": ["~/.local/login"]}, type(local().login))
+    agent_description = msgspec.structs.replace(local(), version=(), login=login)
     environment = outside(tmp_path, "exit 1")
     assert adapter(agent_description).check_auth(environment).code == "auth-missing"
-    (tmp_path / ".house").mkdir()
-    (tmp_path / ".house" / "login").write_text("")
+    (tmp_path / ".local").mkdir()
+    (tmp_path / ".local" / "login").write_text("")
     assert adapter(agent_description).check_auth(environment).code == ""
 
 
 def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
-    (tmp_path / "mz.yaml").write_text(HOUSE)
+    (tmp_path / "mz.yaml").write_text(LOCAL)
     config = load_config(tmp_path, {}, {}).config
-    assert find_agent(config.agent, config.agents).name == "house"
+    assert find_agent(config.agent, config.agents).name == "local"
     with pytest.raises(MzError) as caught:
-        check_agent("house", {"PATH": ""}, config.agents)
+        check_agent("local", {"PATH": ""}, config.agents)
     assert caught.value.code == "MZ1004"
-    assert "house-agent" in str(caught.value)
-    with pytest.raises(MzError, match="house"):
+    assert "local-agent" in str(caught.value)
+    with pytest.raises(MzError, match="local"):
         find_agent("mouse", config.agents)
 
 
@@ -157,29 +157,29 @@ def refused(folder: Path, text: str) -> str:
 
 
 BROKEN = {
-    "program": ("[house-agent, --model", "[./house-agent, --model", "5:15", "is not the name of a program on PATH"),
+    "program": ("[local-agent, --model", "[./local-agent, --model", "5:15", "is not the name of a program on PATH"),
     "prompt": ("--model,", '"{prompt}",', "5:28", "everybody on the machine can read"),
     "prompt-file": ("--model,", '"--file={prompt_file}",', "5:28", "/dev/stdin"),
     "placeholder": ("--model,", '"{modle}",', "5:28", "is not a placeholder here; valid: {model}, {tools}"),
     "model": (
-        "{mid: house-2, premium: house-2-large}",
-        "{premium: house-2-large}",
+        "{mid: local-2, premium: local-2-large}",
+        "{premium: local-2-large}",
         "6:13",
         "no model for the tier `mid`",
     ),
     "session": ('[--continue, "{session}"]', "[--continue]", "9:15", "does not name {session}"),
-    "secret": ("{HOUSE_COLOUR: never}", "{HOUSE_TOKEN: abc}", "11:32", "name it under `passes`"),
-    "our-own": ("{HOUSE_COLOUR: never}", "{MZ_KEY: abc}", "11:27", "is reserved for mz"),
-    "login": ("passes: [HOUSE_KEY]", "passes: []", "13:25", "not under `passes`"),
-    "path": ("path: words", "path: words..first", "16:41", "is not a path"),
+    "secret": ("{LOCAL_COLOUR: never}", "{LOCAL_TOKEN: abc}", "11:32", "name it under `passes`"),
+    "our-own": ("{LOCAL_COLOUR: never}", "{MZ_KEY: abc}", "11:27", "is reserved for mz"),
+    "login": ("passes: [LOCAL_KEY]", "passes: []", "13:25", "not under `passes`"),
+    "path": ("path: text", "path: words..first", "16:41", "is not a path"),
     "where": ("where: {kind: request}", "where: {kind.: request}", "18:24", "is not a path"),
     "nothing": ("success: [{kind: done}]", "success: [{}]", "30:17", "would match every object"),
     "no-success": ("success: [{kind: done}]", "success: []", "30:7", "no call could succeed"),
-    "expression": ('["the house is full"]', '["(the house"]', "33:54", "is not a valid RE2 regular expression"),
-    "look-ahead": ('["the house is full"]', '["full(?= of)"]', "33:54", "(?=; look-around and back-references are not"),
-    "back": ('["the house is full"]', "['(a)\\1']", "33:54", "\\1; look-around and back-references are not supported"),
-    "huge": ('["the house is full"]', '["((a{1000}){1000}){1000}"]', "33:54", "invalid repetition size"),
-    "empty": ('["the house is full"]', '["full|"]', "33:54", "also matches an empty line"),
+    "expression": ('["no slot available"]', '["(no slot"]', "33:54", "is not a valid RE2 regular expression"),
+    "look-ahead": ('["no slot available"]', '["slot(?= of)"]', "33:54", "(?=; look-around and back-references are not"),
+    "back": ('["no slot available"]', "['(a)\\1']", "33:54", "\\1; look-around and back-references are not supported"),
+    "huge": ('["no slot available"]', '["((a{1000}){1000}){1000}"]', "33:54", "invalid repetition size"),
+    "empty": ('["no slot available"]', '["full|"]', "33:54", "also matches an empty line"),
     "group": ("form: jsonl", "form: jsonl\n      version_pattern: v1", "16:24", "has 0 groups"),
     "words": ("form: jsonl", "form: text", "16:13", "the output is plain text"),
 }
@@ -188,23 +188,23 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, name: str) -> None:
     old, new, text, value = BROKEN[name]
-    assert old in HOUSE
-    output = refused(tmp_path, HOUSE.replace(old, new))
+    assert old in LOCAL
+    output = refused(tmp_path, LOCAL.replace(old, new))
     assert value in output, output
     assert f"mz.yaml:{text}" in output, output
 
 
 def test_unknown_keys_and_kinds_are_refused(tmp_path: Path) -> None:
-    output = refused(tmp_path, HOUSE.replace("passes:", "pases:").replace("kind: transient", "kind: passing"))
+    output = refused(tmp_path, LOCAL.replace("passes:", "pases:").replace("kind: transient", "kind: passing"))
     assert "unknown key `pases`" in output
     assert "did you mean `passes`?" in output
     assert "33:32" in output
     assert "passing is not one of fatal, needs-person, phase, transient" in output.replace("'", "").replace("`", "")
 
 
-@pytest.mark.parametrize(("old", "new"), [("form: jsonl", "form: xml"), ("passes: [HOUSE_KEY]", "passes: {}")])
+@pytest.mark.parametrize(("old", "new"), [("form: jsonl", "form: xml"), ("passes: [LOCAL_KEY]", "passes: {}")])
 def test_what_follows_from_a_wrong_value_is_not_told_besides(tmp_path: Path, old: str, new: str) -> None:
-    (tmp_path / "mz.yaml").write_text(HOUSE.replace(old, new) + "base: -x\n")
+    (tmp_path / "mz.yaml").write_text(LOCAL.replace(old, new) + "base: -x\n")
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["MZ2006", "MZ2013"]
@@ -214,7 +214,7 @@ def test_what_follows_from_a_wrong_value_is_not_told_besides(tmp_path: Path, old
 @pytest.mark.parametrize("name", ["claude-code", "kiro", "aider"])
 def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
     assert name in built_in_adapters()
-    output = refused(tmp_path, HOUSE.replace("  house:", f"  {name}:"))
+    output = refused(tmp_path, LOCAL.replace("  local:", f"  {name}:"))
     assert "mz.yaml:4:3" in output
     assert "mz has a built-in agent of that name" in output
 
@@ -226,9 +226,9 @@ def test_what_comes_with_mz_has_no_faults() -> None:
 
 
 def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:
-    (tmp_path / "mz.yaml").write_text(HOUSE)
+    (tmp_path / "mz.yaml").write_text(LOCAL)
     config = load_config(tmp_path, {}, {}).config
-    assert config.agents == {"house": house()}
+    assert config.agents == {"local": local()}
     settings = msgspec.to_builtins(config, enc_hook=encode_quantity)
     assert msgspec.convert(settings, type(config), dec_hook=decode_quantity) == config
     assert "AgentDescription" in config_schema()["definitions"]
@@ -236,4 +236,4 @@ def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -
 
 def test_the_page_shows_the_description_that_is_tested() -> None:
     page = (ROOT / "docs" / "agents.md").read_text()
-    assert HOUSE.partition("\n")[2].strip() in page
+    assert LOCAL.partition("\n")[2].strip() in page

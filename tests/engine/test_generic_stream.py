@@ -22,7 +22,7 @@ WELL = {"success": [{"type": "result", "ok": True}], "error": [{"type": "result"
 
 
 def described(**parts: object) -> AgentDescription:
-    return msgspec.convert({"command": ["house"], **parts}, AgentDescription)
+    return msgspec.convert({"command": ["local"], **parts}, AgentDescription)
 
 
 def read(reported: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> ParsedReply:
@@ -31,7 +31,7 @@ def read(reported: AgentDescription, *events: object, exit_: int | None = 0, std
 
 
 def reading(reported: AgentDescription, result: CallResult) -> ParsedReply:
-    return DescribedAgent("house", reported, load_patterns()).parse_output(result)
+    return DescribedAgent("local", reported, load_patterns()).parse_output(result)
 
 
 def code(parsed_reply: ParsedReply) -> str:
@@ -113,14 +113,14 @@ def test_what_we_did_to_the_call_wins() -> None:
 
 # failures -------------------------------------------------------------------------------------------------------------
 def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_share() -> None:
-    full = {"code": "full", "kind": "transient", "patterns": ["house is full"], "retry_after": 7}
+    full = {"code": "full", "kind": "transient", "patterns": ["slot available"], "retry_after": 7}
     agent_description = described(
         output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full]
     )
     bad = {"type": "result", "ok": False}
-    parsed_reply = read(agent_description, {**bad, "why": "the house is full"})
+    parsed_reply = read(agent_description, {**bad, "why": "no slot available"})
     assert parsed_reply.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
-    assert (parsed_reply.problem_detail, parsed_reply.text) == ("the house is full", "the house is full")
+    assert (parsed_reply.problem_detail, parsed_reply.text) == ("no slot available", "no slot available")
     assert code(read(agent_description, {**bad, "http": 429})) == "rate-limit"
     assert code(read(agent_description, bad, stderr=b"Invalid API key\n")) == "auth-failure"
     assert code(read(agent_description, bad, exit_=4)) == "exit-4"
@@ -173,9 +173,9 @@ def test_caches_and_thoughts_apart_are_added() -> None:
         **USED, "cache_read": "n.hit", "cache_write": "n.put", "cache_write_1h": "n.hour", "reasoning": "n.why",
         "cached": "apart", "thoughts": "apart", "model": "m",
     }  # fmt: skip
-    (usage,) = used(collections, {**use(10, 1, hit=5, put=4, hour=3, why=2), "m": "house-2"})
+    (usage,) = used(collections, {**use(10, 1, hit=5, put=4, hour=3, why=2), "m": "local-2"})
     assert usage == Usage(
-        model="house-2", input=19, output=3, cache_read=5, cache_write_5m=1, cache_write_1h=3, reasoning=2
+        model="local-2", input=19, output=3, cache_read=5, cache_write_5m=1, cache_write_1h=3, reasoning=2
     )
 
 

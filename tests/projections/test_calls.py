@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, Problem, ProblemClass
 from mz_events.catalog.delivery import CommitRequested
-from mz_events.catalog.feature import FeatureRetried, PhaseCompleted, PhaseStarted, RolledBack, UnitStarted
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureFailed,
+    FeatureRetried,
+    PhaseCompleted,
+    PhaseStarted,
+    RolledBack,
+    UnitStarted,
+)
 from mz_projections.cost.totals import GroupBy, Totals, group_name, priced_calls, spending, utc_day
 from mz_projections.feature.calls import WASTED, FeatureCalls, evolve, paid_calls
 from mz_projections.feature.state import progress_of
@@ -31,6 +39,8 @@ UNIT = UnitStarted(phase="build", unit="u1", iteration=1)
 COMMIT = CommitRequested(
     key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST
 )  # fmt: skip
+
+CANCELLED = FeatureCancelled(run_version=1)
 
 
 def outcomes(*events: Event) -> list[str]:
@@ -62,6 +72,10 @@ def built(attempt: int = 1) -> tuple[Event, ...]:
         ((*built(), TEST_FAILED), ["rejected"]),
         ((*built(), TEST_FAILED, *built(2), steps.gate("test", passed=True)), ["rejected", "kept"]),
         ((*built(), steps.gate("size", passed=False, cause="person"), COMMIT), ["kept"]),
+        ((*built(), CANCELLED), ["superseded"]),
+        ((*built(), steps.gate("size", passed=False, cause="person"), FeatureFailed(code="rejected")), ["rejected"]),
+        ((*built(), COMMIT, CANCELLED), ["kept"]),
+        ((*steps.planned(), BUILD, UNIT, *built(), CANCELLED), ["kept", "superseded"]),
         ((PLAN, *steps.accepted(FIRST), RolledBack(source="plan", to="plan")), ["superseded"]),
         ((PLAN, *steps.accepted(FIRST), FeatureRetried(run_version=1, to="plan", actor=DIGEST)), ["superseded"]),
     ],

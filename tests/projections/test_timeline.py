@@ -9,9 +9,18 @@ from msgspec import NODEFAULT
 from msgspec.structs import fields, replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved, ReplyParsed
-from mz_events.catalog.feature import Blocked, FeatureStarted, UnitCompleted
+from mz_events.catalog.feature import (
+    Blocked,
+    FeatureHeld,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    QuestionKind,
+    UnitCompleted,
+)
 from mz_events.catalog.inbox import CancelPosted
-from mz_events.catalog.run import FeatureOutcome, FeatureStopped
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold
 from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked, Violation
 from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
@@ -56,6 +65,21 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
         (replace(sample(UnitCompleted), unit=""), "phase"),
         (replace(sample(FeatureStopped), status=FeatureOutcome.HELD, code=None), "feat-001 stopped: held (timer)"),
         (
+            replace(sample(FeatureStopped), status=FeatureOutcome.CANCELLED, code="checkpoint", hold=None),
+            "feat-001 stopped: cancelled",
+        ),
+        (
+            replace(sample(HumanRequested), question_kind=QuestionKind.APPROVAL, code="checkpoint", unit=""),
+            "phase: question to a person, approval",
+        ),
+        (sample(HumanAnswered), sample(HumanAnswered).verdict.value),
+        (replace(sample(FeatureHeld), hold=Hold.TIMER, code="", template="", line=None), "by a timer"),
+        (replace(sample(HoldReleased), hold=Hold.TIMER), "no longer held by a timer"),
+        (
+            replace(sample(GateChecked), passed=False, violations=(Violation(rule="gate"),)),
+            "phase/unit: gate gate failed",
+        ),
+        (
             replace(sample(FeatureStopped), status=FeatureOutcome.DELIVERED, code=None, hold=None),
             "feat-001 stopped: delivered",
         ),
@@ -64,7 +88,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
             "branch branch for target from 11111111, 22222222, 33333333 and 2 more",
         ),
         (replace(sample(CallReserved), nanousd=None), "unpriced reserved for key"),
-        (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD reserved for key"),
+        (replace(sample(CallReserved), nanousd=1_234_500_000), "$1.2345 reserved for key"),
         (
             replace(sample(AgentReplied), exit=None, duration_ms=7),
             "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms",
@@ -79,12 +103,12 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
                 passed=False,
                 violations=(Violation(rule="test"), Violation(rule="lint", path="a.py")),
             ),
-            "phase/unit: gate failed: test, lint a.py",
+            "phase/unit: gate gate failed: test, lint a.py",
         ),
         (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
         (
             replace(sample(ReplyParsed), usage=(), reported_nanousd=None, problem=None),
-            "phase/unit iteration 9 attempt 7 (role): ending, 0 tokens in, 0 out, reported unpriced",
+            "phase/unit iteration 9 attempt 7 (role): ending, tokens unknown, reported unpriced",
         ),
         (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
         (replace(sample(CancelPosted), feature=None), "cancel the run"),

@@ -24,31 +24,31 @@ from tests.support.workshop import Workshop, clone
 pytestmark = pytest.mark.slow
 
 CASES = ROOT / "tests" / "cases" / "agents"
-HOUSE = (CASES / "house.yaml").read_text()
+LOCAL = (CASES / "local.yaml").read_text()
 PROGRAM = """#!{python} -IS
 import sys
 sys.path.insert(0, {cases!r})
-from house_agent import main
+from local_agent import main
 sys.exit(main({script!r}))
 """
 
 
-def house(folder: Path) -> Workshop:
-    """The workshop, with `house-agent` as its agent, and no other."""
-    made = Workshop(folder, settings=HOUSE)
+def local(folder: Path) -> Workshop:
+    """The workshop, with `local-agent` as its agent, and no other."""
+    made = Workshop(folder, settings=LOCAL)
     (folder / "bin" / "claude").unlink()
-    program = folder / "bin" / "house-agent"
+    program = folder / "bin" / "local-agent"
     program.write_text(PROGRAM.format(python=sys.executable, cases=str(CASES), script=str(made.script)))
     program.chmod(0o755)
     del made.environment["ANTHROPIC_API_KEY"]
-    made.environment["HOUSE_KEY"] = "fake-key-of-the-tests"
+    made.environment["LOCAL_KEY"] = "fake-key-of-the-tests"
     return made
 
 
 @pytest.fixture(scope="module")
 def delivered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
     """The workshop, and the run that is done."""
-    made = house(tmp_path_factory.mktemp("house"))
+    made = local(tmp_path_factory.mktemp("local"))
     run = made.run()
     made.keep(made.record(run).cassette)
     return made, run
@@ -58,7 +58,7 @@ def test_a_program_of_ones_own_delivers(delivered: tuple[Workshop, str]) -> None
     made, run = delivered
     events = events_of(made, run)
     requested = {(event.agent, event.model) for event in events if isinstance(event, AgentRequested)}
-    assert requested == {("house", "house-2")}
+    assert requested == {("local", "local-2")}
     reads = [entry for entry in events if isinstance(entry, ReplyParsed)]
     good = [read for read in reads if read.ending == "success"]
     assert len(good) == len(reads) - 1 == 7
@@ -67,14 +67,14 @@ def test_a_program_of_ones_own_delivers(delivered: tuple[Workshop, str]) -> None
     }
     (full,) = [reply_parsed.problem for reply_parsed in reads if reply_parsed.problem]
     assert (full.code, full.retry_after_seconds) == ("rate-limit", 5)
-    assert all(item.unpriced == ("house-2",) for item in events if isinstance(item, CallPriced) and item.unpriced)
+    assert all(item.unpriced == ("local-2",) for item in events if isinstance(item, CallPriced) and item.unpriced)
 
 
 def test_what_it_did_is_recorded_and_played_again(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
     copy = clone(delivered[0].root, tmp_path / "clone")
     call = copy.cassette().calls[0].recording
-    assert call.argv[:4] == ("house-agent", "--model", "house-2", "--may=look,change")
-    assert {"HOUSE_KEY", "HOUSE_COLOUR"} <= set(call.environment)
+    assert call.argv[:4] == ("local-agent", "--model", "local-2", "--tools=read,edit")
+    assert {"LOCAL_KEY", "LOCAL_COLOUR"} <= set(call.environment)
     played = copy.settle()
     assert played.findings == ()
     assert (played.calls_replayed, played.recordings) == (8, 8)
@@ -90,7 +90,7 @@ def test_without_its_description_nothing_is_played(delivered: tuple[Workshop, st
 
 def test_a_changed_description_is_drift(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
     copy = clone(delivered[0].root, tmp_path / "clone")
-    copy.edit("mz.yaml", 'command: [house-agent, --model, "{model}", ', 'command: [house-agent, -m, "{model}", ')
+    copy.edit("mz.yaml", 'command: [local-agent, --model, "{model}", ', 'command: [local-agent, -m, "{model}", ')
     assert {(finding.kind, finding.cause) for finding in copy.settle().findings} == {("CONFIG", "arguments")}
 
 
@@ -101,7 +101,7 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     (first, *others) = old.calls
     (stream,) = [file.name for file in first.recording.files if file.kind == "stdout"]
     content = first.contents[stream]
-    dearer = content.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "hello"', b'"kind": "hello", "new": 1')
+    dearer = content.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "start"', b'"kind": "start", "new": 1')
     assert dearer.count(b"0.075") == dearer.count(b'"new"') == 1
     new = old._replace(calls=(first._replace(contents={**first.contents, stream: dearer}), *others))
     findings = compare_cassettes(old, new, described)
@@ -111,11 +111,11 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     }
     assert compare_cassettes(old, new, {}) == ()
     (observed_streams,) = observe_cassette(old, described)
-    assert observed_streams.shape.agent == "house"
+    assert observed_streams.shape.agent == "local"
     assert "version" in str(observed_streams.shape.events)
     live = old._replace(manifest=msgspec.structs.replace(old.manifest, provenance="live"))
     (unknown,) = check_streams(live, {}, described)
-    assert unknown.finding.message == "there is no baseline of house"
+    assert unknown.finding.message == "there is no baseline of local"
 
 
 def test_its_other_ends_are_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:

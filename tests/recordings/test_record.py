@@ -32,7 +32,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append
 from mz_recordings.cassette.files import load, write_copy
 from mz_recordings.cassette.model import Cassette, Failure
-from mz_recordings.record.recorder import RecordSources, SecretInRecording, UnknownRun, record_run
+from mz_recordings.record.recorder import NothingToRecord, RecordSources, SecretInRecording, UnknownRun, record_run
 
 from tests.support.tapes import PROMPT, SESSION, git, repository
 
@@ -220,6 +220,7 @@ def test_a_review_hands_over_its_reply(past: Past) -> None:
 
 
 def test_the_world_and_the_evidence(past: Past) -> None:
+    past.reply()
     manifest = past.record().manifest
     assert manifest.fixture.items[0].title == "text"
     assert manifest.fixture.base_commit == past.before
@@ -241,6 +242,11 @@ def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
     past.reply(b'{"text":"the key is hunter2hunter2"}\n')
     (call,) = past.record({"TOKEN": "hunter2hunter2"}).calls
     assert b"hunter2" not in call.contents["prd.stream-json"]
+
+
+def test_a_run_without_calls_is_not_recorded(past: Past) -> None:
+    with pytest.raises(NothingToRecord, match=r"no feature of run r can be recorded \(f: no agent was called\)"):
+        past.record()
 
 
 def test_a_run_that_never_was(past: Past) -> None:

@@ -119,7 +119,7 @@ def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
     prepared, outcome = again.record(CallSelection(), budget_nanousd=1000)
     assert set(requests(prepared).values()) == {"CONFIG"}
     assert (outcome.run_end, outcome.live_calls, outcome.paid_replies) == (("budget", 0), (), 0)
-    settings.write_text(settings.read_text().replace("claude-haiku-4-5", "house-model-9"))
+    settings.write_text(settings.read_text().replace("claude-haiku-4-5", "other-model-9"))
     _, outcome = again.record(CallSelection(), budget_nanousd=0)
     assert (outcome.run_end, outcome.live_calls) == (("budget", 0), ())
     assert again.calls() == []

@@ -219,8 +219,9 @@ def read_and_matched(form: Format, lines: Iterable[bytes]) -> bool:
     reader = form(ReaderState())
     for line in lines:
         list(reader.read(line))
-        for other in FORMATS if (event := decode_object(line)) else ():
-            other.matches(event)
+        if event := decode_object(line):
+            for other in FORMATS:
+                other.matches(event)
     return msgspec.json.decode(msgspec.json.encode(reader.state()), type=ReaderState) == reader.state()
 
 
@@ -229,8 +230,8 @@ def test_each_type_of_json_in_any_field_is_read(name: str) -> None:
     file, expected = ALL[name]
     (form,) = [form for form in FORMATS if form.name == yaml.safe_load(expected.read_text())["format"]]
     lines = [ENCODER.encode(event) for event in stored_objects(file)]
-    seen: set[str] = set()
-    changed = [data for line in lines for _, data in replace_fields(line, seen)]
+    replaced: set[str] = set()
+    changed = [data for line in lines for _, data in replace_fields(line, replaced)]
     assert read_and_matched(form, [*lines, *changed])
 
 
@@ -239,13 +240,13 @@ def test_each_type_of_json_in_any_field_is_read(name: str) -> None:
 def test_any_json_in_any_field_is_read(name: str, draw: st.DataObject) -> None:
     events = stored_objects(ALL[name][0])[:50]
     for event in events:
-        place: Any = event
-        while place:
-            key = draw.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
-            if not isinstance(place[key], dict | list) or draw.draw(st.booleans()):
-                place[key] = draw.draw(JSON)
+        part: Any = event
+        while part:
+            key = draw.draw(st.sampled_from(list(part) if isinstance(part, dict) else range(len(part))))
+            if not isinstance(part[key], dict | list) or draw.draw(st.booleans()):
+                part[key] = draw.draw(JSON)
                 break
-            place = place[key]
+            part = part[key]
     lines = [json.dumps(event, default=float).encode() for event in events]
     for form in FORMATS:
         assert read_and_matched(form, lines)

@@ -1,5 +1,5 @@
 """`python -m tools.bench history`: both sides replay as many steps, and what parts from the record is no
-measurement. Nothing is timed."""
+measurement. Nothing is timed. The reference takes seconds to load: only tests that need it do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import History
-from temporalio.workflow import NondeterminismError
 
-from tools.bench import activities, historic
+from tools.bench import historic
 from tools.bench.answers import PHASES
 
 MZ = Path(sys.executable).with_name("mz")
@@ -26,7 +23,13 @@ main(["history", "--quick"])
 """
 
 
+@pytest.mark.slow
 def test_the_reference_replays_a_history_of_so_many_activities() -> None:
+    from temporalio.api.enums.v1 import EventType
+    from temporalio.api.history.v1 import History
+
+    from tools.bench import activities
+
     history = activities.recorded(7)
     kinds = [event.event_type for event in History.FromString(history).events]
     assert kinds.count(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) == 7
@@ -35,8 +38,15 @@ def test_the_reference_replays_a_history_of_so_many_activities() -> None:
     activities.replay(history, sandboxed=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sandboxed", [True, False])
 def test_the_reference_refuses_a_history_that_another_workflow_made(sandboxed: bool) -> None:
+    from temporalio.api.enums.v1 import EventType
+    from temporalio.api.history.v1 import History
+    from temporalio.workflow import NondeterminismError
+
+    from tools.bench import activities
+
     history = History.FromString(activities.recorded(3))
     scheduled = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     first = next(event for event in history.events if event.event_type == scheduled)

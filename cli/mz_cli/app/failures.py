@@ -94,14 +94,16 @@ def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
             from mz_cli.app.help import did_you_mean, option_names
 
             path, options = ("mz", []) if error.ctx is None else (error.ctx.command_path, option_names(error.ctx))
-            suggestion = did_you_mean(error.option_name, options).replace("`", "")
+            similar = did_you_mean(error.option_name.lstrip("-"), (option.lstrip("-") for option in options))
+            suggestion = similar.replace(" `", " --").replace("`", "")
             return MzError(
                 "MZ1002", f"no such option {error.option_name}{suggestion}",
                 hint=f"see `{path} --help`" + ("" if suggestion else f"; its options: {', '.join(options)}"),
             )  # fmt: skip
         case click.UsageError():
             path = error.ctx.command_path if error.ctx is not None else "mz"
-            return MzError("MZ1002", sentence(error.format_message()), hint=f"see `{path} --help`")
+            message = sentence(" ".join(error.format_message().split()))
+            return MzError("MZ1002", message, hint=f"see `{path} --help`")
         case click.ClickException():
             return MzError("MZ1002", sentence(error.format_message()))
         case StoreUnusable() | UnknownEvent():

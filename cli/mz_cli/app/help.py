@@ -66,9 +66,9 @@ def message_option(name: str, help_text: str, **attributes: Any) -> Decorator:
     return click.option("-m", "--message", name, metavar="TEXT", help=help_text, **attributes)
 
 
-def jobs_option(help_text: str) -> Decorator:
+def jobs_option(help_text: str, jobs_max: int | None = None) -> Decorator:
     """Return the option `-j/--jobs`, as the parameter `jobs`; None if absent."""
-    return click.option("-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help_text)
+    return click.option("-j", "--jobs", metavar="N", type=click.IntRange(1, jobs_max), help=help_text)
 
 
 def parsed_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], object]:

@@ -23,6 +23,8 @@ LOG, VIEWS = "mz.db", "imported.sqlite"
 DATA_VARIABLE = "MZ_DATA"
 PREFIX = "session/"
 NAMED_MAX = 5
+DIGEST_PREFIX = "sha256-"
+"""Of ids that stand for longer ones."""
 SHORT_ID_LENGTH = 8
 """Displayed characters of an id, unless more are needed to distinguish sessions."""
 
@@ -86,7 +88,7 @@ def short_names(streams: Sequence[str]) -> dict[str, str]:
             continue
         neighbours = ordered[max(at - 1, 0) : at] + ordered[at + 1 : at + 2]
         shared = max((_common_prefix_length(name, other) for other, _ in neighbours), default=0)
-        length = max(SHORT_ID_LENGTH, shared + 1)
+        length = max(SHORT_ID_LENGTH + len(DIGEST_PREFIX) * name.startswith(DIGEST_PREFIX), shared + 1)
         while name[length - 1 : length] == "-":
             length += 1
         names[stream] = name[:length] if shared < len(name) else qualified_name

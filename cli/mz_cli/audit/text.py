@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mz_projections.audit.model import DONE_STATUSES
 from mz_projections.cost.totals import Totals
 from mz_projections.views.model import ArtifactView, CommitView, RunView
-from mz_projections.views.timeline import Line
+from mz_projections.views.timeline import Line, code_suffix
 
 from mz_cli.audit.query import (
     ArtifactEvidence,
@@ -89,10 +89,11 @@ def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) ->
     if item is not None:
         skipped = f", skipped: already delivered by {item.skipped_for}" if item.skipped_for else ""
         yield claim("requested", f"{item.title} ({item.source or 'no source'}){skipped}", item.event_ref)
-    code = f" ({feature.code})" if feature.code else ""
     pull_request = f", {feature.pull_request}" if feature.pull_request else ""
     branch = f" on {feature.branch} for {feature.target}" if feature.branch else ""
-    yield claim("result", f"{feature.status}{code}{branch}{pull_request}{duration}", feature.event_ref)
+    yield claim(
+        "result", f"{feature.status}{code_suffix(feature.code)}{branch}{pull_request}{duration}", feature.event_ref
+    )
     if paths := feature.changed_paths:
         yield claim("changed", f"{count_noun(len(paths), 'file')}: {', '.join(paths)}", feature.event_ref)
     for subject, counts in (("tests before", feature.tests_before), ("tests after", feature.tests_after)):
@@ -141,7 +142,7 @@ def _gate_text(gate: GateEvidence, digits: int | None) -> str:
 
 def _decision_text(decision: DecisionEvidence) -> str:
     about = f" on {decision.question_kind}" if decision.question_kind else ""
-    about += f" ({decision.code})" if decision.code else ""
+    about += code_suffix(decision.code)
     phase = f" in {decision.phase}" if decision.phase else ""
     reason = f": {single_line(decision.reason)}" if decision.reason else ", without a reason"
     action = decision.verdict or decision.kind

@@ -206,9 +206,10 @@ def _work_location(view: RunView, feature: FeatureView, context: RunContext) -> 
         return f"{feature.pull_request}{checks}{stack_note}"
     if feature.status in ("delivered", "tagged"):
         text_path = context.pull_request_text(view.run, feature.feature)
-        text_note = f"; text for a pull request: {relative_path(text_path)}" if text_path else ""
+        text_note = f"; text for a pull request: {relative_path(text_path, context)}" if text_path else ""
         return f"{feature.branch}{stack_note}{text_note}"
-    return context.worktree(view.run, feature.feature) or ""
+    worktree = context.worktree(view.run, feature.feature)
+    return f"worktree {relative_path(worktree, context)}" if worktree else ""
 
 
 def stack_branch(view: RunView, feature: FeatureView) -> str:
@@ -226,7 +227,7 @@ def review_hint(view: RunView, context: RunContext) -> str:
     if len(delivered) > 1:
         return f"next: review what was delivered, for example with {command}"
     text_path = context.pull_request_text(view.run, first.feature)
-    text_note = f"; the text for a pull request is in {relative_path(text_path)}" if text_path else ""
+    text_note = f"; the text for a pull request is in {relative_path(text_path, context)}" if text_path else ""
     return f"next: review it with {command}{text_note}"
 
 
@@ -241,7 +242,6 @@ def features_to_list(features: Sequence[FeatureView]) -> tuple[tuple[FeatureView
     return tuple(feature for feature in features if feature.started_us is not None), count_text
 
 
-def relative_path(location: str) -> str:
-    """Return the path relative to the current directory if it is below it, else unchanged."""
-    path, here = Path(location), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else location
+def relative_path(location: str, context: RunContext) -> str:
+    """Return the path relative to the repository if that is the current directory, else unchanged."""
+    return str(Path(location).relative_to(context.root)) if Path.cwd() == context.root else location

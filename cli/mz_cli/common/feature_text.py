@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from mz_projections.views.model import CommitView
+from mz_projections.views.timeline import code_suffix, forbidden_text
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
@@ -46,7 +47,7 @@ def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
     checks = detail.checks
     facts = {
         "run": detail.run,
-        "status": f"{detail.status} ({detail.code})" if detail.code else detail.status,
+        "status": f"{detail.status}{code_suffix(detail.code)}",
         "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
         "pull request": detail.pull_request,
         "text for a pull request": None if detail.pull_request else detail.pull_request_text,
@@ -107,7 +108,8 @@ def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterat
     if call.detail:
         yield styled_line(f"    {single_line(call.detail)}")
     yield from _output_lines(call)
-    yield from (styled_line(f"    reverted: {reverted}", "yellow") for reverted in call.reverted)
+    reverted = (forbidden_text(*change.split(" ", 1)) for change in call.reverted)
+    yield from (styled_line(f"    reverted: {text}", "yellow") for text in reverted)
     yield from (text for rejection in call.rejections for text in _rejection_lines(rejection, shown_commands))
     if call.prompt is not None:
         yield styled_line("    prompt:")

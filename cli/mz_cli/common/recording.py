@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from typing import get_args
 
 import msgspec
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config
+from mz_engine.paths import MZ_FOLDER
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
@@ -38,6 +40,9 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape
 from mz_cli.terminal.text import count_noun, single_line
+
+PROVENANCE_FILE = Path(MZ_FOLDER, "demo", "provenance")
+"""Written by `mz demo`: its run, and the provenance of the replies that it plays."""
 
 
 class CommittedSecret(Shape, frozen=True, kw_only=True):
@@ -94,7 +99,7 @@ def check_recordable(root: Path, flags: Mapping[str, object]) -> None:
 def record_finished_run(run: str) -> None:
     """Record the run that has just stopped, and print the result on stderr. Raises MzError."""
     with open_log() as log:
-        print_result(record(log, run, None, False, "live", None), print_note, print_note)
+        print_result(record(log, run, None, False, None, None), print_note, print_note)
 
 
 def check_cassette_path(cassette_path: Path, replace: bool, hint: str) -> None:
@@ -108,10 +113,11 @@ def check_cassette_path(cassette_path: Path, replace: bool, hint: str) -> None:
 
 
 def record(
-    log: ProjectLog, run: str, to: Path | None, replace: bool, provenance: Provenance, max_age_days: int | None
+    log: ProjectLog, run: str, to: Path | None, replace: bool, provenance: Provenance | None, max_age_days: int | None
 ) -> RecordResult:
-    """Record the run, and return the content of the cassette. Raises MzError (MZ6002 to MZ6005)."""
-    recorded_run = record_cassette(log, run, provenance, max_age_days)
+    """Record the run, and return the content of the cassette; its default provenance is the run's. Raises MzError
+    (MZ6002 to MZ6005)."""
+    recorded_run = record_cassette(log, run, provenance or run_provenance(log, run), max_age_days)
     cassette = recorded_run.cassette
     name = f"{cassette.manifest.pipeline}-{cassette.manifest.agent}"
     cassette_path = to or library_path(log.root) / name
@@ -149,6 +155,16 @@ def keep_commands(cassette_path: Path, root: Path) -> ReplayResult:
         keep=True,
     )
     return replay_and_update(job)
+
+
+def run_provenance(log: ProjectLog, run: str) -> Provenance:
+    """Return the origin of the run's replies: `live`, unless `mz demo` made it or the run that it was forked from."""
+    fork = fold_run(log.store.read(run_stream(run))).fork
+    if fork is not None:
+        return run_provenance(log, fork.source)
+    file = log.root / PROVENANCE_FILE
+    marked_run, _, provenance = file.read_text("utf-8").strip().partition(" ") if file.is_file() else ("", "", "")
+    return next((name for name in get_args(Provenance) if (run, name) == (marked_run, provenance)), "live")
 
 
 def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, ...]:

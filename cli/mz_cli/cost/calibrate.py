@@ -26,7 +26,8 @@ from mz_cli.terminal.text import compact_number, count_noun
 
 ANY = "any"
 LEGEND = (
-    "All figures are about tokens, not money. input, output: tokens used per estimated token. error: median error of "
+    "All figures are about tokens, not money. input, output: tokens used per estimated token. typical: "
+    "input+output tokens of a call. error: median error of "
     "the estimates now. error after: with this calibration (leave-one-out). low: more tokens were used than estimated; "
     "they may still have cost less, because cached input is cheap."
 )

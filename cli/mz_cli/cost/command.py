@@ -95,9 +95,8 @@ def parse_replacement(text: str) -> tuple[str, str]:
         ("mz cost r4f1 --gate +15% --baseline r1a2", "fail if features cost over 15 % more"),
         ("mz cost --day --since 7d", "imported sessions, day by day"),
     ),
-    next_command="`mz show FEATURE` shows why an attempt was rejected; `mz audit` what the money bought; `mz "
-    "calibrate` "
-    "improves estimates.",
+    next_command="`mz show FEATURE` shows why an attempt was rejected; `mz audit` shows what was delivered "
+    "for the money; `mz calibrate` improves estimates.",
 )
 @click.argument("selector", required=False)
 @click.option(

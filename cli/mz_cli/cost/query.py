@@ -171,7 +171,7 @@ def with_alternative_costs(
     ValueError for a model without a price, and for a name that matches no call."""
     for _, model in what_if:
         if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
-            raise ValueError(f"no price for {model!r}")
+            raise ValueError(f"no price for {model!r}; set one under `prices:` in mz.yaml")
     names = _names_of_calls(log, calls)
     _check_names(what_if, names)
 

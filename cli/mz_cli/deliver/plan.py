@@ -20,7 +20,9 @@ from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate
 from mz_engine.pricing.table import price_table
 from mz_engine.run.plan import RunPlan, find_agent, make_plan, preflight_warnings
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import BUILDER, Digest
+from mz_projections.run.fold import RunState
 
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
@@ -309,7 +311,14 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
         print_note(format_diagnostic(warning))
     shape = plan_shape(plan, resumed_run, model_of)
     print_document("run-plan", shape) if as_json else print_plan_text(shape)
+    if plan.unfinished is not None and not as_json and (waiting := waiting_features(plan.unfinished)):
+        print_note(f"waiting for an answer: {', '.join(waiting)}; see `mz review list`")
     return bool(shape.features) or resumed_run is not None
+
+
+def waiting_features(run: RunState) -> list[str]:
+    stopped = {name: track.last_stop for name, track in run.tracks.items() if not track.active}
+    return [name for name, stop in stopped.items() if stop is not None and stop.status is FeatureOutcome.WAITING]
 
 
 def text_digest(text: str) -> Digest:

@@ -9,6 +9,7 @@ import click
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError, format_diagnostic
 from mz_engine.errors.exits import Exit
+from mz_engine.model.config import PARALLEL_MAX
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.material import check_template
 from mz_engine.run.fork import CannotFork, ForkChange, phase_start
@@ -47,7 +48,7 @@ SKIPPED_STEP = "MZ3009"
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
 @click.option("--agent", metavar="NAME", help="Agent to use instead of the one in mz.yaml.")
-@jobs_option("Number of parallel features.")
+@jobs_option("Number of parallel features.", PARALLEL_MAX)
 @click.option(
     "--autonomy",
     type=click.Choice(["supervised", "checkpoint", "full_auto"]),
@@ -65,7 +66,8 @@ def run(
     """Deliver the backlog, feature by feature.
 
     Reads mz.yaml and the backlog, and takes each feature through the pipeline in its own worktree. An unfinished run is
-    continued, with new items of the backlog. Ctrl-C finishes current calls, then stops; a second Ctrl-C stops now.
+    continued with its own settings, and with new items of the backlog. Ctrl-C finishes current calls, then stops; a
+    second Ctrl-C stops now.
     """
     if exit_code and not dry_run:
         raise click.UsageError("--exit-code requires --dry-run", click.get_current_context())

@@ -101,8 +101,9 @@ def clean(
             raise click.UsageError("no terminal to ask on: use --yes or --dry-run", context)
         leftovers = find_leftovers(log, source, options, is_process_running(log.root))
         result = clean_result(leftovers, dry_run)
-        if not as_json:
-            print_result(result)
+        is_preview = confirms or dry_run
+        if is_preview and not as_json:
+            print_result(result, "to remove")
         if result.removed and not dry_run:
             if confirms and not click.confirm(f"Remove {len(result.removed)} of these?", err=True):
                 raise click.Abort
@@ -110,6 +111,8 @@ def clean(
     if as_json:
         print_document("clean", result)
     else:
+        if not is_preview:
+            print_result(result, "removed")
         for leftover in result.stays:
             if leftover.keep_reason == NOT_REMOVABLE:
                 print_note(f"{leftover.name}: {NOT_REMOVABLE}")
@@ -166,11 +169,12 @@ def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
     return CleanResult(dry_run=dry_run, removed=removed, stays=stays, freed_bytes=freed_bytes)
 
 
-def print_result(result: CleanResult) -> None:
+def print_result(result: CleanResult, removed_text: str) -> None:
     rows = tuple(
-        (item.run, item.feature or "-", item.kind, size_cell(item.size_bytes), item.name, item.keep_reason or "removed")
+        (item.run, item.feature or "-", item.kind, size_cell(item.size_bytes), item.name,
+         item.keep_reason or removed_text)
         for item in (*result.removed, *result.stays)
-    )
+    )  # fmt: skip
     heads = columns("run", "feature", "kind", ">size|bytes", "*name", "~result")
     print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))
 

@@ -21,7 +21,7 @@ from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.table import Cell, Table, columns, labelled, print_table, prints_tsv
 from mz_cli.terminal.text import exact_usd
 
 NANOUSD = "_nanousd"
@@ -127,7 +127,7 @@ def with_usd(differences: Iterable[FieldDifference]) -> tuple[FieldDifference, .
 
 
 def print_differences(report: DiffReport) -> None:
-    rows = [("run", *_cells(difference)) for difference in report.start_differences]
+    rows: list[tuple[str, ...]] = [("run", *_cells(difference)) for difference in report.start_differences]
     for feature in report.features:
         if feature.in_left != feature.in_right:
             rows.append((feature.feature, "feature", PRESENCE[feature.in_left], PRESENCE[feature.in_right]))
@@ -138,5 +138,10 @@ def print_differences(report: DiffReport) -> None:
         print_note("only measured values such as durations differ")
 
 
-def _cells(difference: FieldDifference) -> tuple[str, str, str]:
-    return difference.path, difference.left or NONE, difference.right or NONE
+def _cells(difference: FieldDifference) -> tuple[str, ...]:
+    """Return field and values; names with a dot are those of settings, phases and files."""
+    name, values = difference.path, (difference.left, difference.right)
+    is_name = "." in name
+    label = Cell(name if is_name else labelled(name, "0")[0], name)
+    texts = [text if is_name or text is None else labelled(name, text)[1] for text in values]
+    return label, *(Cell(text or NONE, exact or NONE) for text, exact in zip(texts, values, strict=True))

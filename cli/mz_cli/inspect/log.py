@@ -6,8 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import datetime
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any
 
 import click
@@ -30,8 +29,8 @@ from mz_cli.live.milestones import milestone_text
 from mz_cli.live.watch import follow_events
 from mz_cli.terminal.console import print_line, write_text
 from mz_cli.terminal.json import Shape, json_line, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
-from mz_cli.terminal.text import iso_time, local_time, rounded_usd, shorten, single_line
+from mz_cli.terminal.table import Table, columns, labelled, print_table, prints_tsv
+from mz_cli.terminal.text import iso_time, local_date_time, rounded_usd, shorten, single_line
 
 TEXT_MAX = 160
 
@@ -176,7 +175,7 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     if as_json:
         print_document("log-state", state)
     elif not prints_tsv():
-        print_line("\n".join(f"{name}: {value}" for name, value in state_rows(state)))
+        print_line("\n".join(f"{name}: {value}" for name, value in starmap(labelled, state_rows(state, labelled))))
     else:
         print_table(Table(columns=columns("field", "~value"), rows=tuple(state_rows(state))))
 
@@ -208,9 +207,8 @@ def log_milestone(recorded: Recorded[Event]) -> str:
 
 def milestone_line(recorded: Recorded[Event]) -> str:
     """Return date, time, zone, milestone and event ref."""
-    moment = datetime.fromtimestamp(recorded.recorded_at_us / 1_000_000).astimezone()
     text = shorten(single_line(log_milestone(recorded)), TEXT_MAX)
-    return f"{moment:%Y-%m-%d %H:%M:%S %Z}  {text}  ({recorded.event_ref})"
+    return f"{local_date_time(recorded.recorded_at_us)}  {text}  ({recorded.event_ref})"
 
 
 def entry_line(recorded: Recorded[Event], exact: bool) -> str:
@@ -218,4 +216,4 @@ def entry_line(recorded: Recorded[Event], exact: bool) -> str:
     event_type, text = type_of(recorded.event), single_line(describe(recorded.event))
     if exact:
         return "\t".join((iso_time(recorded.recorded_at_us) or "", recorded.event_ref, event_type, text))
-    return f"{local_time(recorded.recorded_at_us)} {recorded.event_ref}  {event_type}  {shorten(text, TEXT_MAX)}"
+    return f"{local_date_time(recorded.recorded_at_us)}  {recorded.event_ref}  {event_type}  {shorten(text, TEXT_MAX)}"

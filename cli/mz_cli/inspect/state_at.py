@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import field
 from mz_events.catalog.base import Event, EventKind
@@ -238,19 +238,24 @@ def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
     )
 
 
-def state_rows(state: StateAt) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the document; unknown and empty ones are left out."""
+Labelled = Callable[[str, str], tuple[str, str]]
+
+
+def state_rows(state: StateAt, label: Labelled = lambda name, text: (name, text)) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the document; unknown and empty ones are left out. `label` formats those of nested
+    objects."""
     document = plain_value(state)
     del document["repository"]
     body = document.pop("feature") or document.pop("run")
     for name, value in {**document, **body}.items():
         elements = value if isinstance(value, list | tuple) and value and isinstance(value[0], dict) else [value]
-        yield from ((name, text) for element in elements if (text := _value_text(element)))
+        yield from ((name, text) for element in elements if (text := _value_text(element, label)))
 
 
-def _value_text(value: object) -> str:
+def _value_text(value: object, label: Labelled) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {text}" for key, element in value.items() if (text := _value_text(element)))
+        texts = ((key, _value_text(element, label)) for key, element in value.items())
+        return ", ".join(" ".join(label(key, text)) for key, text in texts if text)
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
     return "" if value is None else single_line(str(value))

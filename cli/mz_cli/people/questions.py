@@ -19,6 +19,7 @@ from mz_projections.run.fold import fold_run, is_complete
 from mz_projections.views.messages import Decision, InboxMessage, decisions
 from mz_projections.views.model import FeatureView, Question, RunView
 from mz_projections.views.run import run_view
+from mz_projections.views.timeline import ALWAYS
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.selectors import select
@@ -143,8 +144,6 @@ CREATION_EFFECTS = {
     DEPENDENCIES: "mz merges the branches again; first resolve the conflict in them",
 }
 """Code -> effect of approve and retry."""
-CHECKPOINT = "checkpoint"
-"""Code of an approval that is always required after a phase; also the name of a level of autonomy."""
 Effects = tuple[tuple[Verdict, str], ...]
 
 
@@ -152,7 +151,7 @@ def question_text(question: Question) -> str:
     """Return the kind of question with its subject."""
     if question.question_kind is QuestionKind.UNROUTED and question.code.startswith("person."):
         return "rejected by a person; the pipeline has no route for this cause"
-    if question.question_kind is QuestionKind.APPROVAL and question.code == CHECKPOINT:
+    if question.question_kind is QuestionKind.APPROVAL and question.code == ALWAYS:
         return f"{KIND_TEXTS[question.question_kind]} (after {unit_text(question.phase, question.unit)})"
     if question.question_kind is QuestionKind.CONFLICT and not question.phase and question.code != DEPENDENCIES:
         if question.code == BRANCH_EXISTS:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
 from mz_engine.config.schema import list_settings
-from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
-from mz_engine.git.repository import branch_commit
+from mz_engine.errors.diagnostics import Diagnostic, format_diagnostic
 from mz_engine.model.config import FILE_NAME
 from mz_engine.pipelines.lint import summarise_warnings
-from mz_engine.ports import RepositoryUnusable
-from mz_engine.run.plan import foreseen_warnings, load_configured_pipeline, read_backlog, unknown_agents
+from mz_engine.run.plan import load_sources
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets
@@ -93,22 +91,9 @@ def validate(as_json: bool) -> None:
     """
     root = find_root(Path.cwd())
     loaded = load_config(root, os.environ, {})
-    errors = [*unknown_agents(loaded), *unknown_base(root, loaded, os.environ)]
-    warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline
-    try:
-        definition, lint = load_configured_pipeline(loaded, root)
-        lint = (*lint, *foreseen_warnings(definition, loaded.config, os.environ))
-        pipeline = definition.pipeline
-        warnings += summarise_warnings(lint, definition, loaded.config.commands)
-    except MzError as error:
-        errors += error.diagnostics
-    try:
-        if os.path.lexists(root / loaded.config.backlog) or loaded.origins["backlog"] != "default":
-            features = len(read_backlog(root, loaded.config.backlog))
-    except MzError as error:
-        errors += error.diagnostics
-    if errors:
-        raise MzError.from_diagnostics((*errors, *warnings))
+    sources = load_sources(root, os.environ, loaded, needs_backlog=False)
+    pipeline, features = sources.pipeline.pipeline, None if sources.items is None else len(sources.items)
+    warnings = summarise_warnings(sources.warnings, sources.pipeline, loaded.config.commands)
     if as_json:
         file, texts = FILE_NAME if loaded.file_exists else None, tuple(map(format_diagnostic, warnings))
         shape = ConfigValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=texts)
@@ -121,17 +106,6 @@ def validate(as_json: bool) -> None:
     backlog = loaded.config.backlog
     print_line(f"no {backlog} yet" if features is None else f"{backlog} is valid; features: {features}")
     print_warnings(warnings)
-
-
-def unknown_base(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield an error for a base that git does not know."""
-    try:
-        if loaded.config.base is not None:
-            branch_commit(root, loaded.config.base, environment)
-    except RepositoryUnusable as error:
-        message, _, hint = str(error).partition("; ")
-        if error.code == "no-base":
-            yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
 
 
 def setting_shapes(loaded: LoadedConfig, environment: Mapping[str, str]) -> tuple[SettingShape, ...]:

@@ -32,13 +32,11 @@ from mz_cli.terminal.json import print_document
 @click.option(
     "--provenance",
     type=click.Choice(get_args(Provenance)),
-    default="live",
-    show_default=True,
-    help="Origin of the replies: the real agent and model, or a substitute.",
+    help="Origin of the replies: the real agent and model, or a substitute. [default: live, or that of `mz demo`]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.record/1.")
 def record(
-    run: str | None, to: Path | None, replace: bool, max_age: int | None, provenance: Provenance, as_json: bool
+    run: str | None, to: Path | None, replace: bool, max_age: int | None, provenance: Provenance | None, as_json: bool
 ) -> None:
     """Make a cassette of a past run, from its log alone.
 

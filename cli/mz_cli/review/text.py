@@ -8,6 +8,7 @@ from msgspec import field
 from mz_events.catalog.run import Hold
 from mz_projections.views.messages import Decision, HumanMessage, InboxMessage
 from mz_projections.views.model import FeatureView
+from mz_projections.views.timeline import code_suffix
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.advice import is_dependency_lost, review_commands
@@ -248,7 +249,6 @@ def message_line(message: MessageShape | AcceptedMessage) -> str:
     if isinstance(message, MessageShape):
         suffix = f", rejected: {message.rejection_code}" if message.status == "rejected" else ""
     else:
-        code = f" ({message.code})" if message.code else ""
-        suffix = f" to {message.question_kind}{code}" if message.question_kind else ""
+        suffix = f" to {message.question_kind}{code_suffix(message.code)}" if message.question_kind else ""
     note = f": {single_line(message.note)}" if message.note else ""
     return f"{format_time(message.at_us)} {message.actor}: {action}{suffix}{note}  [{message.event_ref}]"

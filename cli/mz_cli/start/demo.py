@@ -19,6 +19,7 @@ from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_engine.run.process import RunProcess
 from mz_projections.views.model import RunView
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette
@@ -30,6 +31,7 @@ from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options, view_options
 from mz_cli.common.advice import run_context
 from mz_cli.common.json import FeatureSummary
+from mz_cli.common.recording import PROVENANCE_FILE
 from mz_cli.common.run_text import feature_summary, print_run, run_exit
 from mz_cli.live.driver import execute
 from mz_cli.terminal.console import print_note
@@ -74,8 +76,14 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
         cassette = load(folder)
         environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
         print_note(f"a scratch repository: {root}")
-        view = execute(root, environment, lambda process, _: process.start({"agent": agent}, ()))
         provenance = cassette.manifest.provenance
+
+        def begin(process: RunProcess, _: object) -> None:
+            process.start({"agent": agent}, ())
+            assert process.coordinator is not None
+            (root / PROVENANCE_FILE).write_text(f"{process.coordinator.run} {provenance}\n")
+
+        view = execute(root, environment, begin)
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
         print_document("demo", DemoResult(repository=str(root), run=view.run, features=features))

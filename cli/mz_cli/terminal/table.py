@@ -23,6 +23,7 @@ from mz_cli.terminal.text import (
     format_size,
     format_time,
     iso_time,
+    parse_usd,
     rounded_usd,
     single_line,
     strip_escapes,
@@ -110,6 +111,15 @@ def elapsed_cell(duration_us: int | None) -> Cell:
     if duration_us is None:
         return Cell("-", "-")
     return Cell(format_elapsed(duration_us / SECOND_US), f"{duration_us / SECOND_US:.3f}")
+
+
+def labelled(name: str, text: str) -> tuple[str, str]:
+    """Return a field of a JSON document and its value as words for people."""
+    if name.endswith("_usd"):
+        return name.removesuffix("_usd").replace("_", " "), rounded_usd(parse_usd(text)) or text
+    if name.endswith("_ms"):
+        return name.removesuffix("_ms").replace("_", " "), format_elapsed(int(text) / 1000)
+    return name.replace("_", " "), text
 
 
 def prints_tsv(stream: TextIO | None = None) -> bool:

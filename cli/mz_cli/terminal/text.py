@@ -52,6 +52,8 @@ def rounded_usd(nanousd: int | None) -> str | None:
     """Return dollars rounded to four decimals, or `<$0.0001`; None stays None."""
     if nanousd is None:
         return None
+    if nanousd < 0:
+        return f"-{rounded_usd(-nanousd)}"
     if 0 < nanousd < CENT_OF_A_CENT:
         return "<$0.0001"
     return f"${Decimal(nanousd).scaleb(-NANO):.4f}"
@@ -111,6 +113,11 @@ def iso_time(us: int | None) -> str | None:
 def format_time(us: int) -> str:
     """Return `2026-03-01 12:00:00Z`."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def local_date_time(us: int) -> str:
+    """Return date, time and zone in the local zone, `2026-03-01 12:00:00 UTC`."""
+    return f"{datetime.fromtimestamp(us / 1_000_000).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def local_time(us: int | None) -> str:

@@ -43,11 +43,11 @@ PROGRESS_SECONDS = 2.0
 def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> int:
     """Import agents' own session files.
 
-    Reads streams and session files of all supported agents, whatever their names, and recordings of Monozukuri and
-    Mage; without PATH, from the session folders of Claude Code, Codex, Gemini and Qwen Code. New data goes into your
-    user log, outside of any repository: tokens, times, models and tool names, but no text that anybody wrote. Each
-    request counts once, even if several files contain it. Reading continues where the last import stopped, and
-    unchanged files are not opened. Exits with 1 if a file could not be read.
+    Reads streams and session files of all supported agents, whatever their names, and records of Monozukuri and Mage,
+    two other tools that drive agents; without PATH, from the session folders of Claude Code, Codex, Gemini and Qwen
+    Code. New data goes into your user log, outside of any repository: tokens, times, models and tool names, but no text
+    that anybody wrote. Each request counts once, even if several files contain it. Reading continues where the last
+    import stopped, and unchanged files are not opened. Exits with 1 if a file could not be read.
     """
     folder = user_data_directory(os.environ)
     if "" in paths:
@@ -146,10 +146,5 @@ def sentences(result: ImportResult) -> tuple[str, ...]:
         f"{count_noun(result.lines, 'line')}{undecodable}",
         f"{new_requests}, {result.already_counted:,} already counted, "
         f"{result.corrected:,} corrected{settled}: "
-        f"{signed(result.computed_nanousd)} at the prices of their days",
+        f"{rounded_usd(result.computed_nanousd)} at the prices of their days",
     )
-
-
-def signed(nanousd: int) -> str:
-    """Return the amount as text; corrections can make it negative."""
-    return f"{'-' if nanousd < 0 else ''}{rounded_usd(abs(nanousd))}"

@@ -52,6 +52,17 @@ SIMILAR_PARTS = re.compile(r"[#\s]*\[?(feat|wip|done|blocked)\b\]?:?(.*)\Z", re.
 META_LINE = re.compile(
     r" {0,3}(?:[-*+][ \t]+)?(labels|priority|depends?[ _-]on)[ \t]*:(.*)\Z", re.IGNORECASE | re.DOTALL
 )
+OTHER_LINE = re.compile(r" {0,3}(?:[-*+][ \t]+)?([A-Za-z][A-Za-z _-]{2,20}?)[ \t]*:(.*)\Z", re.DOTALL)
+SIMILAR_KEYS = {
+    "priority": "priority",
+    "labels": "labels",
+    "depends on": "depends on",
+    "depends": "depends on",
+    "dependencies": "depends on",
+    "status": "",
+}
+"""Known key by the word that a misspelt one is similar to; empty: the status, which is part of the heading."""
+KEY_SIMILARITY = 0.8
 ESCAPES = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # control sequences
     "|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?"  # operating system commands, such as window titles and links
@@ -66,7 +77,7 @@ def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:
 
     Raises MzError with all errors: MZ4001 empty, MZ4002 malformed heading, MZ4003 illegal id, MZ4004 duplicate id,
     MZ4005 unknown, MZ4007 own and MZ4008 cyclic dependency, MZ4006 unknown priority, MZ4009 a fence or comment that
-    swallows features."""
+    swallows features, MZ4011 a misspelt key."""
     reader = _BacklogReader(name)
     for line in classify_lines(text):
         reader.read_line(line)
@@ -139,6 +150,8 @@ class _BacklogReader:
             self.report("MZ4002", message, line.number, 1, heading_hint(line.text))
         elif self.current and line.kind == "text" and (meta := META_LINE.match(line.text)):
             self.read_meta_line(self.current, meta, line.number)
+        elif self.current and line.kind == "text" and self.report_similar_key(self.current, line):
+            pass
         elif self.current and line.kind != "comment":
             self.current.body.append(strip_controls(line.text).rstrip())
 
@@ -189,6 +202,24 @@ class _BacklogReader:
             for word, at in _split_commas(value):
                 if word.lower() not in NO_DEPENDENCIES:
                     feature.links.setdefault(word, SourceLocation(self.name, line, column + at))
+
+    def report_similar_key(self, feature: _Feature, line: Line) -> bool:
+        """Report a line above the body whose key is similar to a known one; any other line is text."""
+        match = None if any(feature.body) else OTHER_LINE.match(line.text)
+        key = re.sub(r"[ _-]+", " ", match[1].lower()) if match else ""
+        similar = get_close_matches(key, SIMILAR_KEYS, n=1, cutoff=KEY_SIMILARITY)
+        if match is None or not similar:
+            return False
+        intended_key = SIMILAR_KEYS[similar[0]]
+        if not intended_key and len(match[2].split()) != 1:
+            return False
+        hint = (
+            f"did you mean `{intended_key}:`?"
+            if intended_key
+            else "write it in the heading, such as `## [DONE] an-id: A title`"
+        )
+        self.report("MZ4011", f"unknown key `{match[1]}`", line.number, match.start(1) + 1, hint)
+        return True
 
     def set_priority(self, feature: _Feature, word: str, line: int, column: int) -> None:
         if word.lower() in PRIORITY_NAMES:

@@ -20,6 +20,7 @@ from mz_engine.path_patterns import is_pattern
 
 FILE_NAME = "mz.yaml"
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
+PARALLEL_MAX = 64
 """The JSON Schema that `mz init` writes and the first lines of a starter file name."""
 
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
@@ -210,7 +211,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     autonomy: Annotated[
         Autonomy, doc("How often a person is asked: after planning too (supervised), at gates, or never.")
     ] = "checkpoint"
-    parallel_max: Annotated[int, doc("How many features are worked on at the same time.", ge=1, le=64)] = 2
+    parallel_max: Annotated[int, doc("How many features are worked on at the same time.", ge=1, le=PARALLEL_MAX)] = 2
     injection_screen: Annotated[
         Literal["strict", "relaxed", "off"], doc("What happens to backlog text that tries to give orders to the agent.")
     ] = "strict"

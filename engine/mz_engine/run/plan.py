@@ -12,9 +12,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.adapters.blobs import FileBlobs
 from mz_events.catalog.run import ItemAdded, ItemSkipped
 from mz_events.names import Commit, Digest, inbox_stream, run_stream
 from mz_events.store import Log, Store
@@ -35,12 +37,13 @@ from mz_engine.git.process import Git
 from mz_engine.git.repository import branch_commit, current_branch, describe_repository, has_remote
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
-from mz_engine.model.pins import Pins
+from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
+from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pipelines.lint import KnownNames
 from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.pipelines.material import missing_blocks
+from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import LoadedConfig, load_config
 
@@ -122,6 +125,50 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[Diagnostic, ...]
 
 
+class PlanSources(NamedTuple):
+    """What settings refer to, loaded."""
+
+    material: PipelineFiles
+    pipeline: Pipeline
+    items: tuple[BacklogItem, ...] | None
+    """The whole backlog; None: there is none yet."""
+    warnings: tuple[Diagnostic, ...]
+
+
+def load_sources(
+    root: Path, environment: Mapping[str, str], loaded: LoadedConfig, needs_backlog: bool = True
+) -> PlanSources:
+    """Load pipeline and backlog; check agents and base. Without `needs_backlog` the default backlog may be missing.
+    Raises MzError with everything that is wrong."""
+    config, items = loaded.config, None
+    errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
+    warnings = list(loaded.warnings)
+    try:
+        material = load_valid_pipeline_files(root)
+        pipeline, lint = load_configured_pipeline(loaded, root, material)
+        warnings += (*lint, *foreseen_warnings(pipeline, config, environment))
+    except MzError as error:
+        errors += error.diagnostics
+    try:
+        if needs_backlog or os.path.lexists(root / config.backlog) or loaded.origins["backlog"] != "default":
+            items = read_backlog(root, config.backlog)
+    except MzError as error:
+        errors += error.diagnostics
+    if errors:
+        raise MzError.from_diagnostics((*errors, *loaded.warnings))
+    return PlanSources(material, pipeline, items, tuple(warnings))
+
+
+def _unknown_base(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+    try:
+        if loaded.config.base is not None:
+            branch_commit(root, loaded.config.base, environment)
+    except RepositoryUnusable as error:
+        message, _, hint = str(error).partition("; ")
+        if error.code == "no-base":
+            yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
+
+
 def make_plan(
     root: Path,
     environment: Mapping[str, str],
@@ -134,24 +181,41 @@ def make_plan(
     """Return the plan of a run. `only`: ids of features, empty for all; `store` is None if nothing ever ran. Without
     `keeps_views` no file is written. Raises MzError, and RepositoryUnusable if there is no commit to start from."""
     loaded = load_config(root, environment, flags)
-    config, material = loaded.config, load_valid_pipeline_files(root)
+    material, pipeline, items, warnings = load_sources(root, environment, loaded)
+    config, items = loaded.config, items or ()
     base = config.base or current_branch(root, environment)
     branch_commit(root, base, environment)
-    pipeline, warnings = load_configured_pipeline(loaded, root, material)
-    items = read_backlog(root, config.backlog)
     check_requested_ids(only, items)
+    pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None
-    delivered = _delivered_items(root if keeps_views else None, store) if store else {}
+    if unfinished is not None:
+        pins = _pins_of_unfinished(root, unfinished, pins, base, flags)
+    delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
-    intake = take_items(items, only, delivered, in_run, config.injection_screen, put)
-    return RunPlan(
-        pins=Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config),
-        base=base,
-        items=items,
-        intake=intake,
-        unfinished=unfinished,
-        warnings=(*loaded.warnings, *warnings, *foreseen_warnings(pipeline, config, environment)),
-    )
+    intake = take_items(items, only, delivered, in_run, pins.config.injection_screen, put)
+    return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
+
+
+def _pins_of_unfinished(root: Path, state: RunState, new: Pins, base: str, flags: Mapping[str, object]) -> Pins:
+    """Return the pins of an unfinished run, with the current budget. Raises MzError (MZ5003) if pipeline, base or a
+    flag differ: the run keeps its own."""
+    started = state.started
+    assert started is not None
+    pins = decode_pins(FileBlobs(root / MZ_FOLDER / BLOBS_FOLDER).get(started.pins))
+    differences = [
+        f"{name} {pinned}"
+        for name, pinned, value in (
+            ("pipeline", started.pipeline, new.pipeline.pipeline),
+            ("base", started.base, base),
+            *((name, getattr(pins.config, name), value) for name, value in flags.items()),
+        )
+        if value not in (None, pinned)
+    ]
+    if differences:
+        message = f"unfinished run {started.run} has {' and '.join(differences)}, and keeps it"
+        hint = f"continue it as it is with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`"
+        raise MzError("MZ5003", message, hint=hint)
+    return replace(pins, config=replace(pins.config, budget=new.config.budget))
 
 
 def foreseen_warnings(pipeline: Pipeline, config: Config, environment: Mapping[str, str]) -> tuple[Diagnostic, ...]:
@@ -220,7 +284,7 @@ def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None
     return max(runs, key=lambda entry: entry[0])[1] if runs else None
 
 
-def _delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
+def delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
     """Return the last delivery of each source over all runs. Without a root, no read model is stored."""
     with ReadModelStore(root / MZ_FOLDER / READ_MODELS_FILE if root else None, store, (DELIVERED,)) as views:
         views.refresh()
@@ -235,17 +299,6 @@ def find_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
         unknown = UnknownAgent(name, tuple(sorted(adapters_by_name)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
     return adapters_by_name[name]
-
-
-def unknown_agents(loaded: LoadedConfig) -> Iterator[Diagnostic]:
-    """Yield an error for each configured agent that is neither built in nor described."""
-    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
-    for key, name in names:
-        try:
-            find_agent(name, loaded.config.agents)
-        except MzError as error:
-            located = loaded.with_location(key, MzError("MZ2013", f"`{key}`: {error.message}", hint=error.hint))
-            yield from located.diagnostics
 
 
 def check_agent(name: str, environment: Mapping[str, str], described: Mapping[str, AgentDescription]) -> None:

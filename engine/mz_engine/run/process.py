@@ -92,7 +92,7 @@ class RunProcess:
 
     # starting ---------------------------------------------------------------------------------------------------------
     def start(self, flags: Mapping[str, object], only: tuple[str, ...]) -> RunPlan:
-        """Start a run, or add to the unfinished one of the same pipeline and base. Without anything to do, no run
+        """Start a run, or add to the unfinished one. Without anything to do, no run
         starts and `coordinator` stays None. Raises MzError."""
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text)
         if plan.unfinished is not None:
@@ -115,12 +115,6 @@ class RunProcess:
         """Add the new items of the backlog to the unfinished run, under the pins of that run."""
         started = waiting.started
         assert started is not None
-        if (started.pipeline, started.base) != (plan.pins.pipeline.pipeline, plan.base):
-            raise MzError(
-                "MZ5003",
-                f"unfinished run {started.run} has pipeline {started.pipeline} and base {started.base}",
-                hint=f"continue it with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`",
-            )
         skipped = [item for item in plan.intake.skipped if item.feature not in waiting.skipped]
         self._append(started.run, waiting.version, (*skipped, *plan.intake.added))
         self.resume(started.run)
@@ -149,7 +143,10 @@ class RunProcess:
         run is unfinished."""
         state = find_unfinished_run(self.store, run)
         if state is None or state.started is None:
-            raise MzError("MZ5001", "there is no run to resume", hint="`mz status` shows the newest run")
+            problem = "there is no run to resume" if run is None else f"run {run} is finished"
+            raise MzError(
+                "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
+            )
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._check_prerequisites(pins)
         coordinator = self._create_coordinator(state.started.run, pins)

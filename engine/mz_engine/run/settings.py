@@ -16,7 +16,7 @@ import msgspec
 
 from mz_engine.config.schema import SettingInfo, check_settings, list_settings
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
-from mz_engine.decoding.structs import decode_value
+from mz_engine.decoding.structs import decode_value, similar_name_hint
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_yaml, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
@@ -55,6 +55,10 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         location, origin = self.location(setting), self.origins[setting]
         message = error.message if location or origin == "default" else f"{origin}: {error.message}"
         return MzError(error.code, message, hint=error.hint, location=location)
+
+    def unknown_agents(self) -> Iterator[Diagnostic]:
+        """Yield an error for each chosen agent that is neither built in nor described."""
+        return _unknown_agents(self.config, self.document, self.origins)
 
 
 def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:
@@ -143,8 +147,30 @@ def _merge(
     settings = msgspec.convert(decode_value(merged, SETTINGS_TYPE)[0], Settings, dec_hook=decode_quantity)
     diagnostics += [*map(document.diagnostic, check_settings(settings)), *_name_clashes(document, settings)]
     if diagnostics:
+        diagnostics += _unknown_agents(settings, document, {name: origin for name, (_, origin) in overrides.items()})
         raise MzError.from_diagnostics(sorted(diagnostics, key=_position))
     return merged, settings
+
+
+def _unknown_agents(settings: Settings, document: YamlDocument, origins: Mapping[str, str]) -> Iterator[Diagnostic]:
+    from mz_engine.agents.registry import UnknownAgent, built_in_adapters  # Slow: it imports every adapter.
+
+    # Of a description with errors, only the name is known.
+    described = _nested(document.value, "agents")
+    agent_names = tuple(
+        sorted({*built_in_adapters(), *settings.agents, *(described if isinstance(described, dict) else ())})
+    )
+    for key, name in (("agent", settings.agent), *(("failover", name) for name in settings.failover)):
+        if name not in agent_names:
+            origin = origins.get(key, FILE_NAME)
+            is_in_file = origin.startswith(FILE_NAME)
+            message = f"`{key}`: {UnknownAgent(name, agent_names)}"
+            yield Diagnostic(
+                code="MZ2013",
+                message=message if is_in_file else f"{origin}: {message}",
+                hint=similar_name_hint(name, agent_names) or "choose one with `agent:` in mz.yaml",
+                location=document.location(key) if is_in_file else None,
+            )
 
 
 def _name_clashes(document: YamlDocument, settings: Settings) -> Iterator[Diagnostic]:

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 from mz_events.adapters.migrate import MIGRATIONS, connect, format_of
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.store import StoreUnusable
 
 from mz_engine.agents.contract import AuthCheck
@@ -36,7 +37,7 @@ from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes.supervise import best_level
-from mz_engine.run.plan import load_configured_pipeline, missing_programs, missing_tools, read_backlog
+from mz_engine.run.plan import delivered_items, load_configured_pipeline, missing_programs, missing_tools, read_backlog
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.setup import checks as machine
 from mz_engine.setup.checks import CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
@@ -275,7 +276,11 @@ def backlog_check(root: Path, name: str) -> DoctorCheck:
     if not os.path.lexists(root / name):
         return warn(f"there is no {name} yet", "`mz init` writes a first one")
     items = read_backlog(root, name)
-    open_count = sum(item.status is ItemStatus.BACKLOG for item in items)
+    delivered: Container[str] = ()
+    if (log := root / MZ_FOLDER / LOG_FILE).exists():
+        with suppress(StoreUnusable), SqliteStore(log, read_only=True) as store:
+            delivered = delivered_items(None, store)
+    open_count = sum(item.status is ItemStatus.BACKLOG and item.source not in delivered for item in items)
     return ok(f"{name}: {open_count} of {len(items)} features to do")
 
 

@@ -33,7 +33,7 @@ from mz_events.names import BUILDER
 
 from mz_projections.audit.model import DONE_STATUSES, ArtifactMade, CommitMade, Gap, GapKind, GateDecision
 from mz_projections.views.model import CallView, FeatureView
-from mz_projections.views.timeline import unit_name
+from mz_projections.views.timeline import code_suffix, forbidden_text, unit_name
 
 LISTED_MAX = 5
 
@@ -82,9 +82,9 @@ class Evidence:
                 if ref.role == BUILDER:
                     self._failing_gates.pop((ref.phase, ref.unit), None)
             case AgentReplied(forbidden_changes=changes) | ChangesChecked(forbidden_changes=changes) if changes:
-                paths = [f"{change.kind} {change.path}" for change in changes]
+                paths = [forbidden_text(change.kind, change.path) for change in changes]
                 suffix = f" and {len(paths) - LISTED_MAX} more" if len(paths) > LISTED_MAX else ""
-                message = f"changes outside the write scope of {unit_name(event.ref)} were reverted: "
+                message = f"forbidden changes by {unit_name(event.ref)} were reverted: "
                 message += ", ".join(paths[:LISTED_MAX]) + suffix
                 self._reverted.append(self._gap("reverted", message, event_ref))
             case ArtifactParsed():
@@ -181,7 +181,7 @@ class Evidence:
             code = view.code or (
                 view.question.question_kind.value if view.question else view.hold.value if view.hold else ""
             )
-            yield self._gap("not-delivered", f"not delivered: {view.status}" + (f" ({code})" if code else ""), last_ref)
+            yield self._gap("not-delivered", f"not delivered: {view.status}{code_suffix(code)}", last_ref)
         if view.quarantined:
             yield self._gap("quarantined", "the item was quarantined: its text may be a prompt injection", last_ref)
 

@@ -23,7 +23,14 @@ from mz_events.catalog.call import (
     Usage,
 )
 from mz_events.catalog.delivery import CommitRequested
-from mz_events.catalog.feature import FeatureRetried, PhaseStarted, RolledBack
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureFailed,
+    FeatureRetried,
+    PhaseStarted,
+    RolledBack,
+    UnitCompleted,
+)
 from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.envelope import FEATURE_DEPTH, Recorded
 from mz_events.names import BUILDER
@@ -82,7 +89,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of the reply: a problem of the agent, or broken rules or a failed gate. A rejected reply that a person approved
     has none: the last reply of a unit's builder is what is committed."""
     is_superseded: bool = False
-    """By a rollback or a retry."""
+    """By a rollback or a retry, or by the feature's end before its work was accepted."""
+    is_accepted: bool = False
+    """Its work was committed, or its unit completed."""
 
     @property
     def outcome(self) -> CallOutcome:
@@ -197,10 +206,21 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
     if handler is not None:
         return change_call(calls, call_key(event), lambda call: handler(call, event, recorded.observed_at_us))
     match event:
-        case GateChecked(passed=False) | CommitRequested(purpose="work"):
-            flaw = "rejected" if isinstance(event, GateChecked) else None
-            return change_call(
-                calls, last_builder_key(calls, event.phase, event.unit), lambda call: replace(call, flaw=flaw)
+        case GateChecked(passed=False):
+            key = last_builder_key(calls, event.phase, event.unit)
+            return change_call(calls, key, lambda call: replace(call, flaw="rejected"))
+        case CommitRequested(purpose="work") | UnitCompleted():
+            key = last_builder_key(calls, event.phase, event.unit) if isinstance(event, CommitRequested) else None
+            return tuple(
+                replace(call, is_accepted=True, flaw=None if call.key == key else call.flaw)
+                if (call.phase, call.unit) == (event.phase, event.unit)
+                else call
+                for call in calls
+            )
+        case FeatureCancelled() | FeatureFailed():
+            return tuple(
+                call if call.is_accepted or call.outcome != "kept" else replace(call, is_superseded=True)
+                for call in calls
             )
         case RolledBack(to=target, units=units):
             superseded = superseded_phases(current_phases, target, units)
@@ -289,7 +309,18 @@ CALLS = ReadModel(
     name="calls",
     row=FeatureCalls,
     key=("run", "feature"),
-    types=(PhaseStarted, AgentRequested, *HANDLERS, GateChecked, CommitRequested, RolledBack, FeatureRetried),
+    types=(
+        PhaseStarted,
+        AgentRequested,
+        *HANDLERS,
+        GateChecked,
+        CommitRequested,
+        UnitCompleted,
+        RolledBack,
+        FeatureRetried,
+        FeatureCancelled,
+        FeatureFailed,
+    ),
     evolve=evolve,
 )
 """Over all runs: one row per feature."""

@@ -14,6 +14,26 @@ from mz_events.envelope import Recorded
 SHORT = 8
 LISTED_MAX = 3
 NANOUSD = 1_000_000_000
+NOTHING = "nothing"
+HOLD_TEXTS = {
+    run.Hold.TIMER: "by a timer",
+    run.Hold.CLAIM: "by files that another feature changes",
+    run.Hold.BUDGET: "by the budget",
+    run.Hold.FATAL: "by a problem",
+    run.Hold.CHECKS: "by the checks of its pull request",
+}
+FORBIDDEN_TEXTS = {
+    "outside": "outside the write scope",
+    "denied": "a denied path",
+    "special": "no regular file",
+    "nested-git": "a nested repository",
+    "too-big": "too big",
+    "commit": "a commit of its own",
+    "secret": "contains a secret",
+}
+"""Why a change by an agent was reverted, by kind."""
+ALWAYS = "checkpoint"
+"""Code of an approval that a phase always requires; it says nothing more."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -40,18 +60,23 @@ def describe(event: Event) -> str:
 
 
 def _usd(nanousd: int | None) -> str:
-    return "unpriced" if nanousd is None else f"{nanousd / NANOUSD:.4f} USD"
+    return "unpriced" if nanousd is None else f"${nanousd / NANOUSD:.4f}"
 
 
 def _list_names(names: Iterable[object]) -> str:
     """Return the first names and the number of others; `nothing` for none."""
     texts = [str(name) for name in names]
     suffix = f" and {len(texts) - LISTED_MAX} more" if len(texts) > LISTED_MAX else ""
-    return (", ".join(texts[:LISTED_MAX]) + suffix) or "nothing"
+    return (", ".join(texts[:LISTED_MAX]) + suffix) or NOTHING
 
 
 def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def code_suffix(code: str | None) -> str:
+    """Return the code in brackets, with a blank before; empty for none, and for one that says nothing."""
+    return f" ({code})" if code and code != ALWAYS else ""
 
 
 def unit_name(event: feature.Blocked | feature.HumanRequested | feature.UnitCompleted | Any) -> str:
@@ -72,8 +97,8 @@ def _rule_list(violations: tuple[validation.Violation, ...]) -> str:
 
 
 def _feature_stopped(event: run.FeatureStopped) -> str:
-    reason = event.code or (event.hold.value if event.hold else "")
-    return f"{event.feature} stopped: {event.status.value}" + (f" ({reason})" if reason else "")
+    reason = code_suffix(event.code) or code_suffix(event.hold.value if event.hold else "")
+    return f"{event.feature} stopped: {event.status.value}{reason}"
 
 
 def _agent_requested(event: call.AgentRequested) -> str:
@@ -91,7 +116,10 @@ def _agent_replied(event: call.AgentReplied) -> str:
 
 
 def _reply_parsed(event: call.ReplyParsed) -> str:
-    tokens = f"{sum(usage.input for usage in event.usage)} tokens in, {sum(usage.output for usage in event.usage)} out"
+    tokens = "tokens unknown"
+    if event.usage:
+        sums = sum(usage.input for usage in event.usage), sum(usage.output for usage in event.usage)
+        tokens = f"{sums[0]} tokens in, {sums[1]} out"
     problem = f", {event.problem.kind.value} {event.problem.code}" if event.problem else ""
     return f"{_call_name(event.ref)}: {event.ending}, {tokens}, reported {_usd(event.reported_nanousd)}{problem}"
 
@@ -109,15 +137,21 @@ def _artifact_validated(event: validation.ArtifactValidated) -> str:
 
 
 def _gate_checked(event: validation.GateChecked) -> str:
-    return f"{unit_name(event)}: {event.gate} " + (
-        "passed" if event.passed else f"failed: {_rule_list(event.violations)}"
-    )
+    rules = _rule_list(tuple(violation for violation in event.violations if violation.rule != event.gate))
+    failed = "failed" + (f": {rules}" if rules != NOTHING else "")
+    return f"{unit_name(event)}: gate {event.gate} {'passed' if event.passed else failed}"
 
 
 def _changes_checked(event: validation.ChangesChecked) -> str:
-    reverted = f"; reverted {_list_names(f'{change.kind} {change.path}' for change in event.forbidden_changes)}"
+    forbidden_changes = (forbidden_text(change.kind, change.path) for change in event.forbidden_changes)
+    reverted = f"; reverted {_list_names(forbidden_changes)}"
     allowed = f"{_call_name(event.ref)}: {_count_noun(len(event.changes), 'change')} within the write scope"
     return allowed + (reverted if event.forbidden_changes else "")
+
+
+def forbidden_text(kind: str, path: str) -> str:
+    """Return path and reason of a reverted change."""
+    return f"{path} ({FORBIDDEN_TEXTS.get(kind, kind)})".strip()
 
 
 def _rolled_back(event: feature.RolledBack) -> str:
@@ -144,12 +178,12 @@ def _phase_started(event: feature.PhaseStarted) -> str:
 def _feature_held(event: feature.FeatureHeld) -> str:
     line = f":{event.line}" if event.line else ""
     location = f" in {event.template}{line}" if event.template else ""
-    return f"held: {event.hold.value}" + (f" ({event.code}{location})" if event.code else "")
+    return HOLD_TEXTS[event.hold] + (f" ({event.code}{location})" if event.code else "")
 
 
 def _human_requested(event: feature.HumanRequested) -> str:
     unit = f"{unit_name(event)}: " if event.phase else ""
-    return f"{unit}question to a person, {event.question_kind.value}" + (f" ({event.code})" if event.code else "")
+    return f"{unit}question to a person, {event.question_kind.value}{code_suffix(event.code)}"
 
 
 def _item_added(event: run.ItemAdded) -> str:
@@ -211,7 +245,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.BudgetChanged: lambda e: f"budget of the run {_limit(e.run_nanousd)}, of a feature {_limit(e.feature_nanousd)}",
     run.RunHalted: lambda e: f"halted by {e.feature}: {e.code}",
     run.RunStopRequested: lambda _: "stop requested by the user",
-    run.RunIdle: lambda _: "idle: nothing can continue by itself",
+    run.RunIdle: lambda _: "nothing can continue by itself",
     run.RunFinished: lambda _: "every item has ended",
     feature.FeatureStarted: lambda e: (
         f"branch {e.branch} for {e.target} from {_list_names(c[:SHORT] for c in e.starts_from)}"
@@ -226,9 +260,9 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.UnitCompleted: unit_name,
     feature.PhaseCompleted: lambda e: e.phase,
     feature.FeatureHeld: _feature_held,
-    feature.HoldReleased: lambda e: f"continues: {e.hold.value} released",
+    feature.HoldReleased: lambda e: f"no longer held {HOLD_TEXTS[e.hold]}",
     feature.HumanRequested: _human_requested,
-    feature.HumanAnswered: lambda e: f"answer of a person: {e.verdict.value}",
+    feature.HumanAnswered: lambda e: e.verdict.value,
     feature.FeatureDelivered: lambda e: f"{e.ending} at {e.head[:SHORT]}, {len(e.changed_paths)} paths",
     feature.FeatureFailed: lambda e: e.code,
     feature.FeatureRetried: lambda e: "retried" + (f" from {e.to}" if e.to else ""),

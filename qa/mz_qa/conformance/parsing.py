@@ -197,44 +197,44 @@ def check_fields(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[LayerO
     """Check that any value of any field of any object is parsed."""
     yield CheckedItem("contract checks")
     channels: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
-    seen: set[str] = set()
+    examined: set[str] = set()
     problems = dict.fromkeys(
-        f"{problem} (stream {stream.name}, {place})"
+        f"{problem} (stream {stream.name}, {location})"
         for stream in streams
         for channel in channels
-        for place, data in replace_fields(getattr(stream.result, channel), seen)
+        for location, data in replace_fields(getattr(stream.result, channel), examined)
         for problem in reply_errors(adapter, try_parse(adapter, replace(stream.result, **{channel: data})))
     )
     for problem in list(problems)[:FINDINGS_MAX]:
         yield adapter_finding(adapter, "parse_output", problem)
 
 
-def replace_fields(data: bytes, seen: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the data with each field of its JSON lines replaced by each of `FIELD_VALUES`, and the field's place. Skip
-    the places in `seen`, and add the others to it."""
+def replace_fields(data: bytes, examined: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the data with each field of its JSON lines replaced by each of `FIELD_VALUES`, and the field's location.
+    Skip the locations in `examined`, and add the others to it."""
     lines = data.split(b"\n")
     for index, line in enumerate(lines):
         event = decode_object(line)
-        for place, path in _fields(event, "", ()):
-            if place in seen or len(seen) >= FIELDS_MAX:
+        for location, path in _fields(event, "", ()):
+            if location in examined or len(examined) >= FIELDS_MAX:
                 continue
-            seen.add(place)
+            examined.add(location)
             for value in FIELD_VALUES:
                 changed = _encoder.encode(_with_value(event, path, value))
-                yield place, b"\n".join((*lines[:index], changed, *lines[index + 1 :]))
+                yield location, b"\n".join((*lines[:index], changed, *lines[index + 1 :]))
 
 
-def _fields(value: object, place: str, path: tuple[str | int, ...]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
-    """Yield the place and the path of each field at any depth. A place names the types of objects and no index, so
-    that fields of similar objects have the same place."""
+def _fields(value: object, location: str, path: tuple[str | int, ...]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    """Yield the location and the path of each field at any depth. A location names the types of objects and no
+    index, so that fields of similar objects have the same location."""
     if isinstance(value, dict) and len(path) < DEPTH_MAX:
         for key, item in value.items():
-            name = f"{place}[{value.get('type')!s:.40}].{key}"
+            name = f"{location}[{value.get('type')!s:.40}].{key}"
             yield name, (*path, key)
             yield from _fields(item, name, (*path, key))
     elif isinstance(value, list) and len(path) < DEPTH_MAX:
         for index, item in enumerate(value):
-            yield from _fields(item, place, (*path, index))
+            yield from _fields(item, location, (*path, index))
 
 
 def _with_value(container: Any, path: tuple[str | int, ...], value: object) -> Any:

@@ -42,7 +42,7 @@ from mz_engine.prompts.render import (
     load_templates,
     render,
 )
-from mz_engine.run.plan import known_names, read_backlog, unknown_agents
+from mz_engine.run.plan import known_names, read_backlog
 from mz_engine.run.settings import load_config
 from mz_events.names import BUILDER
 from mz_recordings.findings.model import Finding
@@ -74,7 +74,7 @@ def check_settings(project: Project) -> Iterator[LayerOutput]:
         yield from to_layer_output(error.diagnostics)
         return
     yield from to_layer_output(loaded.warnings)
-    yield from to_layer_output(unknown_agents(loaded))
+    yield from to_layer_output(loaded.unknown_agents())
 
 
 def check_bundled(project: Project) -> Iterator[LayerOutput]:

@@ -196,7 +196,10 @@ def record_run(
         evidence=_to_json_values(pins),
     )
     sources.reject_secrets("the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
-    calls = (call for item in items for call in feature_calls(sources.log, run, item.feature))
+    calls = [call for item in items for call in feature_calls(sources.log, run, item.feature)]
+    if not calls:
+        without_calls = (ExcludedFeature(item.feature, "no agent was called") for item in items)
+        raise NothingToRecord(run, (*unrecordable, *without_calls))
     recorded_calls = tuple(record_call(sources, run, pins, call) for call in calls)
     return RecordedRun(Cassette(manifest, recorded_calls, traces, bundle), unrecordable)
 
