@@ -245,10 +245,10 @@ class MemoryWorkspace:
 
     def _count_lines(self, old: TreeEntry | None, new: TreeEntry | None) -> tuple[int, int]:
         """Return the added and deleted lines of a file."""
-        absent, told = "0" * len(self.base), self.objects.line_counts
+        absent, counts = "0" * len(self.base), self.objects.line_counts
         key = old.oid if old else absent, new.oid if new else absent
-        if key in told or key[0] == key[1]:
-            return told.get(key, (0, 0))
+        if key in counts or key[0] == key[1]:
+            return counts.get(key, (0, 0))
         if self.objects.has_diff_attributes:
             raise NotInMemory("git attributes change which lines count")
         before, after = (self.objects.get(entry.oid, b"blob") if entry else b"" for entry in (old, new))
@@ -256,8 +256,8 @@ class MemoryWorkspace:
             return count_lines(after), count_lines(before)
         if (old.mode ^ new.mode) & 0o170000:
             raise NotInMemory("a file becomes a link")
-        told[key] = self._compare_with_git(before, after)
-        return told[key]
+        counts[key] = self._compare_with_git(before, after)
+        return counts[key]
 
     def _compare_with_git(self, before: bytes, after: bytes) -> tuple[int, int]:
         """Count the lines of a change that no recorded patch describes: of several calls that one commit holds."""
