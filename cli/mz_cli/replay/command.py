@@ -236,6 +236,9 @@ def require_cassettes(root: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     folders = paths or (library_path(root),)
     for folder in folders:
         if not find_cassettes((folder,)):
+            if paths and not folder.exists():
+                hint = "mz recordings list shows the cassettes of the library"
+                raise MzError("MZ6001", f"{display_path(folder)} does not exist", hint=hint)
             message = f"no cassette in {display_path(folder)}"
             raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
     return find_cassettes(folders)
