@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.tree import ROOT
 
 HEAVY = (
@@ -47,6 +49,20 @@ def test_asking_for_the_version_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mz ")
     assert not done.stderr.split()
+
+
+@pytest.mark.parametrize("command", ["status", "runs", "cost"])
+def test_commands_that_only_look_load_nothing_heavy_and_make_no_decoders(command: str) -> None:
+    code = (
+        "import sys\n"
+        "from mz_cli.main import mz\n"
+        f"assert mz.get_command(None, {command!r})\n"
+        "from mz_events.codec import CODEC\n"
+        "assert not CODEC.decoders, CODEC.decoders\n"
+        f"print(*[name for name in {HEAVY!r} if name in sys.modules and name != 'msgspec'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.split()
 
 
 def test_a_run_loads_no_recordings_unless_it_is_recorded() -> None:

@@ -49,6 +49,17 @@ UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
 
 
+class _Decoders(dict[tuple[str, int], Callable[[bytes], Event]]):
+    """Raw decoders by type and schema, each made for its first event: making all takes longer than a short command."""
+
+    def __init__(self, make: Callable[[tuple[str, int]], Callable[[bytes], Event]]) -> None:
+        self._make = make
+
+    def __missing__(self, key: tuple[str, int]) -> Callable[[bytes], Event]:
+        decode = self[key] = self._make(key)
+        return decode
+
+
 class Codec:
     """Encoders and decoders of event types.
 
@@ -56,21 +67,24 @@ class Codec:
     """
 
     def __init__(self, events: Iterable[type[Event]], upcasters: Mapping[tuple[str, int], Upcast]) -> None:
-        self._types = {type_of(kind): kind for kind in events}
-        self._keys = {kind: (name, kind.SCHEMA) for name, kind in self._types.items()}
-        self.decoders: dict[tuple[str, int], Callable[[bytes], Event]] = {
-            key: msgspec.json.Decoder(kind).decode for kind, key in self._keys.items()
-        }
-        """Raw decoders by type and schema; `decode` adds the event ref to their errors."""
+        self.types = {type_of(kind): kind for kind in events}
+        self._keys = {kind: (name, kind.SCHEMA) for name, kind in self.types.items()}
+        self._upcasters = upcasters
+        self.decoders: Mapping[tuple[str, int], Callable[[bytes], Event]] = _Decoders(self._make_decoder)
+        """Raw decoders by type and schema, KeyError for others; `decode` adds the event ref to their errors."""
         self._encode = msgspec.json.Encoder(order="deterministic").encode
-        for name, schema in upcasters:
-            self.decoders[name, schema] = self._upcasting_decoder(name, schema, upcasters)
+        for key in upcasters:
+            self.decoders[key]
 
-    def _upcasting_decoder(
-        self, name: str, schema: int, upcasters: Mapping[tuple[str, int], Upcast]
-    ) -> Callable[[bytes], Event]:
-        kind = self._types[name]
-        upcasts = [upcasters[name, from_schema] for from_schema in range(schema, kind.SCHEMA)]
+    def _make_decoder(self, key: tuple[str, int]) -> Callable[[bytes], Event]:
+        """Raise KeyError for an unknown type or schema."""
+        name, schema = key
+        kind = self.types[name]
+        if schema == kind.SCHEMA:
+            return msgspec.json.Decoder(kind).decode
+        upcasts = [self._upcasters[name, from_schema] for from_schema in range(schema, kind.SCHEMA)]
+        if not upcasts:
+            raise KeyError(key)
 
         def decode(payload: bytes) -> Event:
             fields = msgspec.json.decode(payload, type=dict)
@@ -90,9 +104,10 @@ class Codec:
 
         Raises: UnknownEvent for a type or schema of a newer `mz`, StoreUnusable for a damaged payload.
         """
-        decode = self.decoders.get((name, schema))
-        if decode is None:
-            raise UnknownEvent(event_ref, name, schema)
+        try:
+            decode = self.decoders[name, schema]
+        except KeyError:
+            raise UnknownEvent(event_ref, name, schema) from None
         try:
             return decode(payload)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:

@@ -81,9 +81,24 @@ def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_starting_is_measured_for_both_commands(tmp_path: Path) -> None:
+def test_the_query_gives_the_runs(tmp_path: Path) -> None:
+    bench = startup.Bench(tmp_path, MZ, 5000)
+    assert bench.runs_query() > 0
+    queried = [line.split("\t") for line in bench.output_file.read_text().splitlines()]
+    assert bench.seconds(MZ, "runs", "--json") > 0
+    shown = json.loads(bench.output_file.read_text())["runs"]
+    assert len(shown) > 1
+    assert [(row[0], row[2], row[3], row[4], row[5]) for row in queried] == [
+        (f"run/{item['run']}", f"run.{item['status']}", item["pipeline"], item["base"],
+         f"delivered {len(item['features'])}")
+        for item in shown
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_starting_is_measured_for_all_commands(tmp_path: Path) -> None:
     figures = sound(startup.startup(tmp_path, MZ, events=1, rounds=1))
-    assert figures.keys() == {"startup.version", "startup.status"}
+    assert figures.keys() == {"startup.version", "startup.status", "startup.runs", "startup.cost"}
     assert figures["startup.version"].goal == 2.0
 
 

@@ -1,5 +1,6 @@
 """What the cheapest commands cost to start, in CPU seconds of whole processes: the version against importing
-`click`, the status of a run in a log of 100,000 events against the same answer by one SQL query."""
+`click`; the status and the cost of a run, and the list of runs, in a log of 100,000 events against the same answers by
+one SQL query."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ VERSION_MAX = 2.0
 STATUS_MAX = 4.0
 """Of the query's time. The query starts Python with the standard library alone; the status also loads the vocabulary,
 checks each event against it and folds it. Four times are about a quarter of a second: nobody waits for that."""
+RUNS_MAX, COST_MAX = 2.5, 3.75
+"""Of their queries' time: 0.2 and 0.3 seconds where the query takes 0.08."""
 UNIT = "CPU s"
 
 QUERY = """
@@ -61,7 +64,29 @@ FROM said LEFT JOIN told ON told.feature = said.feature WHERE number IS NOT NULL
 """
 """What `mz status` says of each feature: status, phase, attempts, branch, tokens, money."""
 
-PROGRAM = f"import sqlite3, sys\nfor row in sqlite3.connect(sys.argv[1]).execute({QUERY!r}): print(*row, sep='\\t')"
+RUNS_QUERY = """
+WITH said AS MATERIALIZED (
+    SELECT stream.name AS run, event.position, event.type, event.recorded_at_us, CAST(event.payload AS TEXT) AS payload
+    FROM stream JOIN event ON event.stream_id = stream.id
+    WHERE stream.name LIKE 'run/%' AND stream.name NOT LIKE 'run/%/%'
+),
+told AS (
+    SELECT run, payload ->> 'feature' AS feature, max(position), payload ->> 'status' AS status
+    FROM said WHERE type = 'feature.stopped' GROUP BY 1, 2
+),
+counted AS (
+    SELECT run, group_concat(status || ' ' || number) AS features
+    FROM (SELECT run, status, count(*) AS number FROM told GROUP BY 1, 2) GROUP BY 1
+)
+SELECT said.run, min(recorded_at_us), max(type) FILTER (WHERE type IN ('run.finished', 'run.halted', 'run.idle')),
+    max(payload ->> 'pipeline') FILTER (WHERE type = 'run.started'),
+    max(payload ->> 'base') FILTER (WHERE type = 'run.started'),
+    features
+FROM said LEFT JOIN counted ON counted.run = said.run GROUP BY said.run ORDER BY 2 DESC
+"""
+"""What `mz runs` says of each run: start, status, pipeline, base, features by status."""
+
+PROGRAM = "import sqlite3, sys\nfor row in sqlite3.connect(sys.argv[1]).execute({!r}): print(*row, sep='\\t')"
 
 
 class Bench:
@@ -99,21 +124,32 @@ class Bench:
     def status(self) -> float:
         return self.seconds(self.mz, "status")
 
+    def runs(self) -> float:
+        return self.seconds(self.mz, "runs")
+
+    def cost(self) -> float:
+        return self.seconds(self.mz, "cost")
+
     def query(self) -> float:
-        return self.seconds(sys.executable, "-c", PROGRAM, self.log)
+        """What the status and the cost are computed from."""
+        return self.seconds(sys.executable, "-c", PROGRAM.format(QUERY), self.log)
+
+    def runs_query(self) -> float:
+        return self.seconds(sys.executable, "-c", PROGRAM.format(RUNS_QUERY), self.log)
 
 
 def startup(path: Path, mz: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[Figure, ...]:
     """`path` is an empty directory, `mz` the program."""
     bench = Bench(path, mz, events)
-    values = alternate(
-        rounds, {"version": bench.version, "click": bench.click, "status": bench.status, "query": bench.query}
-    )
+    bench.runs()  # Makes the read model, once for each log.
+    measures = (bench.version, bench.click, bench.status, bench.query, bench.runs, bench.runs_query, bench.cost)
+    values = alternate(rounds, {measure.__name__: measure for measure in measures})
+    plain = "one SQL query by sqlite3"
     return (
         compare(
             "startup.version", values["version"], UNIT, 'python -c "import click"', values["click"], at_most=VERSION_MAX
         ),
-        compare(
-            "startup.status", values["status"], UNIT, "one SQL query by sqlite3", values["query"], at_most=STATUS_MAX
-        ),
+        compare("startup.status", values["status"], UNIT, plain, values["query"], at_most=STATUS_MAX),
+        compare("startup.runs", values["runs"], UNIT, plain, values["runs_query"], at_most=RUNS_MAX),
+        compare("startup.cost", values["cost"], UNIT, plain, values["query"], at_most=COST_MAX),
     )

@@ -6,9 +6,7 @@ import errno
 import io
 import os
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -126,6 +124,8 @@ def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
 
 
 def bug_error(error: BaseException, arguments: Sequence[str]) -> MzError:
+    import traceback
+
     from mz_engine.errors.diagnostics import MzError
 
     trace = "".join(traceback.format_exception(error))
@@ -151,6 +151,8 @@ def error_json(error: MzError) -> str:
 
 def crash_folders(start: Path) -> tuple[Path, ...]:
     """Return directories for the traceback, best first: the repository's `.mz`, the system's temporary directory."""
+    import tempfile
+
     homes = [folder / MZ_FOLDER for folder in (start, *start.parents) if (folder / MZ_FOLDER).is_dir()]
     return (*homes[:1], Path(tempfile.gettempdir()))
 

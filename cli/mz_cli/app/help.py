@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Literal
 
@@ -219,5 +218,7 @@ def command_family(name: str, **attributes: Any) -> Callable[[Callable[..., Any]
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return `; did you mean ...?`, or nothing without a similar candidate."""
+    from difflib import get_close_matches
+
     matches = get_close_matches(word, list(candidates), n=1)
     return f"; did you mean `{matches[0]}`?" if matches else ""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import click
 
@@ -86,6 +85,8 @@ def parse_zone(name: str | None) -> tzinfo | None:
         return None
     if name.upper() == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):

@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import PriceRow
-from mz_engine.model.pins import Pins, decode_pins
+from mz_engine.model.config import FILE_NAME, WRONG_NAMES, PriceRow
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pricing.mismatch import explain_mismatch
 from mz_engine.pricing.models import base_name
 from mz_engine.pricing.table import GenaiPrices, may_cross_step, user_prices
-from mz_engine.run.settings import load_config
 from mz_events.catalog.run import RunStarted
 from mz_events.names import run_stream
 from mz_events.store import BlobMissing
@@ -28,6 +28,9 @@ from mz_cli.app.help import did_you_mean
 from mz_cli.app.period import Period
 from mz_cli.app.selectors import Selector
 from mz_cli.terminal.text import count_noun
+
+if TYPE_CHECKING:
+    from mz_engine.model.pins import Pins
 
 STEP_MIN = 30_000
 """Input tokens: no price step is lower, so the price table is not loaded for shorter requests."""
@@ -74,8 +77,20 @@ def current_prices(log: ProjectLog) -> tuple[GenaiPrices, tuple[str, ...]]:
             notes.append(f"custom prices are ignored: {error.location or ''} {error.message}".replace("  ", " "))
             return ()
 
-    config = valid_rows(lambda: load_config(log.root, os.environ, {}).config.prices)
+    config = valid_rows(lambda: _configured_rows(log.root))
     return GenaiPrices(config, valid_rows(lambda: user_prices(os.environ))), tuple(notes)
+
+
+def _configured_rows(root: Path) -> tuple[PriceRow, ...]:
+    """Return the rows of the repository. Settings that cannot contain any are not decoded: that takes longer than the
+    rest of `mz cost`. Raises MzError (MZ20nn)."""
+    files = [path.read_bytes() for name in (FILE_NAME, *WRONG_NAMES) if (path := root / name).is_file()]
+    has_prices = any(b"prices" in data or b"\\" in data for data in files)  # A key may be written with escapes.
+    if not has_prices:
+        return ()
+    from mz_engine.run.settings import load_config
+
+    return load_config(root, os.environ, {}).config.prices
 
 
 def with_causes(calls: Calls, prices: GenaiPrices) -> Calls:
@@ -127,6 +142,7 @@ CallNames = Mapping[str, tuple[str, str]]
 
 def _names_of_calls(log: ProjectLog, calls: Calls) -> CallNames:
     """Return what `--what-if` may name a call by."""
+    from mz_engine.model.pins import decode_pins
 
     @cache
     def pins(run: str) -> Pins | None:

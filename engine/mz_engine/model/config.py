@@ -19,6 +19,8 @@ from mz_engine.model.pipeline import Autonomy
 from mz_engine.path_patterns import is_pattern
 
 FILE_NAME = "mz.yaml"
+WRONG_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
+"""Likely wrong names of the file."""
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 PARALLEL_MAX = 64
 """The JSON Schema that `mz init` writes and the first lines of a starter file name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
@@ -17,7 +19,6 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
 
 
-_DECODER = msgspec.json.Decoder(Pins, dec_hook=decode_quantity)
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")
 
 
@@ -27,4 +28,10 @@ def encode_pins(pins: Pins) -> bytes:
 
 
 def decode_pins(data: bytes) -> Pins:
-    return _DECODER.decode(data)
+    return _decoder().decode(data)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Pins]:
+    """Return the decoder, made at the first use: making it takes longer than short commands, which decode no pins."""
+    return msgspec.json.Decoder(Pins, dec_hook=decode_quantity)

@@ -22,10 +22,8 @@ import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.config.schema import check_prices
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.decoding.text_file import read_text
-from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config, LongRequestRates, PriceRow, Rates, SettingsBase
 from mz_engine.ports import Price
@@ -416,6 +414,9 @@ def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
     path = price_file(environment)
     if path is None or not os.path.lexists(path):
         return ()
+    from mz_engine.config.schema import check_prices  # Slow, like YAML: few users have the file.
+    from mz_engine.decoding.yaml import decode_document, parse_yaml
+
     document = parse_yaml(read_text(path, str(path)), str(path))
     rows = decode_document(document, PricesFile).prices
     if errors := [document.diagnostic(error) for error in check_prices(rows)]:

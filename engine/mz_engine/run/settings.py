@@ -20,12 +20,10 @@ from mz_engine.decoding.structs import decode_value, similar_name_hint
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_yaml, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.model.config import FILE_NAME, Coefficients, Config, Settings
+from mz_engine.model.config import FILE_NAME, WRONG_NAMES, Coefficients, Config, Settings
 
 WRONG_TEXT = "MZ2013"
 """Code of an error of a text that has the right type."""
-WRONG_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
-"""Likely wrong names of the file."""
 CALIBRATION_FILE = "calibration.yaml"
 """Beside `mz.yaml`: written by `mz calibrate --write`, committed, read by every run."""
 CALIBRATION_HEADER = """\

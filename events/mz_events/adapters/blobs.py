@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -128,7 +127,9 @@ class FileBlobs:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             sync(self.root)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX)
+        from tempfile import mkstemp
+
+        descriptor, name = mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX)
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from mz_events.adapters import migrate
 from mz_events.store import StoreUnusable
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 POLL_SECONDS = 0.0005
 SLOW_POLL_SECONDS = 0.005
@@ -236,6 +238,9 @@ class Database:
 
     def _open_unwritable(self, migrations: Sequence[migrate.Migration]) -> str:
         """Return a target that needs no write permission: the file itself if possible, else a temporary copy."""
+        import shutil
+        from tempfile import TemporaryDirectory
+
         self._reject_truncated()
         target = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         wal = self.path.with_name(self.path.name + "-wal")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -45,7 +44,7 @@ def create_log(connection: sqlite3.Connection) -> None:
     """The first format: create the tables in an empty database and give the log its id."""
     for statement in CREATE_LOG:
         connection.execute(statement)
-    connection.execute("INSERT INTO log (id) VALUES (?)", (uuid.uuid4().hex,))
+    connection.execute("INSERT INTO log (id) VALUES (?)", (os.urandom(16).hex(),))
 
 
 MIGRATIONS: tuple[Migration, ...] = (create_log,)

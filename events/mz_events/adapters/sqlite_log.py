@@ -135,7 +135,7 @@ class SqliteStore:
 
         Events of other known types are not decoded; unknown types raise UnknownEvent, as everywhere.
         """
-        others = {name for name, _ in self._codec.decoders} - set(types)
+        others = self._codec.types.keys() - set(types)
         return self._decode_pages(self._pages_without_types(others, after, last_position))
 
     def follow(self, after: int, keep_polling: Callable[[], bool]) -> Iterator[Recorded[Event]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
-from statistics import median
 from typing import Literal, get_args
 
 import msgspec
@@ -236,6 +235,8 @@ def cause_totals(members: Iterable[PricedCall]) -> tuple[CauseTotals, ...]:
 
 
 def _estimate_error(members: Iterable[PricedCall]) -> float | None:
+    from statistics import median  # Slow, and other commands import this module for its types.
+
     errors = [(priced.call.underestimate_nanousd, priced.call.paid_nanousd) for priced in members]
     relative_errors = [abs(error) / paid for error, paid in errors if error is not None and paid]
     return round(median(relative_errors), 4) if relative_errors else None
