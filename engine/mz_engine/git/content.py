@@ -26,8 +26,8 @@ class TreeEntry(NamedTuple):
 TreeListing = Mapping[bytes, TreeEntry]
 """All files, symbolic links and submodules of a tree."""
 
-FileSignature = tuple[int, int, int, int, int]
-"""mtime and ctime in ns, size, inode, mode: if none differs, neither does the content."""
+FileSignature = tuple[int, int, int, int, int, int, int, int]
+"""mtime and ctime in ns, size, inode, mode, device, user, group: if none differs, neither does the content."""
 
 
 class FileHash(msgspec.Struct, frozen=True, array_like=True):

@@ -130,6 +130,7 @@ class WorktreeScanner(msgspec.Struct):
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(os.path.join(self.top, path))
             content = TreeEntry(LINK, blob_id(self.object_format, len(target), (target,)))
+            self.scan.hash_cache[path] = FileHash(stat_signature(status), 0, content.oid)
         elif not stat.S_ISREG(status.st_mode):
             self.scan.excluded.append(ExcludedPath(path, "special"))
             return
@@ -164,7 +165,8 @@ class WorktreeScanner(msgspec.Struct):
 
 
 def stat_signature(status: os.stat_result) -> FileSignature:
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return *times, status.st_size, status.st_ino, status.st_mode, status.st_dev, status.st_uid, status.st_gid
 
 
 def list_directory(path: bytes) -> list[os.DirEntry[bytes]]:

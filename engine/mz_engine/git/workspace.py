@@ -97,7 +97,9 @@ class GitWorkspace:
         scratch = git_worktree.notes_directory / "scratch"
         copy_missing(self._repository.root, git_worktree.path, scratch, self._copied_paths, target)
         git_worktree.change_notes(hash_cache=scan.hash_cache)
-        git_worktree.update_index(head, written)
+        if written:
+            git_worktree.change_notes(hash_cache=self._scan(git_worktree, tree).hash_cache)
+        self._update_index(git_worktree, head, written)
         return not git_worktree.notes.adopted
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
@@ -214,7 +216,7 @@ class GitWorkspace:
             git_worktree.attach_branch(parent)
         new_commit = make_commit(self._git, tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
-        git_worktree.update_index(new_commit, written=False)
+        self._update_index(git_worktree, new_commit)
         return describe_commit(self._git, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
@@ -271,6 +273,9 @@ class GitWorkspace:
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
             return self._worktrees.setdefault(worktree, GitWorktree(self._git, self._repository.root, worktree))
+
+    def _update_index(self, git_worktree: GitWorktree, head: Commit, written: bool = False) -> None:
+        git_worktree.update_index(head, self._objects.listing(head), self._objects.object_format, written)
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
 import re
+import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.git.content import FileHash, FileSignature
+from mz_engine.git.content import FileHash, FileSignature, TreeListing
 from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock
@@ -25,6 +27,13 @@ UNFINISHED_OPERATION = re.compile(
     r"|rebase-merge|rebase-apply|sequencer|.*\.lock"
 )
 """Files that an unfinished merge, rebase or bisection, or a killed git, leaves in the worktree's entry."""
+
+LOOSE_REF = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
+
+SECOND_NS, UINT32_MAX = 1_000_000_000, 0xFFFF_FFFF
+NAME_LENGTH_MAX = 0xFFF
+"""An entry of the index holds no greater length of a name."""
+UNKNOWN_FILE = (0,) * 9
 
 T = TypeVar("T")
 
@@ -103,7 +112,12 @@ class GitWorktree:
 
     # refs -------------------------------------------------------------------------------------------------------------
     def read_refs(self, entry: pathlib.Path | None = None) -> RefValues:
-        """Return the values of the refs; HEAD is that of `entry`. Raises RepositoryUnusable."""
+        """Return the values of the refs; HEAD is that of `entry`. Git is asked only about refs that are no files of
+        their own. Raises RepositoryUnusable."""
+        branch, capture = (read_loose_ref(self._git.directory / ref) for ref in (self.branch_ref, self.capture_ref))
+        if branch and capture:
+            head = _read_text((entry or self._git.directory) / "HEAD")
+            return RefValues(branch, head == f"ref: {self.branch_ref}\n", capture)
         flags = "--format=%(refname) %(objectname) %(HEAD)"
         out = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref, git_dir=entry).text
         values = {
@@ -209,30 +223,50 @@ class GitWorktree:
             remove_tree(os.fsencode(path))
 
     # the index --------------------------------------------------------------------------------------------------------
-    def update_index(self, head: Commit, written: bool) -> None:
-        """Make the index match `head` and the files on disk, unless neither changed since and no file was `written`."""
-        index, own_index = self.entry / "index", self.notes_directory / "index"
+    def update_index(self, head: Commit, tree: TreeListing, object_format: str, written: bool) -> None:
+        """Make the index match `head`, whose content is `tree`, and the files as last scanned, unless neither changed
+        since and no file was `written`."""
+        index = self.entry / "index"
         if self.notes.index_of == head and self.notes.index == _file_signature(index) and not written:
             return
-        own_index.parent.mkdir(parents=True, exist_ok=True)
-        own_index.with_name("index.lock").unlink(missing_ok=True)
-        env = {"GIT_INDEX_FILE": str(own_index)}
-        # mz's own copy of the index keeps the cached data of unchanged files.
-        if not own_index.exists() or self._git.run("read-tree", "-m", head, env=env, check=False).exit_code:
-            own_index.unlink(missing_ok=True)
-            self._git.run("read-tree", head, env=env)
-        # Refreshing compares contents, and git would run the repository's filters for that.
-        filters = self._git.run("config", "--name-only", "--get-regexp", r"^filter\.", check=False)
-        disabled_filters = [part for name in set(filters.text.splitlines()) for part in ("-c", f"{name}=")]
-        env |= {"GIT_WORK_TREE": str(self.path)}
-        self._git.run(*disabled_filters, "update-index", "-q", "--refresh", env=env, check=False)
-        write_bytes(index, own_index.read_bytes())
+        write_bytes(index, encode_index(tree, self.notes.hash_cache, object_format))
         self.change_notes(index_of=head, index=_file_signature(index))
+
+
+def encode_index(tree: TreeListing, hash_cache: Mapping[bytes, FileHash], object_format: str) -> bytes:
+    """Return an index file, version 2, as `git read-tree` and `git update-index --refresh` would write it. A file that
+    differs from the tree, or is not in the cache, gets no times, so that git compares its content. Source:
+    gitformat-index(5)."""
+    data = bytearray(struct.pack(">4sLL", b"DIRC", 2, len(tree)))
+    for path, (mode, oid) in tree.items():
+        cached, times = hash_cache.get(path), UNKNOWN_FILE
+        if cached is not None and cached.oid == oid:
+            mtime, ctime, size, inode, _, device, user, group = cached.signature
+            times = (*divmod(ctime, SECOND_NS), *divmod(mtime, SECOND_NS), device, inode, user, group, size)
+        *stat_before_mode, user, group, size = (value & UINT32_MAX for value in times)
+        entry = struct.pack(">10L", *stat_before_mode, mode, user, group, size) + bytes.fromhex(oid)
+        entry += struct.pack(">H", min(len(path), NAME_LENGTH_MAX)) + path
+        data += entry + bytes(8 - len(entry) % 8)
+    return bytes(data) + hashlib.new(object_format, data, usedforsecurity=False).digest()
 
 
 def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:
     """Name the ref that keeps an old value. The value comes last, so that no name is a directory of another."""
     return f"refs/mz/{worktree.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
+
+
+def read_loose_ref(file: pathlib.Path) -> Commit | None:
+    """Return the value of a ref that is a file; None if git keeps it elsewhere, if it is symbolic or does not exist."""
+    text = _read_text(file)
+    return Commit(text[:-1]) if LOOSE_REF.fullmatch(text) else None
+
+
+def _read_text(file: pathlib.Path) -> str:
+    """Return the text of a file; empty if it is a link or cannot be read."""
+    try:
+        return "" if file.is_symlink() else file.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
 
 
 def _file_signature(file: pathlib.Path) -> FileSignature | None:

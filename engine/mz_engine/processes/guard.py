@@ -1,20 +1,20 @@
-"""The supervisor process between `mz` and one external command.
+"""The process between `mz` and one external command, forked by a server that `mz` starts once. It imports nothing of
+mz.
 
-`supervise.START` starts it. It imports little, since each start costs CPU time, and nothing of mz. Arguments:
+`serve` runs in the server, which forks a guard for each socket that it receives. Through that socket the guard receives
+a `Request` and the command's standard streams. From then on a byte from `mz` asks the tree to end, and end of file
+kills it. However `mz` dies, the kernel closes the socket, so nothing outlives `mz`. The guard answers with lines:
+`ready`, then `exit CODE` (negative: signal) once the tree is gone; or `unstartable ERRNO` for the program, `failed
+ERRNO` for its directory; or `broken TEXT` if the level does not work. `denied NUMBER` before `exit` counts attempts of
+an offline command to reach further than its own loopback, which needs one of the two namespace levels.
 
-    LEVEL LIFELINE STATUS FOREIGN [[+]FENCE ...] -- PROGRAM ARGV0 [ARG ...]
-
-LIFELINE is the read end of a pipe that `mz` holds: a byte asks the tree to end, end of file kills it. However `mz`
-dies, the kernel closes the pipe, so nothing outlives `mz`. STATUS is the write end of a pipe for status lines: `ready`,
-then `exit CODE` (negative: signal) once the tree is gone; or `unstartable ERRNO`; or `broken TEXT` if the level does
-not work. FOREIGN is a variable that Python may have set and the command must not see (empty: none). The command uses
-the guard's standard streams. Each FENCE is a path that is read-only to the tree if the level has a mount namespace; a
-path after `+` stays writable inside a read-only directory. `-network` among them asks for a network namespace with only
-the loopback; `denied NUMBER` before `exit` then counts attempts to reach further. It needs one of the two namespace
-levels."""
+Only a guard reads its request, and the server's environment is empty, so no command can find in its guard what another
+command was given."""
 
 from __future__ import annotations
 
+import functools
+import marshal
 import os
 import select
 
@@ -30,11 +30,11 @@ LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
 
 KEY_VARIABLE = "MZ_KEY"
 
-# Importing `signal` costs as much as everything else; these numbers are the same on every POSIX system.
-SIGKILL, SIGPIPE, SIGTERM = 9, 13, 15
-SIGXFSZ = 25
-
-OFFLINE = "-network"
+SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25  # The same on every POSIX system.
+STREAMS = 3
+"""Standard input, output and error."""
+SERVER_MARK = "-" * 4000
+"""The server's MZ_KEY: room for the key that each guard writes there, by which other processes find it."""
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
@@ -50,22 +50,130 @@ GIVE_UP_SECONDS = 10
 """A process that survives SIGKILL for this long (blocked on a dead disk) is left to the kernel."""
 
 
-def main(arguments: list[str]) -> int:
-    """Run the command; return 0 unless the level does not work. Never raises."""
-    level, lifeline, status = arguments[0], int(arguments[1]), int(arguments[2])
-    cut = arguments.index("--")
-    os.set_inheritable(lifeline, False)
-    os.set_inheritable(status, False)
-    os.environ.pop(arguments[3], None)
+class Request:
+    """A command to run. All texts are bytes."""
+
+    def __init__(
+        self,
+        level: str,
+        cwd: bytes,
+        program: bytes,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+        read_only: list[bytes],
+        writable: list[bytes],
+        offline: bool,
+    ) -> None:
+        self.level, self.cwd, self.program, self.argv, self.env = level, cwd, program, argv, env
+        self.read_only, self.writable = read_only, writable
+        """Paths that are read-only to the tree if the level has a mount namespace, and writable ones inside them."""
+        self.offline = offline
+        """In a network namespace with only the loopback."""
+
+    @property
+    def key(self) -> str:
+        return os.fsdecode(self.env.get(KEY_VARIABLE.encode(), b""))
+
+    def encode(self) -> bytes:
+        """Return the request as it is sent: its size in 8 bytes, then the content."""
+        data = marshal.dumps(tuple(vars(self).values()))
+        return len(data).to_bytes(8, "big") + data
+
+
+def serve(server_fd: int) -> int:
+    """Fork a guard for each socket received, until `mz` closes its end; or kill the guard whose process id is received.
+    Each message has 8 bytes; the reply is the guard's process id, or a negative error number."""
+    import gc
+    import signal
+    import socket
+
     try:
-        first = enter_level(level, arguments[4:cut])
+        kernel()  # Guards need not prepare it again.
+    except (OSError, ImportError):
+        pass
+    signal.signal(signal.SIGCHLD, lambda *_: reap_guards())
+    gc.disable()  # It would copy the pages that guards share with the server.
+    server = socket.socket(fileno=server_fd)
+    while True:
+        message, sockets, _, _ = socket.recv_fds(server, 8, 1)
+        if not message:
+            return 0
+        if sockets:
+            pid = fork_process()
+            if pid == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                server.close()
+                os.setsid()
+                return guard_command(sockets[0])
+            os.close(sockets[0])
+        else:
+            pid = int.from_bytes(message, "big")
+            kill_guard(pid)
+        server.sendall(pid.to_bytes(8, "big", signed=True))
+
+
+def fork_process() -> int:
+    """Return the result of `fork`, or a negative error number."""
+    try:
+        return os.fork()
+    except OSError as error:
+        return -(error.errno or 1)
+
+
+def reap_guards() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def kill_guard(pid: int) -> None:
+    """Kill a guard unless it has ended: its process id may belong to another process since."""
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == 0:
+            os.kill(pid, SIGKILL)
+    except ChildProcessError:
+        return
+
+
+def guard_command(control: int) -> int:
+    """Receive the request and run the command in the guard's own process; return the process's exit code."""
+    import socket
+
+    with socket.socket(fileno=os.dup(control)) as connection:
+        header, streams, _, _ = socket.recv_fds(connection, 8, STREAMS)
+        size = int.from_bytes(header, "big")
+        data = connection.recv(size, socket.MSG_WAITALL)
+    if not data or len(data) < size:
+        return 1  # `mz` is gone.
+    os.set_inheritable(control, False)
+    for number, stream in enumerate(streams, STREAMS - len(streams)):  # Without an input it is the server's /dev/null.
+        os.dup2(stream, number)
+        os.close(stream)
+    request = Request(*marshal.loads(data))
+    write_mark(request.key)
+    try:
+        os.chdir(request.cwd)
+    except OSError as error:
+        write_status(control, f"failed {error.errno}")
+        return 0
+    try:
+        head = enter_level(request)
     except (OSError, ImportError) as error:
-        write_status(status, f"broken {error}")
+        write_status(control, f"broken {error}")
         return 1
-    if first:
-        return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])  # The head, outside its namespace.
-    offline = OFFLINE in arguments[4:cut]
-    return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :], offline)
+    if head:
+        return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1]) & 0xFF  # The guard is outside the head's namespace.
+    return supervise(Tree(request.level, request.key), control, request)
+
+
+def write_mark(key: str) -> None:
+    """Write the key where the system shows this process's environment, so that the key finds the guard too."""
+    try:
+        kernel().write_variable(KEY_VARIABLE.encode(), os.fsencode(key), len(SERVER_MARK))
+    except (OSError, ImportError):
+        return
 
 
 def write_status(status: int, line: str) -> None:
@@ -75,20 +183,22 @@ def write_status(status: int, line: str) -> None:
         pass  # `mz` is gone.
 
 
-def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str], offline: bool) -> int:
-    write_status(status, "ready")
+def supervise(tree: Tree, control: int, request: Request) -> int:
+    write_status(control, "ready")
+    if select.select([control], [], [], 0)[0]:
+        return 1  # `mz` is gone.
     try:
         tree.command = os.posix_spawn(
-            program, argv, os.environ, setpgroup=0, setsigmask=(), setsigdef=(SIGPIPE, SIGXFSZ)
+            request.program, request.argv, request.env, setpgroup=0, setsigmask=(), setsigdef=(SIGPIPE, SIGXFSZ)
         )
     except OSError as error:
-        write_status(status, f"unstartable {error.errno}")
+        write_status(control, f"unstartable {error.errno}")
         return 0
-    wait_for_end(tree, lifeline)
+    wait_for_end(tree, control)
     tree.kill()
-    if offline:
-        write_status(status, f"denied {count_denied()}")
-    write_status(status, f"exit {tree.code if tree.code is not None else -SIGKILL}")
+    if request.offline:
+        write_status(control, f"denied {count_denied()}")
+    write_status(control, f"exit {tree.code if tree.code is not None else -SIGKILL}")
     return 0
 
 
@@ -108,10 +218,10 @@ def count_denied() -> int:
     return attempts
 
 
-def wait_for_end(tree: Tree, lifeline: int) -> None:
-    """Wait until the command or the lifeline ends."""
+def wait_for_end(tree: Tree, control: int) -> None:
+    """Wait until the command or the connection ends."""
     poll = select.poll()
-    poll.register(lifeline, select.POLLIN)
+    poll.register(control, select.POLLIN)
     poll_ms = POLL_MS
     if hasattr(os, "pidfd_open"):
         try:
@@ -121,18 +231,26 @@ def wait_for_end(tree: Tree, lifeline: int) -> None:
             poll_ms = POLL_MS
     while tree.code is None:
         ready = poll.poll(poll_ms)
-        if any(fd == lifeline for fd, _ in ready):
-            if not os.read(lifeline, 64):
+        if any(fd == control for fd, _ in ready):
+            if not read_request(control):
                 return
             tree.terminate()
         tree.reap()
 
 
+def read_request(control: int) -> bytes:
+    """Return what `mz` sent; empty at the end of file."""
+    try:
+        return os.read(control, 64)
+    except ConnectionError:
+        return b""
+
+
 class Tree:
     """The command and its descendants."""
 
-    def __init__(self, level: str) -> None:
-        self.level = level
+    def __init__(self, level: str, key: str) -> None:
+        self.level, self.key = level, key
         self.command = 0
         self.code: int | None = None
         """Exit code of the command; negative: signal; None while it runs."""
@@ -169,7 +287,7 @@ class Tree:
         """Return True if any process was signalled."""
         if self.level in (NAMESPACE, USER_NAMESPACE):
             return send_signal(-1, number)
-        pids = descendants(os.getpid()) if self.level == SUBREAPER else pids_with_key(os.environ.get(KEY_VARIABLE, ""))
+        pids = descendants(os.getpid()) if self.level == SUBREAPER else pids_with_key(self.key)
         sent = [send_signal(pid, number) for pid in pids]
         return any(sent)
 
@@ -234,56 +352,44 @@ def pids_from_ps(key: str) -> list[int]:
     return [int(row[0]) for row in rows if f"{KEY_VARIABLE}={key}" in row]
 
 
-def enter_level(level: str, fences: list[str]) -> int:
+def enter_level(request: Request) -> int:
     """Make this process (or a fork of it, inside a namespace) the head of a tree that can be killed completely.
 
     Return 0 in the head, the head's process id in the process outside. Raises OSError, ImportError.
     """
+    level = request.level
     if level == MARKER:
         return 0
-    kernel = Kernel()
     if level == SUBREAPER:
-        kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
         return 0
     uid, gid = os.geteuid(), os.getegid()
-    offline = OFFLINE in fences
-    more = (CLONE_NEWUSER if level == USER_NAMESPACE else 0) | (CLONE_NEWNET if offline else 0)
-    kernel.unshare(CLONE_NEWNS | CLONE_NEWPID | more)
+    more = (CLONE_NEWUSER if level == USER_NAMESPACE else 0) | (CLONE_NEWNET if request.offline else 0)
+    kernel().unshare(CLONE_NEWNS | CLONE_NEWPID | more)
     if level == USER_NAMESPACE:
         write("/proc/self/setgroups", "deny")
         write("/proc/self/uid_map", f"{uid} {uid} 1")
         write("/proc/self/gid_map", f"{gid} {gid} 1")
-    if offline:
-        enable_loopback()
-    kernel.mount(None, "/", None, MS_REC | MS_SLAVE)
-    mount_fences(kernel, [fence for fence in fences if fence != OFFLINE])
+    if request.offline:
+        kernel().enable_loopback()
+    kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
+    mount_fences(request)
     head = os.fork()
     if head == 0:
-        kernel.prctl(PR_SET_PDEATHSIG, SIGKILL)
-        kernel.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        kernel().prctl(PR_SET_PDEATHSIG, SIGKILL)
+        kernel().mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     return head
 
 
-def enable_loopback() -> None:
-    """Enable the loopback, since tests start servers of their own."""
-    import fcntl
-    import socket
-    import struct
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
-
-
-def mount_fences(kernel: Kernel, fences: list[str]) -> None:
+def mount_fences(request: Request) -> None:
     """Mount the paths read-only. Writable exceptions are bind-mounted first, so that they are unaffected. The working
     directory is entered again, since the old handle would bypass the mounts."""
-    for path in fences:
-        if path.startswith("+"):
-            kernel.keep_writable(path[1:])
-    for path in fences:
-        if not path.startswith("+") and f"+{path}" not in fences:
-            kernel.make_read_only(path)
-    os.chdir(os.getcwd())
+    for path in request.writable:
+        kernel().keep_writable(path)
+    for path in request.read_only:
+        if path not in request.writable:
+            kernel().make_read_only(path)
+    os.chdir(os.getcwdb())
 
 
 def write(path: str, text: str) -> None:
@@ -291,15 +397,35 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
+@functools.cache
+def kernel() -> Kernel:
+    return Kernel()
+
+
 class Kernel:
     """System calls that Python 3.11 lacks. Each raises OSError; the constructor ImportError, OSError."""
 
     def __init__(self) -> None:
         import ctypes
+        import fcntl
+        import socket
+        import struct
 
-        self._errno = ctypes.get_errno
+        self._errno, self._move, self._long = ctypes.get_errno, ctypes.memmove, ctypes.c_ulong
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._long = ctypes.c_ulong
+        self._libc.getenv.restype = ctypes.c_void_p
+        self._ioctl, self._pack, self._socket = fcntl.ioctl, struct.pack, socket.socket
+
+    def write_variable(self, name: bytes, value: bytes, size: int) -> None:
+        """Overwrite an environment variable, whose value has `size` bytes, in place, unless the new value is longer."""
+        place = self._libc.getenv(name)
+        if place and len(value) <= size:
+            self._move(place, value.ljust(size, b"\0"), size)
+
+    def enable_loopback(self) -> None:
+        """Enable the loopback, since tests start servers of their own."""
+        with self._socket() as any_socket:
+            self._ioctl(any_socket, SIOCSIFFLAGS, self._pack("16sh14x", b"lo", IFF_UP))
 
     def unshare(self, flags: int) -> None:
         self._check(self._libc.unshare(flags), "unshare")
@@ -308,13 +434,11 @@ class Kernel:
         zero = self._long(0)
         self._check(self._libc.prctl(option, self._long(value), zero, zero, zero), "prctl")
 
-    def mount(self, source: str | None, target: str, kind: str | None, flags: int) -> None:
-        source_bytes, kind_bytes = (os.fsencode(text) if text is not None else None for text in (source, kind))
-        self._check(
-            self._libc.mount(source_bytes, os.fsencode(target), kind_bytes, self._long(flags), None), f"mount {target}"
-        )
+    def mount(self, source: bytes | None, target: bytes, kind: bytes | None, flags: int) -> None:
+        result = self._libc.mount(source, target, kind, self._long(flags), None)
+        self._check(result, f"mount {os.fsdecode(target)}")
 
-    def make_read_only(self, path: str) -> None:
+    def make_read_only(self, path: bytes) -> None:
         """Make a file or directory read-only in this namespace. Failures are ignored: refs, configuration and hooks are
         compared after each call anyway."""
         try:
@@ -325,7 +449,7 @@ class Kernel:
         except OSError:
             return
 
-    def keep_writable(self, path: str) -> None:
+    def keep_writable(self, path: bytes) -> None:
         """Keep a directory writable inside one that is made read-only later."""
         try:
             self.mount(path, path, None, MS_BIND | MS_REC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import functools
@@ -9,8 +10,10 @@ import os
 import pathlib
 import selectors
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -31,13 +34,12 @@ GUARD_EXIT_SECONDS = 1.0
 """Time for the guard of a dead mz process to clean up by itself."""
 
 
-GUARD_PROGRAM = f"""import os, sys
+SERVER_PROGRAM = f"""import os, sys
 sys.path.append({str(pathlib.Path(guard.__file__).parent)!r})
 import guard
-os._exit(guard.main(sys.argv[1:]))"""
-"""The guard is imported, not run as a file: Python caches only imported modules, and compiling took a fifth of its
-start. It leaves by `os._exit`, since it needs neither atexit handlers nor a flush."""
-
+os._exit(guard.serve(int(sys.argv[1])))"""
+"""The guard is imported, not run as a file: Python caches only imported modules. It leaves by `os._exit`, since it
+needs neither atexit handlers nor a flush."""
 
 DeniedHandler = Callable[[str, int], None]
 """Receives the MZ_KEY of an offline command and its number of attempts to reach a network; called from any thread."""
@@ -179,22 +181,94 @@ def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
         time.sleep(0.01)
 
 
+class GuardServer:
+    """The process that forks guards: started at the first call, ended with this process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start_guard(self, guard_socket: socket.socket) -> int:
+        """Start a guard at the other end of a connection; return its process id. Raises OSError."""
+        with self._lock:
+            pid = self._ask(bytes(8), guard_socket.fileno()) or self._ask(bytes(8), guard_socket.fileno())
+        if pid <= 0:
+            raise OSError(-pid or errno.ECHILD, os.strerror(-pid or errno.ECHILD))
+        return pid
+
+    def kill_guard(self, pid: int) -> None:
+        with self._lock:
+            self._ask(pid.to_bytes(8, "big"))
+
+    def _ask(self, message: bytes, *files: int) -> int:
+        """Return the reply; 0 if the server was killed. Raises OSError if it cannot be started."""
+        server = self._socket or self._start()
+        with contextlib.suppress(ConnectionError):
+            socket.send_fds(server, [message], files)
+            if reply := server.recv(8):
+                return int.from_bytes(reply, "big", signed=True)
+        self.stop()
+        return 0
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        library_path = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", SERVER_PROGRAM, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={guard.KEY_VARIABLE: guard.SERVER_MARK, **library_path},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._socket = ours
+        return ours
+
+    def stop(self) -> None:
+        """End the server; guards at work do not need it."""
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.wait()
+        self._socket = self._process = None
+
+    def forget(self) -> None:
+        """Leave the server to the process that started it, after a fork."""
+        self._lock = threading.Lock()
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.returncode = 0  # It is no child of this process, so nothing waits for it.
+        self._socket = self._process = None
+
+
+SERVER = GuardServer()
+atexit.register(SERVER.stop)
+os.register_at_fork(after_in_child=SERVER.forget)
+
+
 class Supervision:
     """One guard process and its pipes. Call `run` once, from one thread."""
 
     def __init__(self, launch: Launch, limits: ProcessLimits, sink: Sink, program: str, level: str) -> None:
         self._launch, self._limits, self._sink = launch, limits, sink
-        self._command = [sys.executable, "-I", "-S", "-c", GUARD_PROGRAM, level]
         self._program, self._level = program, level
         self._selector = selectors.DefaultSelector()
         self._outputs: set[IO[bytes]] = set()
-        """Open pipes, including the guard's status."""
+        """Open pipes."""
         self._input: IO[bytes] | None = None
+        self._control, self._guard_end = socket.socketpair()
+        """The connection to the guard."""
+        self._guard = 0
+        """Its process id."""
         self._final_status: bytes | None = None
-        """The guard's complete status; None until its pipe closes."""
+        """The guard's complete status; None until it closes the connection."""
         self._status_data = b""
         self._stdin_left = memoryview(launch.stdin)
-        self._lifeline = -1
+        self._is_killed = False
         self._output_bytes = 0
         self._end_reason: EndReason | None = None
         self._kill_at = self._give_up_at = float("inf")
@@ -202,57 +276,60 @@ class Supervision:
 
     def run(self, stop: StopCheck | None) -> ProcessEnd:
         try:
-            process = self._start()
-        except OSError as error:
-            self._close()
-            return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=error.strerror or str(error))
-        try:
+            self._start()
             self._wait_for_status(stop)
             self._kill_leftovers()
             self._drain()
+        except StartError as error:
+            return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=str(error))
         finally:
             self._close()
-            self._reap(process)
+            self._wait_for_guard()
         return self._process_end()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        launch = self._launch
-        lifeline_read, self._lifeline = os.pipe()
-        status_read, status_write = os.pipe()
-        hidden_variable = "" if "LC_CTYPE" in launch.env else "LC_CTYPE"
-        fences = (*(f"+{path}" for path in launch.writable), *map(str, launch.read_only))
-        fences += (guard.OFFLINE,) if launch.offline else ()
-        command = [*self._command, str(lifeline_read), str(status_write), hidden_variable, *fences, "--", self._program]
-        try:
-            process = subprocess.Popen(
-                [*command, *launch.argv],
-                stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if launch.merge_stderr else subprocess.PIPE,
-                bufsize=0,
-                cwd=launch.cwd,
-                env=dict(launch.env),
-                pass_fds=(lifeline_read, status_write),
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(status_read)
-            raise
-        finally:
-            os.close(lifeline_read)
-            os.close(status_write)
-        self._register_output(os.fdopen(status_read, "rb", buffering=0), self._read_status)
-        self._register_output(process.stdout, functools.partial(self._read_output, self._sink.out))
-        self._register_output(process.stderr, functools.partial(self._read_output, self._sink.err))
-        if process.stdin is not None:
-            self._input = process.stdin
-            os.set_blocking(process.stdin.fileno(), False)
-            self._selector.register(process.stdin, selectors.EVENT_WRITE, self._write_input)
-        return process
+    def _start(self) -> None:
+        """Raises StartError."""
+        with self._guard_end, contextlib.ExitStack() as theirs:
+            try:
+                streams = self._open_streams(theirs)
+                self._guard = SERVER.start_guard(self._guard_end)
+                request = self._request().encode()
+                socket.send_fds(self._control, [request[:8]], streams)
+                self._control.sendall(request[8:])
+            except OSError as error:
+                raise StartError(error.strerror or str(error)) from error
+        self._control.setblocking(False)
+        self._selector.register(self._control, selectors.EVENT_READ, self._read_status)
 
-    def _register_output(self, pipe: IO[bytes] | None, handler: Callable[[IO[bytes]], None]) -> None:
-        if pipe is None:
-            return
+    def _request(self) -> guard.Request:
+        launch = self._launch
+        return guard.Request(
+            level=self._level,
+            cwd=os.fsencode(launch.cwd),
+            program=os.fsencode(self._program),
+            argv=[os.fsencode(text) for text in launch.argv],
+            env={os.fsencode(name): os.fsencode(value) for name, value in launch.env.items()},
+            read_only=[os.fsencode(path) for path in launch.read_only],
+            writable=[os.fsencode(path) for path in launch.writable],
+            offline=launch.offline,
+        )
+
+    def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:
+        """Return the command's standard streams, closed here by `theirs`; the input only if there is any. Raises
+        OSError."""
+        launch, streams = self._launch, []
+        if launch.stdin:
+            read_end, self._input = open_pipe()
+            streams.append(theirs.enter_context(read_end).fileno())
+            os.set_blocking(self._input.fileno(), False)
+            self._selector.register(self._input, selectors.EVENT_WRITE, self._write_input)
+        for sink in (self._sink.out,) if launch.merge_stderr else (self._sink.out, self._sink.err):
+            read_end, write_end = open_pipe()
+            streams.append(theirs.enter_context(write_end).fileno())
+            self._register_output(read_end, functools.partial(self._read_output, sink))
+        return [*streams, streams[-1]] if launch.merge_stderr else streams
+
+    def _register_output(self, pipe: IO[bytes], handler: Callable[[IO[bytes]], None]) -> None:
         os.set_blocking(pipe.fileno(), False)
         self._selector.register(pipe, selectors.EVENT_READ, handler)
         self._outputs.add(pipe)
@@ -265,7 +342,7 @@ class Supervision:
     def _kill_leftovers(self) -> None:
         """Kill processes that the guard missed. If nothing was started, processes with the key belong to another
         call."""
-        if b"unstartable" in self._status_data or b"broken" in self._status_data:
+        if any(word in self._status_data for word in (b"unstartable", b"failed", b"broken")):
             return
         if self._level == guard.MARKER or b"exit" not in self._status_data:
             kill_by_key(self._launch.env.get(guard.KEY_VARIABLE, ""), patience_seconds=0)
@@ -304,14 +381,15 @@ class Supervision:
         self._kill_at = time.monotonic() + grace
         if grace:
             with contextlib.suppress(OSError):
-                os.write(self._lifeline, b"t")
+                self._control.send(b"t")
         else:
             self._kill()
 
     def _kill(self) -> None:
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        if not self._is_killed:
+            self._is_killed = True
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)
             self._give_up_at = time.monotonic() + GIVE_UP_SECONDS
 
     def _read_output(self, sink: Callable[[bytes], None], pipe: IO[bytes]) -> None:
@@ -323,14 +401,18 @@ class Supervision:
         limit = self._limits.output_bytes
         if limit is None or self._output_bytes <= limit:
             sink(data)
-        elif self._end_reason is None or self._lifeline >= 0:
+        elif self._end_reason is None or not self._is_killed:
             self._begin_end(self._end_reason or EndReason.OUTPUT_LIMIT, 0)
 
-    def _read_status(self, pipe: IO[bytes]) -> None:
-        data = self._read(pipe)
-        if data == b"":
+    def _read_status(self, control: socket.socket) -> None:
+        try:
+            data = control.recv(CHUNK_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._selector.unregister(control)
             self._final_status = self._status_data
-        self._status_data += data or b""
+        self._status_data += data
 
     def _read(self, pipe: IO[bytes]) -> bytes | None:
         """Read a chunk; None if nothing is available, empty at the end (the pipe is then closed)."""
@@ -364,13 +446,20 @@ class Supervision:
             pipe.close()
         self._selector.close()
 
-    def _reap(self, process: subprocess.Popen[bytes]) -> None:
-        try:
-            process.wait(GIVE_UP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            self._kill_leftovers()
+    def _wait_for_guard(self) -> None:
+        """Wait until the guard is gone; kill it if it does not end."""
+        with self._control:
+            if self._final_status is not None or not self._guard:
+                return
+            self._control.settimeout(GIVE_UP_SECONDS)
+            try:
+                while self._control.recv(CHUNK_BYTES):
+                    pass
+            except TimeoutError:
+                SERVER.kill_guard(self._guard)
+                self._kill_leftovers()
+            except ConnectionError:
+                return
 
     def _process_end(self) -> ProcessEnd:
         duration_ms = int((time.monotonic() - self._started_at) * 1000)
@@ -381,9 +470,22 @@ class Supervision:
             missing = number in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
             ending = EndReason.MISSING if missing else EndReason.UNSTARTABLE
             return ProcessEnd(reason=ending, duration_ms=duration_ms, detail=f"{self._program}: {os.strerror(number)}")
+        if "failed" in fields:
+            detail = os.strerror(int(fields["failed"]))
+            return ProcessEnd(reason=EndReason.UNSTARTABLE, duration_ms=duration_ms, detail=detail)
         if "broken" in fields:
             return ProcessEnd(reason=EndReason.BROKEN, duration_ms=duration_ms, detail=fields["broken"])
         code = int(fields["exit"]) if "exit" in fields else None
         ending = self._end_reason or (EndReason.EXITED if code is not None else EndReason.LOST)
         denied = int(fields.get("denied", 0))
         return ProcessEnd(reason=ending, exit=code, duration_ms=duration_ms, denied_connections=denied)
+
+
+class StartError(Exception):
+    """The guard could not be started; the message says why."""
+
+
+def open_pipe() -> tuple[IO[bytes], IO[bytes]]:
+    """Return the read end and the write end of a new pipe. Raises OSError."""
+    read_end, write_end = os.pipe()
+    return open(read_end, "rb", buffering=0), open(write_end, "wb", buffering=0)
