@@ -258,6 +258,45 @@ def test_the_index_knows_the_files(desk: Desk) -> None:
     assert desk.git("diff-files") == ""
 
 
+def test_the_index_is_the_one_that_git_writes(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path)
+    deep = "/".join(["d" * 200] * 15)
+    desk.repo.write(
+        {"empty": "", "bytes \u00fc": b"\0\xff", f"{deep}/file": "f", **{"n" * size: "n" for size in range(1, 20)}}
+    )
+    (desk.repo.root / "run").write_text("#!/bin/sh\n")
+    (desk.repo.root / "run").chmod(0o755)
+    (desk.repo.root / "pointer").symlink_to("run")
+    desk.repo.git("update-index", "--add", "--cacheinfo", f"160000,{desk.base},lib/sub")
+    desk.repo.git("add", "--all", ":!lib")
+    desk.repo.git("commit", "--quiet", "-m", "everything")
+    desk.base = desk.repo.head()
+    desk.open()
+    ours = desk.git("ls-files", "--stage", "--debug")
+    assert desk.git("diff-files") == ""
+    assert desk.git("diff-index", "--cached", desk.base) == ""
+    assert "lib/sub" in ours
+    (desk.repo.root / ".git/worktrees/r1.f1.mz/index").unlink()
+    desk.git("reset", "--quiet")
+    assert stored_fields(desk.git("ls-files", "--stage", "--debug")) == stored_fields(ours)
+
+
+def stored_fields(listing: str) -> list[str]:
+    """The lines of `git ls-files --debug` but for flags, some of which only memory holds."""
+    return [line for line in listing.splitlines() if "flags:" not in line]
+
+
+def test_refs_in_a_table_are_found(desk: Desk) -> None:
+    desk.repo.git("pack-refs", "--all", "--prune")
+    assert desk.port.capture(desk.feature_worktree, desk.base).tree == desk.base
+    desk.write({"new": "n"})
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
+    desk.repo.git("pack-refs", "--all", "--prune")
+    assert desk.port.capture(desk.feature_worktree, desk.base).tree == tree
+    desk.port.ensure(desk.feature_worktree, desk.base, tree)
+    assert desk.port.commit(desk.feature_worktree, tree, desk.base, b"m\n").files == 1
+
+
 def test_files_that_stay_the_same_are_not_touched(desk: Desk) -> None:
     times = {name: (desk.worktree / name).stat().st_ctime_ns for name in FILES}
     desk.write({"src/app.py": "changed"})

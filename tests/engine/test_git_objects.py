@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from mz_engine.git import objects
 from mz_engine.git.objects import ObjectReader, ObjectStore
 from mz_engine.git.process import Git
 from mz_engine.ports import RepositoryUnusable
@@ -46,6 +47,18 @@ def test_a_lost_object_is_an_error_and_the_next_is_read(repo: GitRepo) -> None:
         with pytest.raises(RepositoryUnusable, match="git has lost the"):
             reader.read(name, kind)
     assert reader.read(oid(repo, 4), b"blob") == b"content\n" * 4
+
+
+@pytest.mark.parametrize("bytes_max", [1, 100, 1_000_000])
+def test_many_files_are_read_in_batches(repo: GitRepo, monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
+    monkeypatch.setattr(objects, "BATCH_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(objects, "BATCH_NAMES_MAX", 7)
+    store = ObjectStore(Git(repo.root / ".git", os.environ), "sha1")
+    oids = [oid(repo, number) for number in range(20)]
+    assert list(store.blobs(oids)) == [b"content\n" * number for number in range(20)]
+    with pytest.raises(RepositoryUnusable, match="git has lost the blob 1111"):
+        list(store.blobs([*oids[:3], "1" * 40, *oids[3:]]))
+    assert store.blob(oids[4]) == b"content\n" * 4
 
 
 def test_objects_written_since_are_found(repo: GitRepo) -> None:

@@ -8,6 +8,7 @@ name, number of calls, and CPU seconds without and with what it calls. The profi
 
 from __future__ import annotations
 
+import atexit
 import cProfile
 import json
 import pstats
@@ -26,11 +27,11 @@ def main(report: str, program: str, *arguments: str) -> None:
     install(profiles)
     sys.argv = [program, *arguments]
     own = begin(profiles)
+    atexit.register(lambda: Path(report).write_text(json.dumps(totals(profiles))))  # After the program's own handlers.
     try:
         runpy.run_path(program, run_name="__main__")
     finally:
         own.disable()
-        Path(report).write_text(json.dumps(totals(profiles)))
 
 
 def begin(profiles: Profiles) -> cProfile.Profile:

@@ -251,11 +251,11 @@ def _write_all(objects: ObjectStore, top: bytes, files: TreeListing) -> None:
     for path, entry in files.items():
         if entry.mode == SUBMODULE:
             make_directory(top, path, created)
-    for path, entry in files.items():
-        if entry.mode != SUBMODULE:
-            data = objects.blob(entry.oid)
-            make_directory(top, path.rpartition(b"/")[0], created)
-            write_file(os.path.join(top, path), data, entry.mode)
+    written = {path: entry for path, entry in files.items() if entry.mode != SUBMODULE}
+    contents = objects.blobs([entry.oid for entry in written.values()])
+    for (path, entry), data in zip(written.items(), contents, strict=True):
+        make_directory(top, path.rpartition(b"/")[0], created)
+        write_file(os.path.join(top, path), data, entry.mode)
 
 
 def make_directory(top: bytes, path: bytes, created: set[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import select
 import stat
@@ -26,6 +27,8 @@ from mz_engine.ports import RepositoryUnusable
 CACHED_LISTINGS_MAX = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
 CACHED_DIRECTORIES_MAX = 4096
+BATCH_NAMES_MAX, BATCH_BYTES_MAX = 60, 16_000_000
+"""So many names fit into the smallest pipe; files read at once, but for the last one."""
 DIRECTORY = 0o040000
 DirectoryEntries = tuple[tuple[bytes, TreeEntry], ...]
 
@@ -92,6 +95,13 @@ class ObjectStore:
         it: a file that cannot be read must not pass for one that is absent."""
         entry = self.listing(tree).get(os.fsencode(path))
         return None if entry is None or entry.mode == SUBMODULE else self.blob(entry.oid)
+
+    def blobs(self, oids: Sequence[str]) -> Iterator[bytes]:
+        """Yield the bytes of many files. Raises RepositoryUnusable."""
+        while oids:
+            batch = self._reader.read_many(oids[:BATCH_NAMES_MAX])
+            yield from batch or (self.blob(oids[0]),)  # It fails with git's own reason.
+            oids = oids[max(len(batch), 1) :]
 
     def write_capture(
         self, ref: str, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
@@ -166,38 +176,48 @@ class ObjectReader:
     def read(self, name: str, kind: bytes) -> bytes:
         """Return an object of that type. Raises RepositoryUnusable, also if git does not have it."""
         with self._lock:
-            reply = self._query(name) or self._query(name)  # Once more if the process has ended meanwhile.
-        if reply is None:
+            replies = self._query((name,)) or self._query((name,))  # Once more if the process has ended meanwhile.
+        if not replies:
             return self._git.run("cat-file", kind.decode(), name).stdout  # It fails with git's own reason.
-        if reply[0] != kind:
+        if replies[0][0] != kind:
             raise RepositoryUnusable("git-failed", f"git has lost the {kind.decode()} {name}")
-        return reply[1]
+        return replies[0][1]
 
-    def _query(self, name: str) -> tuple[bytes, bytes] | None:
-        """Return the type of an object, or anything else if there is none, and its bytes; None if git has ended."""
+    def read_many(self, oids: Sequence[str]) -> list[bytes]:
+        """Return the first of these blobs, up to the first that fails; about BATCH_BYTES_MAX at most."""
+        with self._lock:
+            replies = self._query(oids)
+        return [data for _, data in itertools.takewhile(lambda reply: reply[0] == b"blob", replies)]
+
+    def _query(self, names: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """Return type and bytes of the first of these objects, any other word in place of the type of a missing one;
+        nothing if git has ended. All names are sent before the first reply is read."""
         if self._process is None:
             self._process = self._git.start("cat-file", "--batch")
             weakref.finalize(self, end_process, self._process)
-        process, data = self._process, b""
+        process, replies, bytes_left = self._process, list[tuple[bytes, bytes]](), BATCH_BYTES_MAX
         assert process.stdin
         assert process.stdout
         try:
-            process.stdin.write(f"{name}\n".encode())
+            process.stdin.write("".join(f"{name}\n" for name in names).encode())
             process.stdin.flush()
             if not select.select([process.stdout], [], [], TIMEOUT_SECONDS)[0]:
                 raise RepositoryUnusable("git-timeout", f"`git cat-file` did not answer in {TIMEOUT_SECONDS:.0f} s")
-            _, kind, *size = process.stdout.readline().split()
-            if size:
-                data = process.stdout.read(int(size[0]) + 1)
-            if not size or len(data) == int(size[0]) + 1:
-                return kind, data[:-1]
+            while len(replies) < len(names) and bytes_left > 0:
+                _, kind, *size = process.stdout.readline().split()
+                data = process.stdout.read(int(size[0]) + 1) if size else b"\n"
+                if size and len(data) != int(size[0]) + 1:
+                    break
+                replies.append((kind, data[:-1]))
+                bytes_left -= len(data)
         except (BrokenPipeError, ValueError):
             pass  # It has ended.
         except BaseException:
             self._end()
             raise
-        self._end()
-        return None
+        if len(replies) < len(names):
+            self._end()
+        return replies
 
     def _end(self) -> None:
         """End a process with which the dialogue is broken."""

@@ -29,11 +29,8 @@ UNFINISHED_OPERATION = re.compile(
 """Files that an unfinished merge, rebase or bisection, or a killed git, leaves in the worktree's entry."""
 
 LOOSE_REF = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
-
 SECOND_NS, UINT32_MAX = 1_000_000_000, 0xFFFF_FFFF
-NAME_LENGTH_MAX = 0xFFF
-"""An entry of the index holds no greater length of a name."""
-UNKNOWN_FILE = (0,) * 9
+INDEX_NAME_LENGTH_MAX = 0xFFF
 
 T = TypeVar("T")
 
@@ -114,10 +111,10 @@ class GitWorktree:
     def read_refs(self, entry: pathlib.Path | None = None) -> RefValues:
         """Return the values of the refs; HEAD is that of `entry`. Git is asked only about refs that are no files of
         their own. Raises RepositoryUnusable."""
-        branch, capture = (read_loose_ref(self._git.directory / ref) for ref in (self.branch_ref, self.capture_ref))
-        if branch and capture:
-            head = _read_text((entry or self._git.directory) / "HEAD")
-            return RefValues(branch, head == f"ref: {self.branch_ref}\n", capture)
+        texts = [_read_text(self._git.directory / ref) for ref in (self.branch_ref, self.capture_ref)]
+        if all(map(LOOSE_REF.fullmatch, texts)):
+            attached = _read_text((entry or self._git.directory) / "HEAD") == f"ref: {self.branch_ref}\n"
+            return RefValues(Commit(texts[0].strip()), attached, Commit(texts[1].strip()))
         flags = "--format=%(refname) %(objectname) %(HEAD)"
         out = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref, git_dir=entry).text
         values = {
@@ -239,13 +236,13 @@ def encode_index(tree: TreeListing, hash_cache: Mapping[bytes, FileHash], object
     gitformat-index(5)."""
     data = bytearray(struct.pack(">4sLL", b"DIRC", 2, len(tree)))
     for path, (mode, oid) in tree.items():
-        cached, times = hash_cache.get(path), UNKNOWN_FILE
+        cached, times = hash_cache.get(path), (0,) * 9
         if cached is not None and cached.oid == oid:
             mtime, ctime, size, inode, _, device, user, group = cached.signature
             times = (*divmod(ctime, SECOND_NS), *divmod(mtime, SECOND_NS), device, inode, user, group, size)
         *stat_before_mode, user, group, size = (value & UINT32_MAX for value in times)
         entry = struct.pack(">10L", *stat_before_mode, mode, user, group, size) + bytes.fromhex(oid)
-        entry += struct.pack(">H", min(len(path), NAME_LENGTH_MAX)) + path
+        entry += struct.pack(">H", min(len(path), INDEX_NAME_LENGTH_MAX)) + path
         data += entry + bytes(8 - len(entry) % 8)
     return bytes(data) + hashlib.new(object_format, data, usedforsecurity=False).digest()
 
@@ -253,12 +250,6 @@ def encode_index(tree: TreeListing, hash_cache: Mapping[bytes, FileHash], object
 def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:
     """Name the ref that keeps an old value. The value comes last, so that no name is a directory of another."""
     return f"refs/mz/{worktree.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
-
-
-def read_loose_ref(file: pathlib.Path) -> Commit | None:
-    """Return the value of a ref that is a file; None if git keeps it elsewhere, if it is symbolic or does not exist."""
-    text = _read_text(file)
-    return Commit(text[:-1]) if LOOSE_REF.fullmatch(text) else None
 
 
 def _read_text(file: pathlib.Path) -> str:

@@ -4,19 +4,21 @@ mz.
 `serve` runs in the server, which forks a guard for each socket that it receives. Through that socket the guard receives
 a `Request` and the command's standard streams. From then on a byte from `mz` asks the tree to end, and end of file
 kills it. However `mz` dies, the kernel closes the socket, so nothing outlives `mz`. The guard answers with lines:
-`ready`, then `exit CODE` (negative: signal) once the tree is gone; or `unstartable ERRNO` for the program, `failed
-ERRNO` for its directory; or `broken TEXT` if the level does not work. `denied NUMBER` before `exit` counts attempts of
-an offline command to reach further than its own loopback, which needs one of the two namespace levels.
+`ready`, then `exit CODE` (negative: signal) once the tree is gone; or `unstartable ERRNO`; or `broken TEXT` if the
+level does not work. `denied NUMBER` before `exit` counts attempts of an offline command to reach further than its own
+loopback, which needs one of the two namespace levels.
 
 Only a guard reads its request, and the server's environment is empty, so no command can find in its guard what another
 command was given."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import marshal
 import os
 import select
+from typing import NamedTuple
 
 NAMESPACE = "namespace"
 """PID and mount namespace; the guard is its process 1, so the kernel kills all processes with it. Needs root."""
@@ -50,91 +52,59 @@ GIVE_UP_SECONDS = 10
 """A process that survives SIGKILL for this long (blocked on a dead disk) is left to the kernel."""
 
 
-class Request:
-    """A command to run. All texts are bytes."""
+class Request(NamedTuple):
+    """A command to run. All texts but the level are bytes."""
 
-    def __init__(
-        self,
-        level: str,
-        cwd: bytes,
-        program: bytes,
-        argv: list[bytes],
-        env: dict[bytes, bytes],
-        read_only: list[bytes],
-        writable: list[bytes],
-        offline: bool,
-    ) -> None:
-        self.level, self.cwd, self.program, self.argv, self.env = level, cwd, program, argv, env
-        self.read_only, self.writable = read_only, writable
-        """Paths that are read-only to the tree if the level has a mount namespace, and writable ones inside them."""
-        self.offline = offline
-        """In a network namespace with only the loopback."""
-
-    @property
-    def key(self) -> str:
-        return os.fsdecode(self.env.get(KEY_VARIABLE.encode(), b""))
+    level: str
+    cwd: bytes
+    program: bytes
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    read_only: list[bytes]
+    """Paths that are read-only to the tree if the level has a mount namespace."""
+    writable: list[bytes]
+    """Writable exceptions inside the read-only paths."""
+    offline: bool
+    """In a network namespace with only the loopback."""
 
     def encode(self) -> bytes:
         """Return the request as it is sent: its size in 8 bytes, then the content."""
-        data = marshal.dumps(tuple(vars(self).values()))
+        data = marshal.dumps(tuple(self))
         return len(data).to_bytes(8, "big") + data
 
 
 def serve(server_fd: int) -> int:
-    """Fork a guard for each socket received, until `mz` closes its end; or kill the guard whose process id is received.
-    Each message has 8 bytes; the reply is the guard's process id, or a negative error number."""
+    """Fork a guard for each socket received, and reply with a byte: 0, or an error number. Ends when `mz` does."""
     import gc
     import signal
     import socket
 
-    try:
+    with contextlib.suppress(OSError, ImportError):
         kernel()  # Guards need not prepare it again.
-    except (OSError, ImportError):
-        pass
-    signal.signal(signal.SIGCHLD, lambda *_: reap_guards())
     gc.disable()  # It would copy the pages that guards share with the server.
+    signal.signal(signal.SIGCHLD, lambda *_: reap_guards())
     server = socket.socket(fileno=server_fd)
     while True:
-        message, sockets, _, _ = socket.recv_fds(server, 8, 1)
-        if not message:
+        _, sockets, _, _ = socket.recv_fds(server, 1, 1)
+        if not sockets:
             return 0
-        if sockets:
-            pid = fork_process()
-            if pid == 0:
+        failure = 0
+        try:
+            if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 server.close()
                 os.setsid()
                 return guard_command(sockets[0])
-            os.close(sockets[0])
-        else:
-            pid = int.from_bytes(message, "big")
-            kill_guard(pid)
-        server.sendall(pid.to_bytes(8, "big", signed=True))
-
-
-def fork_process() -> int:
-    """Return the result of `fork`, or a negative error number."""
-    try:
-        return os.fork()
-    except OSError as error:
-        return -(error.errno or 1)
+        except OSError as error:
+            failure = error.errno or 1
+        os.close(sockets[0])
+        server.sendall(bytes([failure]))
 
 
 def reap_guards() -> None:
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        return
-
-
-def kill_guard(pid: int) -> None:
-    """Kill a guard unless it has ended: its process id may belong to another process since."""
-    try:
-        if os.waitpid(pid, os.WNOHANG)[0] == 0:
-            os.kill(pid, SIGKILL)
-    except ChildProcessError:
-        return
 
 
 def guard_command(control: int) -> int:
@@ -152,35 +122,25 @@ def guard_command(control: int) -> int:
         os.dup2(stream, number)
         os.close(stream)
     request = Request(*marshal.loads(data))
-    write_mark(request.key)
+    key = request.env.get(KEY_VARIABLE.encode(), b"")
+    with contextlib.suppress(OSError, ImportError):
+        # The system shows the key in this process's environment, so that the key finds the guard too.
+        kernel().write_variable(KEY_VARIABLE.encode(), key, len(SERVER_MARK))
     try:
         os.chdir(request.cwd)
-    except OSError as error:
-        write_status(control, f"failed {error.errno}")
-        return 0
-    try:
         head = enter_level(request)
     except (OSError, ImportError) as error:
         write_status(control, f"broken {error}")
         return 1
     if head:
-        return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1]) & 0xFF  # The guard is outside the head's namespace.
-    return supervise(Tree(request.level, request.key), control, request)
-
-
-def write_mark(key: str) -> None:
-    """Write the key where the system shows this process's environment, so that the key finds the guard too."""
-    try:
-        kernel().write_variable(KEY_VARIABLE.encode(), os.fsencode(key), len(SERVER_MARK))
-    except (OSError, ImportError):
-        return
+        os.waitpid(head, 0)  # The guard is outside the head's namespace.
+        return 0
+    return supervise(Tree(request.level, os.fsdecode(key)), control, request)
 
 
 def write_status(status: int, line: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # `mz` may be gone.
         os.write(status, line.encode("utf-8", "replace") + b"\n")
-    except OSError:
-        pass  # `mz` is gone.
 
 
 def supervise(tree: Tree, control: int, request: Request) -> int:
@@ -232,18 +192,12 @@ def wait_for_end(tree: Tree, control: int) -> None:
     while tree.code is None:
         ready = poll.poll(poll_ms)
         if any(fd == control for fd, _ in ready):
-            if not read_request(control):
-                return
-            tree.terminate()
+            with contextlib.suppress(ConnectionError):
+                if os.read(control, 64):
+                    tree.terminate()
+                    continue
+            return
         tree.reap()
-
-
-def read_request(control: int) -> bytes:
-    """Return what `mz` sent; empty at the end of file."""
-    try:
-        return os.read(control, 64)
-    except ConnectionError:
-        return b""
 
 
 class Tree:
@@ -397,11 +351,6 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
-@functools.cache
-def kernel() -> Kernel:
-    return Kernel()
-
-
 class Kernel:
     """System calls that Python 3.11 lacks. Each raises OSError; the constructor ImportError, OSError."""
 
@@ -460,3 +409,6 @@ class Kernel:
         if result != 0:
             number = self._errno()
             raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+kernel = functools.cache(Kernel)

@@ -137,8 +137,8 @@ def supervise(
     `stop` is asked at every tick; if it returns True, the command is ended. `level` is one of `guard.LEVELS`; None: the
     best that works on this machine.
     """
-    if not launch.cwd.is_dir():
-        return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=f"{launch.cwd} is not a directory")
+    if not launch.cwd.is_dir() or not os.access(launch.cwd, os.X_OK):
+        return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=f"{launch.cwd} is not a directory that can be entered")
     name = launch.argv[0]
     program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=launch.env.get("PATH", os.defpath))
     if program is None:
@@ -189,31 +189,27 @@ class GuardServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start_guard(self, guard_socket: socket.socket) -> int:
-        """Start a guard at the other end of a connection; return its process id. Raises OSError."""
+    def start_guard(self, guard_end: socket.socket) -> None:
+        """Start a guard at this end of a connection. Raises OSError."""
         with self._lock:
-            pid = self._ask(bytes(8), guard_socket.fileno()) or self._ask(bytes(8), guard_socket.fileno())
-        if pid <= 0:
-            raise OSError(-pid or errno.ECHILD, os.strerror(-pid or errno.ECHILD))
-        return pid
+            reply = self._send(guard_end) or self._send(guard_end)  # Once more if the server was killed meanwhile.
+        number = reply[0] if reply else errno.ECHILD
+        if number:
+            raise OSError(number, os.strerror(number))
 
-    def kill_guard(self, pid: int) -> None:
-        with self._lock:
-            self._ask(pid.to_bytes(8, "big"))
-
-    def _ask(self, message: bytes, *files: int) -> int:
-        """Return the reply; 0 if the server was killed. Raises OSError if it cannot be started."""
+    def _send(self, guard_end: socket.socket) -> bytes:
+        """Return the server's reply; empty if it was killed."""
         server = self._socket or self._start()
         with contextlib.suppress(ConnectionError):
-            socket.send_fds(server, [message], files)
-            if reply := server.recv(8):
-                return int.from_bytes(reply, "big", signed=True)
+            socket.send_fds(server, [b"g"], [guard_end.fileno()])
+            if reply := server.recv(1):
+                return reply
         self.stop()
-        return 0
+        return b""
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        library_path = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        library_path = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", SERVER_PROGRAM, str(theirs.fileno())],
@@ -231,23 +227,15 @@ class GuardServer:
     def stop(self) -> None:
         """End the server; guards at work do not need it."""
         if self._socket is not None and self._process is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._process.wait()
-        self._socket = self._process = None
-
-    def forget(self) -> None:
-        """Leave the server to the process that started it, after a fork."""
-        self._lock = threading.Lock()
-        if self._socket is not None:
-            self._socket.close()
-        if self._process is not None:
-            self._process.returncode = 0  # It is no child of this process, so nothing waits for it.
         self._socket = self._process = None
 
 
 SERVER = GuardServer()
 atexit.register(SERVER.stop)
-os.register_at_fork(after_in_child=SERVER.forget)
 
 
 class Supervision:
@@ -262,8 +250,6 @@ class Supervision:
         self._input: IO[bytes] | None = None
         self._control, self._guard_end = socket.socketpair()
         """The connection to the guard."""
-        self._guard = 0
-        """Its process id."""
         self._final_status: bytes | None = None
         """The guard's complete status; None until it closes the connection."""
         self._status_data = b""
@@ -276,30 +262,30 @@ class Supervision:
 
     def run(self, stop: StopCheck | None) -> ProcessEnd:
         try:
-            self._start()
+            if failure := self._start():
+                return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=failure)
             self._wait_for_status(stop)
             self._kill_leftovers()
             self._drain()
-        except StartError as error:
-            return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=str(error))
         finally:
             self._close()
             self._wait_for_guard()
         return self._process_end()
 
-    def _start(self) -> None:
-        """Raises StartError."""
+    def _start(self) -> str:
+        """Start the guard; return why that failed, or an empty text."""
         with self._guard_end, contextlib.ExitStack() as theirs:
             try:
                 streams = self._open_streams(theirs)
-                self._guard = SERVER.start_guard(self._guard_end)
+                SERVER.start_guard(self._guard_end)
                 request = self._request().encode()
                 socket.send_fds(self._control, [request[:8]], streams)
                 self._control.sendall(request[8:])
             except OSError as error:
-                raise StartError(error.strerror or str(error)) from error
+                return error.strerror or str(error)
         self._control.setblocking(False)
         self._selector.register(self._control, selectors.EVENT_READ, self._read_status)
+        return ""
 
     def _request(self) -> guard.Request:
         launch = self._launch
@@ -342,7 +328,7 @@ class Supervision:
     def _kill_leftovers(self) -> None:
         """Kill processes that the guard missed. If nothing was started, processes with the key belong to another
         call."""
-        if any(word in self._status_data for word in (b"unstartable", b"failed", b"broken")):
+        if b"unstartable" in self._status_data or b"broken" in self._status_data:
             return
         if self._level == guard.MARKER or b"exit" not in self._status_data:
             kill_by_key(self._launch.env.get(guard.KEY_VARIABLE, ""), patience_seconds=0)
@@ -449,14 +435,11 @@ class Supervision:
     def _wait_for_guard(self) -> None:
         """Wait until the guard is gone; kill it if it does not end."""
         with self._control:
-            if self._final_status is not None or not self._guard:
-                return
             self._control.settimeout(GIVE_UP_SECONDS)
             try:
-                while self._control.recv(CHUNK_BYTES):
+                while self._final_status is None and self._control.recv(CHUNK_BYTES):
                     pass
             except TimeoutError:
-                SERVER.kill_guard(self._guard)
                 self._kill_leftovers()
             except ConnectionError:
                 return
@@ -470,19 +453,12 @@ class Supervision:
             missing = number in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
             ending = EndReason.MISSING if missing else EndReason.UNSTARTABLE
             return ProcessEnd(reason=ending, duration_ms=duration_ms, detail=f"{self._program}: {os.strerror(number)}")
-        if "failed" in fields:
-            detail = os.strerror(int(fields["failed"]))
-            return ProcessEnd(reason=EndReason.UNSTARTABLE, duration_ms=duration_ms, detail=detail)
         if "broken" in fields:
             return ProcessEnd(reason=EndReason.BROKEN, duration_ms=duration_ms, detail=fields["broken"])
         code = int(fields["exit"]) if "exit" in fields else None
         ending = self._end_reason or (EndReason.EXITED if code is not None else EndReason.LOST)
         denied = int(fields.get("denied", 0))
         return ProcessEnd(reason=ending, exit=code, duration_ms=duration_ms, denied_connections=denied)
-
-
-class StartError(Exception):
-    """The guard could not be started; the message says why."""
 
 
 def open_pipe() -> tuple[IO[bytes], IO[bytes]]:
