@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given as given_any
-from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.anthropic_api.adapter import AnthropicApi
@@ -41,6 +40,7 @@ from tests.engine.test_conversations import deliver, new_world, pins
 from tests.support import anthropic_cli, trial
 from tests.support.dialects.messages import Messages
 from tests.support.endpoint import Answer, Endpoint, Reply, Request
+from tests.support.examples import examples
 from tests.support.processes import call, fresh_key, left, repository, shell
 from tests.support.workshop import Workshop
 
@@ -70,7 +70,7 @@ COUNTS = st.builds(
 PRICES = GenaiPrices()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given_any(MANY, MANY, st.one_of(st.none(), COUNTS))
 def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, expected: Coefficients | None) -> None:
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.reading.records import ReaderState
@@ -28,6 +28,7 @@ from mz_recordings.importing import file_reader
 from mz_recordings.importing.file_reader import encode_reader_state
 from mz_recordings.importing.importer import BLOBS, LOCK, LOG, Busy, UnpricedModel
 
+from tests.support.examples import examples
 from tests.support.sessionfiles import (
     MODEL,
     NOW,
@@ -339,7 +340,7 @@ def test_times_that_cannot_be_are_kept_and_said(home: Path, files: Path) -> None
 HOSTILE = ("../../etc", "a/b", "x" * 5000, "\u202eevil", "", "a b", "é", "a\x00b", "sha256", "-rf")
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(max_size=40), min_size=5, max_size=5), st.integers(-5, 2**70))
 def test_names_of_files_can_do_no_harm(tmp_path_factory: pytest.TempPathFactory, names: list[str], number: int) -> None:
     session, model, agent, version, kind = (name.encode("utf-8", "replace").decode() for name in names)
@@ -420,7 +421,7 @@ def test_an_import_that_is_killed_loses_nothing_and_counts_nothing_twice(home: P
 
 
 # any order ------------------------------------------------------------------------------------------------------------
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.data())
 def test_however_it_is_cut_and_ordered_each_request_counts_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
