@@ -57,6 +57,7 @@ def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: py
     assert summary["computed_usd"] == "0.00774"
 
 
+@pytest.mark.slow
 def test_an_import_without_anything_new_loads_no_more_than_it_needs(data: Path, sessions: Path) -> None:
     """Prices take longer to load than such an import takes."""
     script = (

@@ -382,7 +382,7 @@ def failures_problem() -> Any:
 )
 def test_a_broken_parser_is_named(adapter: type[Broken], text: str) -> None:
     endings = [ending for ending in stored_endings("claude-code") if ending.name in ENOUGH]
-    result = findings(check_parser(adapter(), endings, (), (), 600))
+    result = findings(check_parser(adapter(), endings, (), (), 120))
     assert any(text in item.message for item in result), [finding.message for finding in result]
 
 
@@ -400,7 +400,7 @@ def test_damage_is_done_where_the_last_word_stands() -> None:
     """aider's stands on standard error."""
     aider = Stumbles("aider", bundled_descriptions()["aider"], load_patterns())
     works = [ending for ending in stored_endings("aider") if ending.name == "works"]
-    result = findings(check_parser(aider, works, (), (), 600))
+    result = findings(check_parser(aider, works, (), (), 60))
     assert any("raises on damaged bytes: ValueError: lines" in finding.message for finding in result)
 
 
