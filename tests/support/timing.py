@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def steps(what: Callable[[], object]) -> int:
     """Lines that are executed and functions of C that are called."""
     count = 0
 
-    def on_line(frame: FrameType, event: str, argument: object) -> object:
+    def on_line(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal count
         count += 1
         return on_line
