@@ -141,12 +141,6 @@ def survives(pinned: Pins, seed: int, cuts: range) -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_at_many_steps_loses_nothing_and_pays_nothing_twice() -> None:
-    pinned = trial.pins()
-    survives(pinned, 7, range(1, steps_of_a_clean_run(pinned, 7) + 1, 23))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_a_crash_at_every_step_loses_nothing_and_pays_nothing_twice(part: int) -> None:
     pinned = trial.pins()
