@@ -125,7 +125,7 @@ def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsy
     reported = json.loads(result.out)
     assert result.exit == reported["exit"] == 10
     assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.check/1", "failed", "0.00")
-    assert reported["first_failure"]["layer"] == 1
+    assert reported["first_failure"]["number"] == 1
     assert [layer["status"] for layer in reported["layers"]] == ["failed", "skipped", "skipped", "failed"]
     assert reported["layers"][0]["findings"][0]["file"] == "mz.yaml"
     assert "1  static     FAILED" in result.err

@@ -153,7 +153,7 @@ def test_an_empty_folder_named_git_is_no_repository(tmp_path: Path) -> None:
 def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mz.yaml").write_text("mine")
     with pytest.raises(MzError, match="File exists"):
-        write_file(tmp_path, InitFile(path="mz.yaml", does="make", about="", content="theirs"))
+        write_file(tmp_path, InitFile(path="mz.yaml", action="make", about="", content="theirs"))
     assert (tmp_path / "mz.yaml").read_text() == "mine"
 
 
@@ -281,6 +281,6 @@ def test_a_workflow_is_written_once(repository: Path, capsys: pytest.CaptureFixt
     path.write_text("mine")
     again = json.loads(run(capsys, "init", "--ci", "--json").out)
     assert again["files"][-1] == {
-        "path": ".github/workflows/mz.yml", "does": "keep", "about": "already exists", "content": None,
+        "path": ".github/workflows/mz.yml", "action": "keep", "about": "already exists", "content": None,
     }  # fmt: skip
     assert path.read_text() == "mine"

@@ -293,19 +293,19 @@ def test_a_line_that_was_begun_and_never_ended_costs_only_itself() -> None:
     broken = b"".join([*lines[:2], lines[1][:150], *lines[2:]])
     transcript_summary, full = summarised(broken), summarised(b"".join(lines))
     assert usage_totals(transcript_summary) == usage_totals(full)
-    assert (transcript_summary.bad_lines, transcript_summary.status) == (1, "success")
+    assert (transcript_summary.undecodable_lines, transcript_summary.status) == (1, "success")
     assert "mended" in transcript_summary.notes
 
 
 def test_a_half_written_end_is_no_bad_line() -> None:
     transcript_summary = summarised(EXAMPLE.read_bytes()[:-40])
-    assert (transcript_summary.bad_lines, transcript_summary.status) == (0, "no-terminal")
+    assert (transcript_summary.undecodable_lines, transcript_summary.status) == (0, "no-terminal")
     assert {"half-line", "no-terminal"} <= set(transcript_summary.notes)
 
 
 def test_words_before_the_stream_are_bad_lines() -> None:
     transcript_summary = summarised(b"npm warn something\n(node:1) Warning\n" + EXAMPLE.read_bytes())
-    assert (transcript_summary.format, transcript_summary.bad_lines, transcript_summary.status) == (
+    assert (transcript_summary.format, transcript_summary.undecodable_lines, transcript_summary.status) == (
         "claude-stream",
         2,
         "success",
@@ -321,7 +321,7 @@ def test_a_long_line_is_passed_over() -> None:
     lines = EXAMPLE.read_bytes().splitlines()
     long = b'{"type":"user","x":"' + b"x" * 100_000 + b'"}'
     transcript_summary = summarised(b"\n".join([lines[0], long, *lines[1:]]), line_bytes_max=50_000)
-    assert (transcript_summary.bad_lines, transcript_summary.status) == (1, "success")
+    assert (transcript_summary.undecodable_lines, transcript_summary.status) == (1, "success")
     assert "long-line" in transcript_summary.notes
 
 
