@@ -53,7 +53,7 @@ def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: py
     assert (summary["files_read"], summary["new_requests"], summary["already_counted_requests"]) == (3, 4, 1)
     assert summary["unpriced"] == [{"model": "claude-unheard-of", "requests": 1}]
     again = json.loads(run(capsys, "import", "--json").out)
-    assert (again["files_read"], again["files_unchanged"], again["new_requests"]) == (0, 3, 0)
+    assert (again["files_read"], again["unchanged_files"], again["new_requests"]) == (0, 3, 0)
     assert summary["computed_usd"] == "0.00774"
 
 

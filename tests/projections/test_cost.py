@@ -154,7 +154,7 @@ def test_tokens_are_those_of_the_newest_reading() -> None:
 
 
 def test_nothing_costs_nothing_that_is_known() -> None:
-    assert totals([]) == replace(UNKNOWN, calls=0, open=0)
+    assert totals([]) == replace(UNKNOWN, calls=0, open_calls=0)
 
 
 def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
@@ -169,4 +169,6 @@ def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:
         amounts = [amount for part in apart if (amount := getattr(part, name)) is not None]
-        assert getattr(together, name) == (sum(amounts) if amounts or name in ("calls", "open", "unpriced") else None)
+        assert getattr(together, name) == (
+            sum(amounts) if amounts or name in ("calls", "open_calls", "unpriced_calls") else None
+        )
