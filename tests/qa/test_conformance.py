@@ -50,7 +50,13 @@ LATE = WORKS.result.stdout.rstrip().rfind(b"\n")
 """Bytes of that stream in front of its last line."""
 
 
-@pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        pytest.param(adapter, id=name, marks=pytest.mark.slow if name == "aider" else ())
+        for name, adapter in built_in_adapters().items()
+    ],
+)
 def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
     remarks = [
         *check_contract(adapter),

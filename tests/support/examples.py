@@ -14,9 +14,9 @@ USUAL = 100
 """What a profile tries that is not to be quick."""
 
 
-def examples(count: int, **more: Any) -> settings:
-    """`count` of them, without a deadline; no more than the profile says where that is a quick one."""
-    return settings(max_examples=amount(count, settings().max_examples), deadline=None, **more)
+def examples(count: int, quick: int | None = None, **more: Any) -> settings:
+    """`count` of them, without a deadline; where the profile is a quick one no more than it says, or than `quick`."""
+    return settings(max_examples=amount(count, quick or settings().max_examples), deadline=None, **more)
 
 
 def amount(count: int, quick: int) -> int:
