@@ -121,7 +121,7 @@ def test_a_user_asks_what_would_have_been(
     assert item["variants"] == sum(item["ends"].values()) > 500
     done = run(capsys, "replay", "recordings/killed", "--variants")
     assert done.exit == 0
-    assert f"{item['played']} variants: all ended in a named state, and no failure passed as a success" in done.out
+    assert f"{item['variants']} variants: all ended in a named state, and no failure passed as a success" in done.out
     result = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
     assert result.exit == 0, result.err
     assert result.out.splitlines()[1:] == [
