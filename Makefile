@@ -17,7 +17,6 @@ demo: .venv/installed  ## Build a virtual environment and watch three features b
 test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and mz check
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
-	@$(BIN)/mz doctor --self-test
 	@$(BIN)/mz check -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI

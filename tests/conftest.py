@@ -50,6 +50,7 @@ def _has_room() -> bool:
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what all tests are made of."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # Trees of syntax and of data are many objects and no garbage.
     gc.enable()
 
 

@@ -53,8 +53,8 @@ def letter(
     feature: str | None = "audit", question: int | None = 6, fate: str = "pending", kind: str = "answer"
 ) -> InboxMessage:
     plain = InboxMessage(
-        kind="answer", feature=feature, verdict=None, phase=None, note=None, actor=Digest(""), at_us=1, event_ref="",
-        question=question, status="pending",
+        kind="answer", feature=feature, verdict=None, phase=None, note=None, actor=Digest(""),
+        recorded_at_us=1, event_ref="", question=question, status="pending",
     )  # fmt: skip
     return msgspec.structs.replace(plain, status=fate, kind=kind)
 

@@ -152,7 +152,7 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
     assert (decision["question_kind"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
     assert (decision["event_ref"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
     (moved,) = [gap for gap in result["gaps"] if gap["kind"] == "ref-moved"]
-    assert (moved["fault"], moved["allowed"]) == (False, f"run/{RUN}/login@6")
+    assert (moved["fault"], moved["allowed_by"]) == (False, f"run/{RUN}/login@6")
     page = run(capsys, "audit", "--full").out
     assert "mina: approve on repository (ref-moved) in prd" in page
     assert "that was me" in page

@@ -103,8 +103,15 @@ def unknown(home: Path) -> None:
 FAULTS: tuple[Callable[[Path], None], ...] = (truncated, emptied, garbage, text, another, newer, a_folder, unknown)
 
 
-@pytest.mark.parametrize("arguments", READING, ids=lambda args: "-".join(args[:2]))
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(
+    ("fault", "arguments"),
+    [
+        pytest.param(fault, arguments, marks=() if number % len(FAULTS) == index else pytest.mark.slow,
+                     id=f"{fault.__name__}-{'-'.join(arguments[:2])}")
+        for index, fault in enumerate(FAULTS)
+        for number, arguments in enumerate(READING)
+    ],
+)  # fmt: skip
 def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
     fault: Callable[[Path], None],
     arguments: tuple[str, ...],

@@ -60,7 +60,7 @@ def test_by_agent_model_and_phase(stored_run: StoredRun, capsys: pytest.CaptureF
                            ("claude-sonnet-4-5", "prd")]  # fmt: skip
     code = cells["claude-sonnet-4-5", "code"]
     assert (code["calls"], code["input"], code["output"], code["input_tokens"]) == (5, 40.0, 2.0, 40_000)
-    assert (code["estimates"], code["helps"]) == ("low", True)
+    assert (code["estimates"], code["improves"]) == ("low", True)
     assert code["error_after"] < 0.06 < code["error_before"]
     assert cells["claude-sonnet-4-5", "prd"]["input_tokens"] == 4050
     assert result["too_few"] == [
@@ -93,7 +93,7 @@ def test_what_helps_is_written_and_read_by_runs(stored_run: StoredRun, capsys: p
     assert result["written"] == str(stored_run.home / "calibration.yaml")
     coefficients = load_config(stored_run.home, {}, {}).config.calibration
     assert {entry.phase for entry in coefficients} >= {"code", "prd"}
-    assert len(coefficients) == sum(item["helps"] for item in result["fitted"])
+    assert len(coefficients) == sum(item["improves"] for item in result["fitted"])
 
 
 def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mz_qa.results import CheckRun, LayerResult
 from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import run
+from tests.cli.drive import run, spawn
 from tests.support.gitrepo import GitRepo
 
 AT = datetime(2026, 11, 21, 10, 28, tzinfo=UTC)
@@ -75,11 +76,18 @@ def test_a_suite_for_each_layer_that_ran() -> None:
 
 
 # the command ----------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("begun")
+    GitRepo(root).commit({"README.md": "x"})
+    assert spawn(root, "init").exit == 0
+    return root
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
-    GitRepo(tmp_path).commit({"README.md": "x"})
+def project(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True, symlinks=True)
     monkeypatch.chdir(tmp_path)
-    assert run(capsys, "init").exit == 0
     return tmp_path
 
 
@@ -117,7 +125,7 @@ def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsy
     reported = json.loads(result.out)
     assert result.exit == reported["exit"] == 10
     assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.check/1", "failed", "0.00")
-    assert reported["first_failure"]["layer"] == 1
+    assert reported["first_failure"]["number"] == 1
     assert [layer["status"] for layer in reported["layers"]] == ["failed", "skipped", "skipped", "failed"]
     assert reported["layers"][0]["findings"][0]["file"] == "mz.yaml"
     assert "1  static     FAILED" in result.err

@@ -106,7 +106,7 @@ def test_an_unfinished_run_stays_unless_it_is_named_with_force(
     for args in ((), (RUN,), (RUN, "--all")):
         answer = run(capsys, "clean", "--yes", "--json", *args)
         assert scene.kinds(answer, "removed") == set()
-        assert {item["stays"] for item in msgspec.json.decode(answer.out)["stays"]} == {"the run is not finished"}
+        assert {item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]} == {"the run is not finished"}
     assert worktree.is_dir()
     answer = run(capsys, "clean", "--yes", "--json", RUN, "--force")
     assert scene.kinds(answer, "removed") == {(RUN, "worktree"), (RUN, "spool")}
@@ -133,7 +133,7 @@ def test_temporary_directories_of_killed_calls_go(
     with subprocess.Popen(["sleep", "60"], env={"MZ_KEY": dead, "PATH": os.environ["PATH"]}) as child:
         try:
             result = msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)
-            assert [item["stays"] for item in result["stays"] if item["kind"] == "temporary"] == [IN_USE]
+            assert [item["keep_reason"] for item in result["kept"] if item["kind"] == "temporary"] == [IN_USE]
         finally:
             child.kill()
     (dry,) = [
@@ -171,8 +171,8 @@ def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
     result = msgspec.json.decode(process.stdout)
     name = str(spool.relative_to(scene.home))
     assert name not in {element["name"] for element in result["removed"]}
-    assert [item["stays"] for item in result["stays"] if item["name"] == name] == [NOT_REMOVABLE]
-    assert result["freed_bytes"] == sum(entry["bytes"] or 0 for entry in result["removed"])
+    assert [item["keep_reason"] for item in result["kept"] if item["name"] == name] == [NOT_REMOVABLE]
+    assert result["freed_bytes"] == sum(entry["size_bytes"] or 0 for entry in result["removed"])
     assert again.stderr == f"{name}: {NOT_REMOVABLE}\nfreed 0 B\n"
 
 
@@ -180,7 +180,9 @@ def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytes
     mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     with FileLock(scene.home / ".mz" / "run.lock"):
         answer = run(capsys, "clean", "--yes", "--json", RUN[:13], OTHER, "--force")
-    assert {item["stays"] for item in msgspec.json.decode(answer.out)["stays"]} == {"a process is running this run"}
+    assert {item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]} == {
+        "a process is running this run"
+    }
     assert theirs.is_dir()
     assert not mine.exists()
 
@@ -223,7 +225,7 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
     scene.workspace.rescue(feature_worktree, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
     scene.repo.git("branch", "-D", "theirs")
     answer = run(capsys, "clean", "--yes", "--json")
-    assert [item["stays"] for item in msgspec.json.decode(answer.out)["stays"]] == [
+    assert [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]] == [
         "no branch or tag contains its commit"
     ]
     assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
@@ -253,7 +255,7 @@ def test_what_runs_left_that_the_log_does_not_know(scene: Scene, capsys: pytest.
     scene.left(RUN, "login")
     scene.repo.git("update-ref", f"refs/mz/{OTHER}/audit", scene.start)
     answer = run(capsys, "clean", "--yes", "--json")
-    assert [item["stays"] for item in msgspec.json.decode(answer.out)["stays"]] == ["the log has no such run"]
+    assert [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]] == ["the log has no such run"]
     assert run(capsys, "clean", "--yes", OTHER, "--force").exit == 0
     assert scene.refs() == []
     assert run(capsys, "clean", "--yes", OTHER).exit == 2

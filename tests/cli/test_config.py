@@ -173,7 +173,7 @@ def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.Captu
     answer = run(capsys, "config", "validate", "--json")
     summary = json.loads(answer.err)
     assert (answer.exit, answer.out, summary["code"]) == (10, "", "MZ3009")
-    assert summary["where"] == {"file": "pipelines/own.yaml", "line": 4, "column": 28}
+    assert summary["location"] == {"file": "pipelines/own.yaml", "line": 4, "column": 28}
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_groups_add_up(two_runs: StoredRun, capsys: pytest.CaptureFixture[str], 
     for by in get_args(GroupBy):
         result = requested(capsys, "cost", *(which or (RUN,)), "--by", by)
         assert (result["run"], result["by"]) == (None if which else RUN, by)
-        for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "missed_usd"):
+        for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "underestimate_usd"):
             assert money(*(group[name] for group in result["groups"])) == money(result["total"][name])
         assert sum(group["calls"] for group in result["groups"]) == result["total"]["calls"] == (9 if which else 5)
         wasted = [group["wasted"]["calls"] for group in result["groups"]]
@@ -144,7 +144,7 @@ def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert answer.err == "1 call not ended yet\n"
     total = requested(capsys, "cost")["total"]
     assert (total["open_calls"], total["unpriced_calls"], total["computed_usd"]) == (1, 0, None)
-    assert (total["estimated_usd"], total["difference_usd"], total["missed_usd"]) == ("0.025", None, None)
+    assert (total["estimated_usd"], total["difference_usd"], total["underestimate_usd"]) == ("0.025", None, None)
     assert requested(capsys, "cost", "--by", "attempt")["groups"][0]["call"]["outcome"] == "open"
 
 

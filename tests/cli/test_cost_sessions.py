@@ -61,7 +61,7 @@ def test_prompts_are_compared_with_themselves_in_full(two_runs: Path, capsys: py
     assert total.sessions + total.continued_calls == total.calls
     assert (total.sent_tokens, total.full_prompt_tokens) == (400 * total.continued_calls, 1000 * total.continued_calls)
     assert total.saved == 0.6
-    assert total.broken == {"rollback": 1}
+    assert total.dropped == {"rollback": 1}
     assert "not measured" in " ".join(sessions_report.notes)
 
 

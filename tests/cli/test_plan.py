@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -274,7 +273,5 @@ def test_thousands_of_features(repository: GitRepo, home: Path, capsys: pytest.C
         return f"## [FEAT] f{number}: Feature {number}\n{after}\nWords of it{'.' * (number % 50)}\n"
 
     repository.write({"features.md": "\n".join(feature(number) for number in range(5000))})
-    began = time.process_time()
     shown = plan(capsys)
-    assert time.process_time() - began < 15, "it takes two or three seconds"
     assert len(shown["features"]) == 5000

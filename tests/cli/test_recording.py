@@ -39,7 +39,7 @@ def test_a_committed_key_is_told_with_its_file_and_not_shown(tmp_path: Path) -> 
 
 
 def test_it_is_told_beside_the_answer() -> None:
-    committed = (CommittedSecret(file="a\x1b[2J.py", line=2, what="what looks like a secret (github-token)"),)
+    committed = (CommittedSecret(file="a\x1b[2J.py", line=2, description="what looks like a secret (github-token)"),)
     result = RecordResult(
         run="r", cassette="recordings/x", pipeline="p", agent="a", provenance="live", features=("f",), recordings=1,
         left_out=(), commands=0, differences=(), committed=committed,

@@ -34,10 +34,10 @@ SECRET = Finding(
 STRAY = Finding(kind="UNUSED", message="x is not part of the cassette", file="lib/a b/x", fix="rm 'lib/a b/x'")
 RESULTS = (
     LintResult(
-        path="lib/a b", format=2, recordings=3, files=9, bytes=12_345, findings=(SECRET, STRAY),
+        path="lib/a b", format=2, recordings=3, files=9, size_bytes=12_345, findings=(SECRET, STRAY),
         notices=(LintNotice(message="an e-mail address", file="f/prd.stderr", line=1, column=9),),
     ),
-    LintResult(path="lib/c", format=2, recordings=1, files=4, bytes=2_000_000),
+    LintResult(path="lib/c", format=2, recordings=1, files=4, size_bytes=2_000_000),
 )  # fmt: skip
 WORD = "a-word-that-nobody-knows"
 

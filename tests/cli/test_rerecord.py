@@ -129,7 +129,7 @@ def test_what_came_of_it_and_its_exit_code() -> None:
         "recordings/x: new recordings of f (1 agent call, $0.02; 1 from the recording)",
     ]
     assert int(rerecord_exit([done])) == 1
-    waits = replace(done, dropped=(), rejected=("PROMPT",), waits="recordings/.rerecorded/x")
+    waits = replace(done, dropped=(), rejected=("PROMPT",), pending="recordings/.rerecorded/x")
     assert list(result_lines(waits)) == [
         "recordings/x: unchanged; the new cassette is in recordings/.rerecorded/x; not accepted: PROMPT"
     ]

@@ -169,9 +169,9 @@ def test_what_is_held_says_why_and_what_helps(mz: Mz, stored_run: StoredRun) -> 
         FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failure")
     )
     shown = decoded(mz("review", "show", "later", "--json"))
-    assert (shown["question"], shown["helps"]) == (None, f"mz resume {stored_run.run}")
+    assert (shown["question"], shown["hint"]) == (None, f"mz resume {stored_run.run}")
     assert shown["halt"] == "later: held (auth-failure): Invalid API key"
-    assert f"There is no open question.\n{shown['halt']}\n  {shown['helps']}\n" in mz("review", "show", "later").out
+    assert f"There is no open question.\n{shown['halt']}\n  {shown['hint']}\n" in mz("review", "show", "later").out
 
 
 # one question ---------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     assert len(inbox()) == 2
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
-    assert [(entry["verdict"], entry["outcome"]) for entry in shown["messages"]] == [("reject", "rejected")]
+    assert [(entry["verdict"], entry["status"]) for entry in shown["messages"]] == [("reject", "rejected")]
     assert [item["verdict"] for item in shown["decisions"]] == ["approve"]
     assert "Grace: reject, rejected: " in mz("review", "show", feature).out
     assert "is answered already; Grace answered `approve`" in mz("review", "approve", feature).err

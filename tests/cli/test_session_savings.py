@@ -58,7 +58,7 @@ def test_calls_of_a_feature_are_counted() -> None:
     )  # fmt: skip
     sums = session_sums(item.name, (item,))
     assert (sums.name, sums.calls, sums.continued_calls, sums.sessions) == ("a", 4, 2, 2)
-    assert sums.broken == {"failed": 1}
+    assert sums.dropped == {"failed": 1}
     assert (sums.sent_tokens, sums.full_prompt_tokens, sums.saved) == (40, 150, 0.7333)
     assert {figure.figure: figure.run for figure in measured_figures(item.calls, item.calls)} == {
         "input": "200", "new-input": "60", "cache-reads": "140", "output": "20", "usd": "0.000000012", "calls": "4",
@@ -93,7 +93,7 @@ def test_features_add_up() -> None:
     (other,) = folded(SessionDropped(key=key(1), session="s", reason=SessionDropReason.FAILED), requested(1))
     both = session_sums("all", (item, other))
     assert (both.name, both.calls, both.continued_calls, both.sessions) == ("all", 3, 1, 2)
-    assert (both.sent_tokens, both.broken) == (5, {"failed": 1})
+    assert (both.sent_tokens, both.dropped) == (5, {"failed": 1})
 
 
 def test_savings_are_shares_of_what_was_before() -> None:

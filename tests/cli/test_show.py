@@ -123,7 +123,7 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
     assert output.endswith("    stderr: (empty)\n")
     assert "\x1b" not in output
     (call,) = msgspec.json.decode(run(capsys, "show", "later", "--output", "--json").out)["calls"]
-    assert (call["bad_lines"], call["stderr"]) == (1, "")
+    assert (call["undecodable_lines"], call["stderr"]) == (1, "")
 
 
 def test_erased_words_are_left_out(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import msgspec
@@ -162,6 +161,4 @@ def test_thousands_of_features(home: Path, capsys: pytest.CaptureFixture[str]) -
     more = tuple(msgspec.structs.replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))
     recorded_run.store.append([Append(run_stream(RUN), None, more)], START_US)
     recorded_run.close()
-    began = time.process_time()
     assert run(capsys, "status").out.count("\n") == 5002
-    assert time.process_time() - began < 10, "it takes one second"

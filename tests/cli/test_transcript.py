@@ -17,7 +17,7 @@ from tools.docs.json_documents import document_type
 
 CASES = ROOT / "tests/cases/transcripts/claude-code"
 FIELDS = ["schema", "agent", "version", "session_id", "status", "models", "usage", "reported_usd", "computed_usd",
-          "unpriced", "final_text", "bad_lines", "notes"]  # fmt: skip
+          "unpriced", "final_text", "undecodable_lines", "notes"]  # fmt: skip
 TOKENS = ["input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning"]
 
 

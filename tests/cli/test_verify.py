@@ -105,7 +105,7 @@ def test_one_run(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     newer.close()
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
     report = result(capsys, NEWER)
-    assert (report["run"], report["events"], report["elsewhere"], report["intact"]) == (NEWER, 2, 1, True)
+    assert (report["run"], report["events"], report["findings_elsewhere"], report["intact"]) == (NEWER, 2, 1, True)
     assert "1 more finding in other runs" in run(capsys, "audit", "--verify", NEWER).err
     assert result(capsys, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
     assert run(capsys, "audit", "--verify", "nope").exit == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
 from pathlib import Path
 
@@ -18,12 +19,14 @@ KILLS = 14
 DONE, WAITING = 0, 21
 
 
-def killed_run(bench: Bench, seconds: float, *arguments: str) -> int | None:
-    """The exit code, or None when it had to be killed."""
-    process = bench.start(*arguments)
+def killed_run(bench: Bench, calls: int, seconds: float, *arguments: str) -> int | None:
+    """The exit code, or None when it was killed, so many seconds after it began so many more calls."""
+    process, goal = bench.start(*arguments), bench.calls().total() + calls
+    while process.poll() is None and bench.calls().total() < goal:
+        time.sleep(0.02)
     try:
         process.communicate(timeout=seconds)
-    except Exception:
+    except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
         return None
@@ -69,14 +72,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_run_is_resumed_to_the_same_end(tmp_path: Path, undisturbed: dict[str, str], seed: int) -> None:
     dice, bench = random.Random(seed), Bench(tmp_path)
-    code = killed_run(bench, dice.uniform(1, 4), "run")
+    code = killed_run(bench, 1, dice.uniform(0, 0.5), "run")
     kills = int(code is None)
     while code is None:
         assert gone(bench), "a process outlived its mz"
         if finished(bench):
             break
-        patience = dice.uniform(0.8, 6) if kills < KILLS else 300
-        code = killed_run(bench, patience, *following(bench))
+        calls, seconds = (dice.randint(0, 3), dice.uniform(0, 1)) if kills < KILLS else (0, 300)
+        code = killed_run(bench, calls, seconds, *following(bench))
         kills += code is None
         if code == WAITING:
             code = None

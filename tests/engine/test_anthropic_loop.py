@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from mz_engine.agents.anthropic_api.main import Environment, execute, parse
 from mz_engine.agents.anthropic_api.model import PROGRESS_SECONDS, Options, OutputWriter
@@ -23,6 +23,7 @@ from mz_engine.ports import CallResult, ParsedReply
 
 from tests.support.agent_cases import refuses, works
 from tests.support.endpoint import Answer, Cut, Endpoint, Garbage, Refusal, Reply, Request, Script, Use
+from tests.support.examples import examples
 from tests.support.model_stream import answer, breaks_off, sent, text, use
 
 OPTIONS = Options(model="m", tools=("read", "write", "shell"), turns_max=9, session="s-1", resumes=False)
@@ -474,7 +475,7 @@ ANSWERS = (
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(60, suppress_health_check=list(HealthCheck))
 @given(st.lists(ANSWERS, min_size=1, max_size=4))
 def test_whatever_the_model_says_there_is_a_last_word(answers: list[Answer]) -> None:
     """And nothing outside the working directory came to be."""

@@ -250,20 +250,16 @@ def test_output_of_any_size_is_bounded(toolbox: Toolbox) -> None:
 
 
 def test_a_time_limit_ends_all_of_a_command(root: Path, toolbox: Toolbox) -> None:
-    began = time.monotonic()
     output = refused(
-        toolbox, "run_command", command="sh -c 'sleep 61.5 & sleep 61.5' & echo on; wait", timeout_seconds=1
+        toolbox, "run_command", command="sh -c 'sleep 661.5 & sleep 661.5' & echo on; wait", timeout_seconds=1
     )
     assert output == "on\n\n[ended after 1 s, its time limit]"
-    assert time.monotonic() - began < 10
-    assert not _running("61.5")
+    assert not _running("661.5")
 
 
 def test_what_a_command_leaves_running_is_ended_with_it(toolbox: Toolbox) -> None:
-    began = time.monotonic()
-    assert use(toolbox, "run_command", command="sleep 62.5 & echo started") == "started\n"
-    assert time.monotonic() - began < 10
-    assert not _running("62.5")
+    assert use(toolbox, "run_command", command="sleep 662.5 & echo started") == "started\n"
+    assert not _running("662.5")
 
 
 def _running(seconds: str) -> bool:

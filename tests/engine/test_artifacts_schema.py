@@ -20,6 +20,7 @@ from mz_engine.model.rules import FieldRule
 from mz_events.names import Path as RepositoryPath
 
 from tests.support.artifact_strategies import drafts
+from tests.support.examples import examples
 
 FILES = {RepositoryPath(".mz/schemas/tasks.json"): b"{}\n"}
 
@@ -35,6 +36,7 @@ def test_every_json_artifact_has_one() -> None:
 
 
 @pytest.mark.parametrize("name", ARTIFACTS)
+@examples(100, quick=5)
 @given(data=st.data())
 def test_what_keeps_the_rules_keeps_to_the_schema(name: str, data: st.DataObject) -> None:
     draft = data.draw(drafts(name))
@@ -42,6 +44,7 @@ def test_what_keeps_the_rules_keeps_to_the_schema(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("name", ARTIFACTS)
+@examples(100, quick=5)
 @given(data=st.data())
 def test_what_lacks_a_field_breaks_both(name: str, data: st.DataObject) -> None:
     draft = data.draw(drafts(name))

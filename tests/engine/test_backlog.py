@@ -18,7 +18,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.run.plan import read_backlog
 from mz_events.names import FeatureId, parse_name
 
-from tests.support.timing import grows_evenly
+from tests.support.timing import ENDS, grows_evenly
 
 CASES = Path(__file__).parents[1] / "cases" / "backlog"
 REFUSED = decode_yaml((CASES / "refused.yaml").read_text(), "refused.yaml", dict[str, dict[str, str]])
@@ -143,6 +143,7 @@ def test_ordinary_headings_and_lines_are_body() -> None:
     assert item.body == body
 
 
+@ENDS
 def test_many_features_take_evenly_long() -> None:
     def work(count: int) -> Callable[[], object]:
         text = "".join(
@@ -153,13 +154,14 @@ def test_many_features_take_evenly_long() -> None:
     def planned(text: str) -> int:
         return len(plan_backlog(parse_backlog(text, "f.md"))[0])
 
-    assert work(5000)() == 5000
+    assert work(1000)() == 1000
     assert grows_evenly(work, 500)
 
 
 @pytest.mark.parametrize(
     ("head", "piece"), [("## [FEAT]", " "), ("## [FEAT] a: ", "[p:"), ("## [FEAT] a: A\n", "\x1b]"), ("", "#")]
 )
+@ENDS
 def test_odd_lines_take_evenly_long(head: str, piece: str) -> None:
     def work(length: int) -> Callable[[], object]:
         return lambda: parse(head + piece * (length // len(piece)))

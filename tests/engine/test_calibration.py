@@ -81,18 +81,18 @@ def test_cells_with_enough_calls_and_no_others() -> None:
 def test_the_error_after_is_that_of_calls_that_were_not_looked_at() -> None:
     """Six calls alike are estimated without error; of six that have nothing in common none helps another."""
     (alike,) = (item for item in calibrate([sample()] * 6) if item.coefficients.phase)
-    assert (alike.error_before, alike.error_after, alike.helps) == (0.5, 0.0, True)
+    assert (alike.error_before, alike.error_after, alike.improves) == (0.5, 0.0, True)
     odd = [sample(used=used) for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
     (unlike,) = (group_calibration for group_calibration in calibrate(odd) if group_calibration.coefficients.phase)
     assert unlike.error_after > 0.9
-    assert not unlike.helps
+    assert not unlike.improves
 
 
 def test_calls_that_their_own_coefficients_do_not_help_are_not_left_to_those_of_others() -> None:
     """Nine phases alike would else say of the tenth, which is like nothing, that it takes forty times as much."""
     unlike = [sample(used=used, phase="plan") for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
     fitted = calibrate([*unlike, *[sample(used=40_000)] * 9])
-    assert [group_calibration.coefficients.phase for group_calibration in fitted if not group_calibration.helps] == [
+    assert [group_calibration.coefficients.phase for group_calibration in fitted if not group_calibration.improves] == [
         "plan"
     ]
     kept = useful_coefficients(fitted)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec.structs import replace
@@ -31,6 +33,13 @@ OLDER = "gpt-5.5"
 """A model that is offered plain tools, in place of one that runs scripts."""
 ENDINGS = ("works", "continued", "401", "429", "cut", "refused", "no-session", "terminated")
 """The others differ from these by words alone, which are stored."""
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On the disk, wherever other tests have theirs: the CLI's sandbox has a `/dev` of its own, with its own memory."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.mark.parametrize("name", ENDINGS)

@@ -50,9 +50,9 @@ def test_the_json_form_is_one_object_with_all_of_them() -> None:
         "code": "MZ2005",
         "message": "unknown",
         "hint": "did you mean",
-        "where": {"file": "mz.yaml", "line": 2, "column": None},
+        "location": {"file": "mz.yaml", "line": 2, "column": None},
     }
-    second = {"severity": "warning", "code": "MZ2012", "message": "odd", "hint": None, "where": None}
+    second = {"severity": "warning", "code": "MZ2012", "message": "odd", "hint": None, "location": None}
     assert document == {"schema": "mz.error/1", "exit": 10, **first, "errors": [first, second]}
 
 

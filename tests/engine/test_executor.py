@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -102,10 +101,8 @@ def test_a_missing_worktree_is_a_failure_with_words(tmp_path: Path) -> None:
 def test_stopping_raises(tmp_path: Path) -> None:
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
-    begun = time.monotonic()
     with pytest.raises(Interrupted):
         run(tmp_path, "sleep 60", stop=stop)
-    assert time.monotonic() - begun < 5
 
 
 def test_linked_worktrees_share_one_fence(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, WorkspaceCreated
 from mz_events.names import Commit
 
 from tests.support.desk import FILES, Desk
+from tests.support.examples import examples
 from tests.support.gitrepo import POWERLESS
 
 pytestmark = pytest.mark.slow
@@ -410,7 +411,7 @@ def put(top: pathlib.Path, files: dict[str, tuple[str, bytes]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=TREES, second=TREES)
 def test_a_captured_tree_can_be_had_elsewhere(
     desk: Desk, first: dict[str, tuple[str, bytes]], second: dict[str, tuple[str, bytes]]

@@ -87,8 +87,12 @@ def test_long_output_keeps_its_beginning_and_more_of_its_end() -> None:
     assert len(excerpt(raw, lines_max=1000).splitlines()) == 1000
 
 
-def test_long_lines_and_huge_outputs_are_cut() -> None:
+def test_long_lines_are_cut() -> None:
     assert excerpt(b"x" * (LINE_CHARS_MAX + 1)) == "x" * LINE_CHARS_MAX + CUT_MARK + "\n"
+
+
+@pytest.mark.slow
+def test_huge_outputs_are_cut() -> None:
     huge = b"first\n" + b"x\n" * READ_BYTES_MAX + b"1 failed, 4 passed in 0.01s\n"
     assert count_tests(huge) == (4, 1)
     assert excerpt(huge).startswith("first\n")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from mz_engine.path_patterns import IgnoreRules, ignore_rules, is_pattern, matches
 
+from tests.support.examples import examples
 from tests.support.gitrepo import GitRepo
 
 NAMES = ("a", "b", "ab", "a.b", "[a]", "a b", "-", "!a", "#a", "a\\b", "x")
@@ -70,7 +71,7 @@ def ignores(rules: IgnoreRules, path: str, is_directory: bool) -> bool:
     return any(rules.ignores(data, True) for data in above) or rules.ignores(path.encode(), is_directory)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=texts, below=texts, path=paths, is_directory=st.booleans())
 @example(top="a/b**", below="", path="a/b/x", is_directory=False)
 @example(top="**/x", below="", path="x", is_directory=False)

@@ -205,11 +205,9 @@ def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> 
 @pytest.mark.parametrize("level", levels())
 def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, level: str) -> None:
     key, sink = fresh_key(), ReceivedOutput()
-    begun = time.monotonic()
     bounds = ProcessLimits(total_seconds=0.5, grace_seconds=0.3)
     ended = supervise(launch(python(STUBBORN), tmp_path, key), bounds, sink, level=level)
     assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, -9)
-    assert time.monotonic() - begun < 5
     assert not left(key, 0)
 
 
@@ -262,10 +260,8 @@ def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
 def test_another_thread_can_end_it(tmp_path: Path) -> None:
     stop, sink = threading.Event(), ReceivedOutput()
     threading.Timer(0.5, stop.set).start()
-    begun = time.monotonic()
     ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, sink, stop=stop.is_set)
     assert (ended.reason, ended.exit) == (EndReason.STOPPED, -15)
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("level", levels())

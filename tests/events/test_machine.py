@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from mz_events.adapters.sqlite_log import SqliteStore
@@ -16,6 +15,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import StreamId
 from mz_events.store import Append, VersionConflict
 
+from tests.support.examples import examples
 from tests.support.samples import samples
 
 STREAMS = st.sampled_from([StreamId(name) for name in ("run/r", "run/r/a", "run/r/b", "inbox/r")])
@@ -109,5 +109,5 @@ class LogMachine(RuleBasedStateMachine):
         self.directory.cleanup()
 
 
-LogMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+LogMachine.TestCase.settings = examples(25, stateful_step_count=15)
 TestLogMachine = pytest.mark.slow(LogMachine.TestCase)

@@ -6,15 +6,16 @@ import base64
 import json
 import random
 import string
-import time
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from mz_events.redaction.json_splice import TOKEN
 from mz_events.redaction.redactor import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets, encodings
+
+from tests.support.examples import examples
 
 VALUE = 'p"ss/w&rd<\\é\n+1'
 SECRETS = Secrets({"DB_PASSWORD": VALUE, "PLAIN": "hunter2hunter2", "SHORT": "abc1234", "EMPTY": ""})
@@ -212,7 +213,7 @@ def forms_of(value: str) -> list[bytes]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(documents(), st.booleans(), st.sampled_from([None, (",", ":")]))
 @example(("12345678", [{"12345678": 12345678, "x": [1.2345678e20, -12345678]}]), True, None)
 @example(('","x":"yz', {"a": '","x":"yz', "x": "yz"}), True, (",", ":"))
@@ -267,7 +268,7 @@ TEXT = "\n".join((
 )).encode()  # fmt: skip
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(cuts=st.lists(st.integers(0, 5000), max_size=8), newline=st.booleans())
 def test_pieces_do_not_matter(cuts: list[int], newline: bool) -> None:
     data = TEXT + b"\n" * newline
@@ -278,7 +279,7 @@ def test_byte_by_byte() -> None:
     assert stream(SECRETS, TEXT, list(range(len(TEXT)))) == SECRETS.clean(TEXT)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(data=st.binary(max_size=300), cuts=st.lists(st.integers(0, 300), max_size=6))
 def test_bytes_without_secrets_pass_unchanged(data: bytes, cuts: list[int]) -> None:
     assert stream(SECRETS, data, cuts) == data
@@ -341,15 +342,14 @@ def test_redacting_twice_changes_nothing_more() -> None:
 
 
 @pytest.mark.slow
-def test_hundreds_of_megabytes_take_seconds() -> None:
-    """A bound that only a change of kind would break: quadratic time, or a regular expression gone wild."""
+@pytest.mark.timeout(100)
+def test_tens_of_megabytes_go_through() -> None:
+    """They end: neither quadratic time nor a regular expression gone wild would."""
     data = b"the task-list said eyJ and sk-x, then -----BEGIN went on; " * 15
     block = b'{"type":"assistant","text":"' + data + b'"}\n'
     redactor = Redactor(Secrets({f"K{number}": letters(30 + number) for number in range(8)}))
-    began = time.perf_counter()
-    for _ in range(500):
-        redactor.feed(block * 70)
-    assert time.perf_counter() - began < 15
+    sizes = [len(redactor.feed(block * 70)) for _ in range(500)]
+    assert sum(sizes) + len(redactor.finish()) == 500 * 70 * len(block)
 
 
 # keys in base64 -------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ SALVAGED = replace(sample(AgentReplied), ref=CALL, salvaged=True, forbidden_chan
 )  # fmt: skip
 def test_gaps(events: Sequence[Event], kind: str, fault: bool, places: Sequence[int]) -> None:
     (gap,) = gaps(*events)
-    assert (gap.kind, gap.is_fault, gap.feature) == (kind, fault, "a")
+    assert (gap.kind, gap.fault, gap.feature) == (kind, fault, "a")
     assert gap.event_refs == tuple(f"run/r1/a@{version}" for version in places)
 
 
@@ -179,7 +179,7 @@ def test_gaps(events: Sequence[Event], kind: str, fault: bool, places: Sequence[
     ],
 )
 def test_what_was_mended_is_no_gap(events: Sequence[Event]) -> None:
-    assert not [gap for gap in gaps(*events) if gap.is_fault]
+    assert not [gap for gap in gaps(*events) if gap.fault]
 
 
 def test_what_was_not_delivered() -> None:
@@ -232,7 +232,7 @@ def test_what_the_pipeline_asked_for_and_the_run_could_not_do() -> None:
     assert pinned.unconfigured_commands() == {"lint": ("build",), "build": ("dream",)}
     assert pinned.unchecked_phases() == ("dream",)
     run_audit = audited(RAN, pinned=pinned)
-    assert [(gap.kind, gap.event_refs, gap.is_fault) for gap in run_audit.gaps] == [
+    assert [(gap.kind, gap.event_refs, gap.fault) for gap in run_audit.gaps] == [
         ("left-out", ("run/r1@1",), False), ("left-out", ("run/r1@1",), False), ("unchecked", ("run/r1@1",), False)
     ]  # fmt: skip
 

@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 from hypothesis import given as given_data
-from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
@@ -29,6 +28,7 @@ from mz_projections.feature.state import progress_of
 
 from tests.projections.logs import feature_events
 from tests.support import steps
+from tests.support.examples import examples
 from tests.support.steps import BASE, DIGEST
 
 FIRST, SECOND = steps.ref("plan"), steps.ref("plan", attempt=2)
@@ -128,7 +128,7 @@ def test_completed_phases_change_nothing() -> None:
 
 
 # sums -----------------------------------------------------------------------------------------------------------------
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(GroupBy)))
 def test_groups_and_outcomes_add_up(events: list[Event], by: GroupBy) -> None:
     log = steps.recorded(*events)

@@ -80,13 +80,13 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
     result = totals(paid_calls(recorded([REQUEST, free, READ, PRICED])))
     assert result == Totals(
         calls=2,
-        open=2,
-        unpriced=0,
+        open_calls=2,
+        unpriced_calls=0,
         duration_us=None,
-        input=110,
-        output=22,
-        cache_read=50,
-        cache_write=12,
+        input_tokens=110,
+        output_tokens=22,
+        cache_read_tokens=50,
+        cache_write_tokens=12,
         estimated_nanousd=70,
         reported_nanousd=55,
         computed_nanousd=60,
@@ -99,7 +99,7 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
 def test_calls_that_ended_without_a_price_are_counted() -> None:
     replied = replace(sample(AgentReplied), ref=REF)
     stages: list[list[Event]] = [[REQUEST], [REQUEST, replied], [REQUEST, replied, PRICED]]
-    assert [totals(paid_calls(recorded(events))).unpriced for events in stages] == [0, 1, 0]
+    assert [totals(paid_calls(recorded(events))).unpriced_calls for events in stages] == [0, 1, 0]
 
 
 def test_what_was_refused_costs_nothing() -> None:
@@ -112,7 +112,7 @@ def test_what_was_refused_costs_nothing() -> None:
         agent_requested: AgentRequested, read: ReplyParsed, priced: CallPriced, settled: CallSettled
     ) -> int | None:
         (call,) = paid_calls(recorded([agent_requested, replied, read, priced, settled]))
-        assert totals([call]).unpriced == (call.computed_nanousd is None)
+        assert totals([call]).unpriced_calls == (call.computed_nanousd is None)
         return call.computed_nanousd
 
     assert actual(REQUEST, nothing, unread, free) == 0
@@ -154,7 +154,7 @@ def test_tokens_are_those_of_the_newest_reading() -> None:
 
 
 def test_nothing_costs_nothing_that_is_known() -> None:
-    assert totals([]) == replace(UNKNOWN, calls=0, open=0)
+    assert totals([]) == replace(UNKNOWN, calls=0, open_calls=0)
 
 
 def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
@@ -169,4 +169,6 @@ def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:
         amounts = [amount for part in apart if (amount := getattr(part, name)) is not None]
-        assert getattr(together, name) == (sum(amounts) if amounts or name in ("calls", "open", "unpriced") else None)
+        assert getattr(together, name) == (
+            sum(amounts) if amounts or name in ("calls", "open_calls", "unpriced_calls") else None
+        )

@@ -63,7 +63,7 @@ def test_how_a_feature_went() -> None:
 def test_a_feature_that_only_one_has() -> None:
     difference = run_difference(*runs(VIEW, None), None, None)
     assert [
-        (feature_difference.feature, feature_difference.in_left, feature_difference.in_right)
+        (feature_difference.id, feature_difference.in_left, feature_difference.in_right)
         for feature_difference in difference.features
     ] == [("login", True, False)]
     assert difference.differs

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.adapters.sqlite_log import SqliteStore
@@ -27,6 +27,7 @@ from mz_events.store import Append
 from mz_projections.imported.model import CountedRequest, QuarterSum, count_session, quarter_start_s
 from mz_projections.imported.store import ImportedStore
 
+from tests.support.examples import examples
 from tests.support.samples import sample
 
 NOW = 1_700_000_000_000_000
@@ -93,7 +94,7 @@ def sums_by_key(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], l
     }  # fmt: skip
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(entries=logs, cut=st.integers(0, 12), page=st.sampled_from([1, 3, 1000]))
 def test_rows_are_what_the_events_add_up_to(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], cut: int, page: int

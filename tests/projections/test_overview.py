@@ -163,7 +163,7 @@ def test_it_agrees_with_the_other_projections(events: Sequence[tuple[str, Event]
         mine = [item for item in recorded_events if item.stream == feature_stream(RUN, view.feature)]
         if len({call.key for call in view.calls}) == len(view.calls):
             sums = totals(paid_calls(mine))
-            assert (view.input_tokens, view.output_tokens) == (sums.input, sums.output)
+            assert (view.input_tokens, view.output_tokens) == (sums.input_tokens, sums.output_tokens)
             assert view.estimated_nanousd == sums.estimated_nanousd
             assert (view.reported_nanousd, view.computed_nanousd) == (sums.reported_nanousd, sums.computed_nanousd)
             assert [call.status for call in view.calls] == [cost.status for cost in paid_calls(mine)]

@@ -73,7 +73,7 @@ def test_a_decision_knows_its_question() -> None:
     )
     first, second = decisions(events)
     assert first.question == open_questions(events[:1])[0]
-    assert (first.kind, first.verdict, first.at_us, first.event_ref) == (
+    assert (first.kind, first.verdict, first.recorded_at_us, first.event_ref) == (
         "answer",
         answer_accepted.verdict,
         20,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.adapters.sqlite_log import SqliteStore
@@ -40,6 +40,7 @@ from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries,
 from mz_projections.views.run import RUNS
 
 from tests.projections.logs import logs
+from tests.support.examples import examples
 from tests.support.mounts import in_small_filesystem
 from tests.support.samples import sample
 
@@ -78,7 +79,7 @@ SMALL: Entries = [(RUN, sample(RunStarted)), (RUN, ITEM), (A, CALL), (A, sample(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(entries=logs, cuts=st.lists(st.integers(0, 40), max_size=4), page=st.sampled_from([1, 3, 10_000]))
 def test_rebuilt_from_zero_and_step_by_step_and_in_memory_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, entries: Entries, cuts: list[int], page: int

@@ -117,11 +117,11 @@ def test_a_user_asks_what_would_have_been(
     done = run(capsys, "replay", "--variants", "--json")
     assert done.exit == 0, done.err
     (item,) = json.loads(done.out)["cassettes"]
-    assert (item["path"], item["broken"]) == ("recordings/killed", [])
-    assert item["played"] == sum(item["ends"].values()) > 500
+    assert (item["path"], item["failing"]) == ("recordings/killed", [])
+    assert item["variants"] == sum(item["ends"].values()) > 500
     done = run(capsys, "replay", "recordings/killed", "--variants")
     assert done.exit == 0
-    assert f"{item['played']} variants: all ended in a named state, and no failure passed as a success" in done.out
+    assert f"{item['variants']} variants: all ended in a named state, and no failure passed as a success" in done.out
     result = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
     assert result.exit == 0, result.err
     assert result.out.splitlines()[1:] == [
@@ -129,7 +129,7 @@ def test_a_user_asks_what_would_have_been(
         "  called again: attempt 3", "  the work was accepted", "note ended: delivered",
     ]  # fmt: skip
     result = run(capsys, "replay", "--inject", "note/write=auth-failure", "--json")
-    assert json.loads(result.out)["did"][:2] == ["parsed: auth-failure (fatal)", "the run halts: auth-failure"]
+    assert json.loads(result.out)["reactions"][:2] == ["parsed: auth-failure (fatal)", "the run halts: auth-failure"]
 
 
 @pytest.mark.parametrize(

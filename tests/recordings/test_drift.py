@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from _pytest.mark import ParameterSet
 from mz_engine.pricing.table import GenaiPrices
 from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
 from mz_recordings.cassette.model import Cassette, Failure
@@ -17,6 +18,7 @@ from mz_recordings.drift.outputs import changed_files, structure
 from mz_recordings.findings.model import Finding, Risk, risk_of
 
 from tests.support.changed import call, with_event, with_fields, with_file, with_line, with_world, without_call
+from tests.support.examples import first_of_each
 from tests.support.rerecord import BUNDLED
 
 COMPLETE = load(BUNDLED)
@@ -31,11 +33,11 @@ def summary(finding: Finding) -> tuple[str, str, str]:
     return finding.kind, risk_of(finding), "/".join(filter(None, (finding.feature, finding.call)))
 
 
-def changes(*tables: tuple[str, Risk, str, Change]) -> list[object]:
-    return [
-        pytest.param(kind, risk, table, change, id=f"{kind}-{at}")
-        for at, (kind, risk, table, change) in enumerate(tables)
-    ]
+def changes(*tables: tuple[str, Risk, str, Change]) -> list[ParameterSet]:
+    """The first of each kind is tried in `make quick` too."""
+    ids = (f"{table[0]}-{at}" for at, table in enumerate(tables))
+    parameters = first_of_each(tables, lambda table: table[0])
+    return [pytest.param(*case.values, marks=case.marks, id=name) for case, name in zip(parameters, ids, strict=True)]
 
 
 def longer(text: str) -> str:

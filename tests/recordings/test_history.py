@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
@@ -43,6 +43,7 @@ from mz_recordings.past_runs.replay import PinsUnreadable, RunReply, replay_run
 from mz_recordings.record.recorder import UnknownRun
 
 from tests.support import trial
+from tests.support.examples import examples
 from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
 
 
@@ -331,7 +332,7 @@ def test_any_decision_that_is_dropped_doubled_or_misplaced_is_found(past: Past) 
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_no_order_of_events_is_a_traceback(past: Past, data: st.DataObject) -> None:
     events = past.stream("b")

@@ -29,7 +29,7 @@ from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.replay.replay import run_replay
 
 from tests.cli.drive import spawn
-from tests.support.examples import examples
+from tests.support.examples import examples, first_of_each
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import git
 from tests.support.workshop import Copy, clone
@@ -272,7 +272,7 @@ def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
     assert finding.kind == "UNREADABLE"
 
 
-@pytest.mark.parametrize("name", ["..", ".git", ".GIT"])
+@pytest.mark.parametrize("name", first_of_each(["..", ".git", ".GIT"], lambda name: name == ".."))
 def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name: str) -> None:
     """git refuses them as it unpacks the bundle, before anything is a file."""
     forge = tmp_path / "forge"
@@ -304,6 +304,7 @@ def raw_tree(folder: Path, data: bytes) -> str:
 
 
 # at the same time -----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -> None:
     folder = tmp_path / "busy"
     shutil.copytree(victim, folder)

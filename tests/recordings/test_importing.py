@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.reading.records import ReaderState
@@ -28,6 +28,7 @@ from mz_recordings.importing import file_reader
 from mz_recordings.importing.file_reader import encode_reader_state
 from mz_recordings.importing.importer import BLOBS, LOCK, LOG, Busy, UnpricedModel
 
+from tests.support.examples import examples
 from tests.support.sessionfiles import (
     MODEL,
     NOW,
@@ -77,7 +78,7 @@ def files(tmp_path: Path) -> Path:
 def test_requests_are_counted_at_the_price_of_their_day(home: Path, files: Path) -> None:
     write(files / f"{SESSION}.jsonl", [prompt(), request(1), request(2, written_1h=500)])
     outcome = take(home, files)
-    assert (outcome.files_read, outcome.sessions, outcome.new, outcome.lines) == (1, 1, 2, 3)
+    assert (outcome.files_read, outcome.sessions, outcome.new_requests, outcome.lines) == (1, 1, 2, 3)
     (row,) = sums(home)
     assert (row.session, row.start_s, row.model, row.subagent) == (
         f"session/claude-code/{SESSION}",
@@ -104,7 +105,7 @@ def test_a_request_that_another_file_tells_of_is_known(home: Path, files: Path) 
     write(files / f"{OTHER}.jsonl", branch)
     os.utime(files / f"{SESSION}.jsonl", (1, 1))
     outcome = take(home, files)
-    assert (outcome.new, outcome.already_counted) == (3, 2)
+    assert (outcome.new_requests, outcome.already_counted_requests) == (3, 2)
     assert {row.session: row.requests for row in sums(home)} == {
         f"session/claude-code/{SESSION}": 2, f"session/claude-code/{OTHER}": 1,
     }  # fmt: skip
@@ -125,7 +126,7 @@ def test_a_fuller_sighting_corrects_what_was_counted(home: Path, files: Path) ->
     before = totals(home)
     write(files / f"{OTHER}.jsonl", [request(1, output=500, session=OTHER, at="2026-03-02T12:00:00.000Z")])
     outcome = take(home, files)
-    assert (outcome.new, outcome.corrected) == (0, 1)
+    assert (outcome.new_requests, outcome.corrected_requests) == (0, 1)
     (row,) = (row for row in sums(home) if row.requests)
     assert (row.session, row.start_s, row.output) == (f"session/claude-code/{SESSION}", 1772366400, 500)
     assert totals(home)[2] - before[2] == 495 * 15000 == outcome.computed_nanousd
@@ -136,7 +137,7 @@ def test_the_same_file_under_two_names_counts_once(home: Path, files: Path) -> N
     write(files / "a.jsonl", lines)
     write(files / "copy/b.jsonl", lines)
     outcome = take(home, files)
-    assert (outcome.new, outcome.already_counted) == (2, 2)
+    assert (outcome.new_requests, outcome.already_counted_requests) == (2, 2)
     with views(home) as imported_store:
         counts = count_session(imported_store.files_of(f"session/claude-code/{SESSION}"))
     assert (counts.prompts, counts.tools) == (1, {"Read": 2})
@@ -150,7 +151,7 @@ def test_links_lead_nowhere_twice(home: Path, files: Path) -> None:
     (files / "loop.jsonl").symlink_to(files / "loop.jsonl")
     os.mkfifo(files / "pipe.jsonl")
     outcome = take(home, files, files, path)
-    assert (outcome.files, outcome.new, outcome.already_counted) == (1, 1, 0)
+    assert (outcome.files, outcome.new_requests, outcome.already_counted_requests) == (1, 1, 0)
     assert [Path(unreadable_file.path).name for unreadable_file in outcome.unreadable] == ["loop.jsonl"]
 
 
@@ -196,11 +197,11 @@ def test_a_file_that_grows_is_read_on(home: Path, files: Path) -> None:
     with open(path, "ab") as file:
         file.write(request(3) + b"\n" + request(4)[:100])
     outcome = take(home, files)
-    assert (outcome.new, outcome.bytes_read) == (1, len(request(3)) + 1)
+    assert (outcome.new_requests, outcome.bytes_read) == (1, len(request(3)) + 1)
     with open(path, "ab") as file:
         file.write(request(4)[100:] + b"\n")
     outcome = take(home, files)
-    assert (outcome.new, outcome.already_counted, outcome.bytes_read) == (1, 0, len(request(4)) + 1)
+    assert (outcome.new_requests, outcome.already_counted_requests, outcome.bytes_read) == (1, 0, len(request(4)) + 1)
     assert totals(home)[0] == 4
     with views(home) as imported_store:
         (row,) = imported_store.files()
@@ -214,7 +215,7 @@ def test_files_that_did_not_change_are_not_opened(home: Path, files: Path, monke
     opened: list[object] = []
     monkeypatch.setattr(file_reader, "open", lambda *args, **_: opened.append(args), raising=False)
     outcome = take(home, files)
-    assert (outcome.unchanged, outcome.files_read, opened) == (1, 0, [])
+    assert (outcome.unchanged_files, outcome.files_read, opened) == (1, 0, [])
 
 
 def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
@@ -222,10 +223,10 @@ def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
     take(home, files)
     write(path, [prompt(at="2026-03-01T13:00:00.000Z"), request(2), request(7), request(8)])
     outcome = take(home, files)
-    assert (outcome.new, outcome.already_counted) == (2, 1)
+    assert (outcome.new_requests, outcome.already_counted_requests) == (2, 1)
     assert totals(home)[0] == 4
     write(path, [request(9)])
-    assert take(home, files).new == 1
+    assert take(home, files).new_requests == 1
     with views(home) as imported_store:
         (row,) = imported_store.files()
     assert (row.read.prompts, row.read.lines) == (0, 1)
@@ -289,7 +290,7 @@ def test_bad_lines_are_counted_and_passed_over(home: Path, files: Path) -> None:
     bad = [b"{nope", b"\xff\xfe\x00", b"[]" * 3, b"", b"   ", b'{"type": "novelty", "sessionId": "x"}', b"\x00" * 50]
     write(files / "a.jsonl", [request(1), *bad, request(2)])
     outcome = take(home, files)
-    assert outcome.new == 2
+    assert outcome.new_requests == 2
     assert outcome.undecodable_lines == 2
     with views(home) as imported_store:
         (row,) = imported_store.files()
@@ -307,7 +308,7 @@ def test_a_huge_line_is_passed_over_in_little_memory(home: Path, files: Path) ->
         "import re, sys\nfrom pathlib import Path\nfrom tests.support.sessionfiles import take\n"
         "found = take(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "peak = re.search(r'VmHWM:\\s*(\\d+) kB', Path('/proc/self/status').read_text())\n"
-        "print(found.new, found.undecodable_lines, int(peak[1]) // 1024)"
+        "print(found.new_requests, found.undecodable_lines, int(peak[1]) // 1024)"
     )
     args = [sys.executable, "-c", program, str(home), str(files)]
     done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -322,24 +323,24 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(home: Path, files: Pa
     loop = files / "loop"
     loop.symlink_to(loop)
     outcome = take(home, files, loop, files / "notes.json")
-    assert outcome.new == 1
+    assert outcome.new_requests == 1
     assert [item.path for item in outcome.unreadable] == [str(loop)]
     assert [unreadable_file.path for unreadable_file in outcome.unknown_format] == [str(files / "notes.json")]
-    assert take(home, files).skipped == 1
+    assert take(home, files).skipped_files == 1
 
 
 def test_times_that_cannot_be_are_kept_and_said(home: Path, files: Path) -> None:
     late = "2099-01-01T00:00:00.000Z"
     write(files / "a.jsonl", [request(1, at=late), request(2, at="0001-01-01T00:00:00Z"), request(3, at="soon")])
     outcome = take(home, files)
-    assert (outcome.future_dated, outcome.undated) == (3, 2)
+    assert (outcome.future_dated_requests, outcome.undated_requests) == (3, 2)
     assert sum(row.requests for row in sums(home)) == 3
 
 
 HOSTILE = ("../../etc", "a/b", "x" * 5000, "\u202eevil", "", "a b", "é", "a\x00b", "sha256", "-rf")
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(max_size=40), min_size=5, max_size=5), st.integers(-5, 2**70))
 def test_names_of_files_can_do_no_harm(tmp_path_factory: pytest.TempPathFactory, names: list[str], number: int) -> None:
     session, model, agent, version, kind = (name.encode("utf-8", "replace").decode() for name in names)
@@ -392,7 +393,7 @@ def test_a_second_import_is_refused(home: Path, files: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Busy):
             take(home, files)
-    assert take(home, files).new == 1
+    assert take(home, files).new_requests == 1
 
 
 @pytest.mark.slow
@@ -420,7 +421,7 @@ def test_an_import_that_is_killed_loses_nothing_and_counts_nothing_twice(home: P
 
 
 # any order ------------------------------------------------------------------------------------------------------------
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.data())
 def test_however_it_is_cut_and_ordered_each_request_counts_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

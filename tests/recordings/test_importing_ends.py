@@ -66,16 +66,16 @@ def test_lines_may_end_with_a_carriage_return_alone(home: Path, files: Path) -> 
     files.mkdir()
     half = request(3)[:-20]
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), request(2), half]))
-    assert take(home, files).new == 0, "its end is not written yet"
+    assert take(home, files).new_requests == 0, "its end is not written yet"
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), request(2), request(3)]))
-    assert take(home, files).new == 3
+    assert take(home, files).new_requests == 3
 
 
 def test_a_bad_line_between_carriage_returns_spoils_no_other(home: Path, files: Path) -> None:
     files.mkdir()
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), b"{bad}", request(2)]))
     import_outcome = take(home, files)
-    assert (import_outcome.new, import_outcome.undecodable_lines) == (2, 1)
+    assert (import_outcome.new_requests, import_outcome.undecodable_lines) == (2, 1)
     assert totals(home)[0] == 2
 
 
@@ -226,9 +226,9 @@ def test_a_last_line_that_is_whole_needs_no_end(home: Path, files: Path) -> None
     line = request(1)
     path = write(files / "a.jsonl", [])
     path.write_bytes(line)
-    assert take(home, path).new == 1
+    assert take(home, path).new_requests == 1
     path.write_bytes(line + b"\n" + request(2)[:-1])
-    assert take(home, path).new == 0
+    assert take(home, path).new_requests == 0
     path.write_bytes(line + b"\n" + request(2) + b"\n")
     assert take(home, path).lines == 1
     assert totals(home)[0] == 2
@@ -254,7 +254,7 @@ def test_a_record_counts_where_the_call_has_no_file_of_its_own(home: Path, files
         take(home, path)
     for _ in range(2):
         assert (sum(row.input for row in sums(home)), money(home)) == (300, 30_000_000)
-        assert take(home, path).corrected == 0, "nothing is new"
+        assert take(home, path).corrected_requests == 0, "nothing is new"
 
 
 # death in the middle of a file ----------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     again = importer.import_files(
         home, PRICES.price_entry, PRICES.table, [path], import_progresses.append, now=lambda: NOW
     )
-    assert (again.unchanged, import_progresses) == (1, [])
+    assert (again.unchanged_files, import_progresses) == (1, [])
 
 
 # numbers that cannot be -----------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_numbers_that_cannot_be_do_not_spoil_the_log(home: Path, files: Path) ->
 def test_a_file_of_an_impossible_time_is_counted_at_one_that_can_be(home: Path, files: Path, modified_s: int) -> None:
     path = write(files / "a.jsonl", [request(1, at="never")])
     os.utime(path, (modified_s, modified_s))
-    assert take(home, files).undated == 1
+    assert take(home, files).undated_requests == 1
     (row,) = sums(home)
     assert 0 <= row.start_s < UNTIL_US // 1_000_000
 
@@ -322,5 +322,5 @@ def test_words_in_place_of_names_are_not_kept(home: Path, files: Path) -> None:
     line["message"]["content"][0]["name"] = "Tell nobody the secret word"
     odd = {"type": "my secret plan", "sessionId": SESSION}
     write(files / "a.jsonl", [msgspec.json.encode(line), msgspec.json.encode(odd)])
-    assert take(home, files).new == 1
+    assert take(home, files).new_requests == 1
     assert not any(b"secret" in path.read_bytes() for path in home.rglob("*") if path.is_file())

@@ -57,16 +57,16 @@ def test_what_was_counted_is_taken_and_estimates_are_not(home: Path, tmp_path: P
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(COST, indent=2))
     outcome = take(home, path)
-    assert (outcome.new, outcome.unpriced) == (1, (UnpricedModel("unknown", 1),))
+    assert (outcome.new_requests, outcome.unpriced) == (1, (UnpricedModel("unknown", 1),))
     (row,) = sums(home)
     assert (row.session, row.model, row.input, row.output) == ("session/monozukuri/login", "", 71_234, 0)
     path.write_text(json.dumps({**COST, "cumulative_usd": 0.5}, indent=2))
-    assert take(home, path).already_counted == 1
+    assert take(home, path).already_counted_requests == 1
 
 
 def test_events_tell_of_runs_but_not_of_tokens(home: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "events.jsonl", [json.dumps(event).encode() for event in EVENTS])
-    assert take(home, path).new == 0
+    assert take(home, path).new_requests == 0
     with views(home) as imported_store:
         (file,) = imported_store.files()
     assert (file.session, file.read.prompts, file.read.tools) == ("session/monozukuri/run-7", 1, {"mz-code": 1})

@@ -10,7 +10,7 @@ from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import Finding, FindingKind
 from mz_recordings.replay.project import project_texts
 
-from tests.support.timing import grows_evenly
+from tests.support.timing import ENDS, grows_evenly
 
 CASSETTE = "recordings/notes"
 TEXTS = {
@@ -86,6 +86,7 @@ def test_files_of_a_cassette_elsewhere_are_not_named() -> None:
     ]
 
 
+@ENDS
 def test_a_template_full_of_holes_is_searched_in_even_time() -> None:
     def work(length: int) -> Callable[[], object]:
         texts = {"pipelines/templates/write.md.j2": "{{ a }}abc" * 200}

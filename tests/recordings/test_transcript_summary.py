@@ -219,7 +219,7 @@ def test_unknown_lines_are_counted_by_type_up_to_a_bound() -> None:
     assert (
         transcript_summary.unknown_lines["t1"],
         transcript_summary.unknown_lines["others"],
-        transcript_summary.bad_lines,
+        transcript_summary.undecodable_lines,
     ) == (2, 10, 1)
 
 

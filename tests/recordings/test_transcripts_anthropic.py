@@ -46,9 +46,9 @@ def test_a_transcript_agrees_with_the_call(path: Path) -> None:
     assert transcript_summary.format == StreamReader.name
     assert [entry.usage for entry in transcript_summary.usages] == list(summary.requests.values())
     assert (transcript_summary.session, transcript_summary.version) == (summary.session, summary.version)
-    assert (transcript_summary.status, transcript_summary.bad_lines, transcript_summary.unknown_lines) == (
+    assert (transcript_summary.status, transcript_summary.undecodable_lines, transcript_summary.unknown_lines) == (
         summary.ending,
-        summary.bad_lines,
+        summary.undecodable_lines,
         {},
     )
     assert (transcript_summary.final_text or "") == ((summary.end and summary.end.text) or summary.text)
@@ -71,7 +71,7 @@ def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_p
     for name, source in (("a", "works.exit0"), ("b", "works.exit0"), ("c", "continued.exit0")):
         shutil.copy(fixtures / f"{source}.jsonl", files / f"{name}.jsonl")
     outcome = take(tmp_path / "data", files)
-    assert (outcome.sessions, outcome.new, outcome.already_counted) == (1, 6, 3)
+    assert (outcome.sessions, outcome.new_requests, outcome.already_counted_requests) == (1, 6, 3)
 
 
 def test_answers_without_an_id_count_one_by_one_and_a_copy_of_them_once() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.registry import built_in_adapters
@@ -34,6 +34,7 @@ from mz_recordings.drift.stream_shape import (
 )
 
 from tests.support.changed import with_file, with_line
+from tests.support.examples import examples
 from tests.support.rerecord import BUNDLED
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
@@ -113,7 +114,7 @@ def test_what_is_watched_is_read_as_it_is() -> None:
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(
     inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "subtype", "message", "content", "usage", "x.y"]),
     inner, max_size=4), max_leaves=12), max_size=4))  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_stream_has_a_shape(events: list[object]) -> None:
     """And watching it changes nothing of what is read."""
     data = lines(*events)

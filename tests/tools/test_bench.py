@@ -88,6 +88,7 @@ def test_candidates_take_turns_and_the_median_counts() -> None:
     assert "".join(texts) == "ababab"
 
 
+@pytest.mark.slow
 def test_a_rate_counts_things_a_second() -> None:
     done: list[int] = []
     assert rate(10, lambda: done.append(1)) > 0
@@ -177,6 +178,7 @@ def test_a_log_of_any_size_holds_whole_runs_under_names_of_their_own(past: Past,
         assert FileBlobs(tmp_path / "blobs").get(started[-1].title).startswith(b"Add the file of")
 
 
+@pytest.mark.slow
 def test_transcripts_are_read_by_every_format_that_there_are_lines_of() -> None:
     result = transcripts(lines=50, rounds=1)
     assert {figure.name for figure in result} == {f"transcripts.{name}" for name in [*samples(), "file"]}

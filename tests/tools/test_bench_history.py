@@ -62,6 +62,7 @@ def test_rates_are_held_against_the_reference_with_its_sandbox() -> None:
     assert recomputed.reference == "temporalio (without its sandbox: 80)"
 
 
+@pytest.mark.slow
 def test_work_is_done_once_and_measured() -> None:
     done: list[int] = []
 
@@ -72,6 +73,7 @@ def test_work_is_done_once_and_measured() -> None:
     assert len(done) == 1
 
 
+@pytest.mark.slow
 def test_without_the_reference_nothing_is_measured_and_the_missing_package_is_named() -> None:
     ended = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 11, ended.stderr

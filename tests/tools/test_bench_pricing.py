@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from mz_engine.pricing.table import GenaiPrices
 
 from tools.bench.pricing import MODELS, RATIO_MIN, priced, pricing, reference, requests
@@ -15,6 +16,7 @@ def test_both_sides_come_to_the_same_sums() -> None:
     assert None not in priced(GenaiPrices(), some)
 
 
+@pytest.mark.slow
 def test_it_is_measured() -> None:
     (figure,) = pricing(requests_count=500, references_count=50, rounds=1)
     assert (figure.name, figure.goal, figure.better) == ("pricing.requests", RATIO_MIN, "higher")

@@ -104,11 +104,11 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
         result = shape_of(VerifyResult, verify_log(log, run_id, print_note), repository=str(log.root), run=run_id)
     if as_json:
         print_document("audit-verify", result)
-        return int(Exit.OK if result.is_intact else Exit.VERDICT)
+        return int(Exit.OK if result.intact else Exit.VERDICT)
     checked = f"{count_noun(result.events, 'event')} in {count_noun(result.streams, 'stream')}, "
     checked += count_noun(result.blobs, "blob")
     damage = f"log damaged: {count_noun(len(result.findings), 'finding')} in {checked}"
-    summary = f"log intact: {checked} verified" if result.is_intact else damage
+    summary = f"log intact: {checked} verified" if result.intact else damage
     if prints_tsv(sys.stdout):
         rows = [(finding.event_ref, finding.kind, finding.message, finding.hint) for finding in result.findings]
         print_table(Table(columns=columns("event", "kind", "~message", "~hint"), rows=rows))
@@ -120,7 +120,7 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
     if result.findings_elsewhere:
         more = count_noun(result.findings_elsewhere, "more finding")
         print_note(f"{more} in other runs: `mz audit --verify` lists them")
-    return int(Exit.OK if result.is_intact else Exit.VERDICT)
+    return int(Exit.OK if result.intact else Exit.VERDICT)
 
 
 def print_imported_audit(session: str, as_json: bool) -> int:

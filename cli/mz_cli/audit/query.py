@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import field
 from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked
 from mz_events.envelope import Recorded
 from mz_projections.audit.model import ArtifactMade, FeatureAudit, Gap, GateDecision, RunAudit, broken_rules
@@ -24,7 +23,7 @@ from mz_cli.terminal.text import single_line
 class IntegrityResult(Shape, frozen=True, kw_only=True):
     """Result of checking the log's integrity."""
 
-    is_intact: bool = field(name="intact")
+    intact: bool
     """No damage was found."""
     events: int
     streams: int
@@ -38,7 +37,7 @@ class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
     repository: str
     run: str | None
     """Null: the whole log."""
-    findings_elsewhere: int = field(name="elsewhere")
+    findings_elsewhere: int
     """Number of findings in other runs."""
 
 
@@ -47,8 +46,8 @@ class RequestedItemShape(Shape, frozen=True, kw_only=True):
 
     title: str
     source: str | None
-    body: str | None = field(name="body_digest")
-    skipped_for: str | None = field(name="skipped")
+    body_digest: str | None
+    skipped_for: str | None
     """The earlier run's delivery because of which the item was skipped."""
     event_ref: str
 
@@ -75,7 +74,7 @@ class CommandEvidence(Shape, frozen=True, kw_only=True):
     passed: int | None
     failed: int | None
     duration_ms: int
-    output: str = field(name="output_digest")
+    output_digest: str
     event_ref: str
 
 
@@ -112,7 +111,7 @@ class ArtifactEvidence(ArtifactView, frozen=True, kw_only=True):
     agent: str | None
     model: str | None
     attempt: int | None
-    prompt: str | None = field(name="prompt_digest")
+    prompt_digest: str | None
     template: str | None
     estimated_usd: str | None
     reported_usd: str | None
@@ -132,7 +131,7 @@ class DecisionEvidence(Shape, frozen=True, kw_only=True):
     verdict: str | None
     """For an answer: approve, retry or reject."""
     actor: str
-    at_us: int = field(name="at")
+    recorded_at_us: int
     reason: str | None
     phase: str | None
     question_kind: str | None
@@ -145,19 +144,19 @@ class DecisionEvidence(Shape, frozen=True, kw_only=True):
 class GapShape(Gap, frozen=True, kw_only=True):
     """Missing evidence, or an event that should not have happened; see docs/audit.md."""
 
-    is_fault: bool = field(name="fault")
+    fault: bool
     """The gap makes the verdict no."""
 
 
 class AuditFeature(Shape, frozen=True, kw_only=True):
-    feature: str = field(name="id")
+    id: str
     status: str
     code: str | None
     requested_item: RequestedItemShape | None
     branch: str | None
     target: str | None
     pull_request: str | None
-    changed_paths: tuple[str, ...] = field(name="files")
+    changed_paths: tuple[str, ...]
     """Files that differ from the feature's starting commit; set once it is delivered."""
     commits: tuple[CommitEvidence, ...]
     tests_before: tuple[TestEvidence, ...]
@@ -186,7 +185,7 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     pipeline: str
     base: str
     base_commit: str
-    mz_version: str = field(name="mz")
+    mz_version: str
     started_event_ref: str
     """Event that started the run."""
     last_event_ref: str
@@ -217,7 +216,7 @@ def audit_report(
         audit.view,
         repository=repository,
         feature=feature,
-        verdict="yes" if record.is_intact and not audit.faults else "no",
+        verdict="yes" if record.intact and not audit.faults else "no",
         started_event_ref=audit.started_ref,
         last_event_ref=audit.last_ref,
         record=shape_of(IntegrityResult, record),
@@ -235,6 +234,7 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
     return shape_of(
         AuditFeature,
         feature.view,
+        id=feature.view.feature,
         requested_item=shape_of(RequestedItemShape, item, title=single_line(load_text(item.title))) if item else None,
         commits=tuple(shape_of(CommitEvidence, made.event, made, request) for request, made in feature.commits),
         tests_before=tuple(map(_tests, feature.tests_before)),
@@ -255,7 +255,9 @@ def _tests(ran: Recorded[CommandRan]) -> TestEvidence:
 
 def _artifact_shape(artifact: ArtifactMade) -> ArtifactEvidence:
     parsed, call = artifact
-    return shape_of(ArtifactEvidence, parsed.event, parsed, call, request_event_ref=call.event_ref if call else None)
+    request_event_ref, prompt_digest = (call.event_ref, call.prompt) if call else (None, None)
+    values = {"request_event_ref": request_event_ref, "prompt_digest": prompt_digest}
+    return shape_of(ArtifactEvidence, parsed.event, parsed, call, **values)
 
 
 def _verdict_values(event: ArtifactValidated | GateChecked, load_text: TextLoader) -> dict[str, Any]:
@@ -269,7 +271,7 @@ def _reply_shape(reply: Recorded[ArtifactValidated], load_text: TextLoader) -> R
 
 def _gate_shape(gate: GateDecision, load_text: TextLoader) -> GateEvidence:
     checked, ran = gate
-    command = shape_of(CommandEvidence, ran.event, ran) if ran else None
+    command = shape_of(CommandEvidence, ran.event, ran, output_digest=ran.event.output) if ran else None
     return shape_of(GateEvidence, checked.event, checked, command=command, **_verdict_values(checked.event, load_text))
 
 

@@ -48,13 +48,13 @@ def claims(report: AuditReport, durations: Mapping[str, str], digits: int | None
         about = f"{gap.feature}: " if gap.feature else ""
         allowed = "; approved by a person" if gap.allowed_by else ""
         event_refs = (*gap.event_refs, *filter(None, [gap.allowed_by]))
-        yield Claim("remarks", "fault" if gap.is_fault else "remark", f"{about}{gap.message}{allowed}", event_refs)
+        yield Claim("remarks", "fault" if gap.fault else "remark", f"{about}{gap.message}{allowed}", event_refs)
     for finding in report.record.findings:
         yield Claim("remarks", "log", f"{finding.message}; {finding.hint}", (finding.event_ref,))
-    if not report.gaps and report.record.is_intact:
+    if not report.gaps and report.record.intact:
         yield Claim("remarks", "-", "no remarks", ())
     for feature in report.features:
-        feature_claims = _feature_claims(feature, durations.get(feature.feature, ""), digits)
+        feature_claims = _feature_claims(feature, durations.get(feature.id, ""), digits)
         yield from (claim for claim in feature_claims if full or claim.subject == "result")
     if full:
         for decision in report.decisions:
@@ -65,8 +65,8 @@ def claims(report: AuditReport, durations: Mapping[str, str], digits: int | None
 
 def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> Iterator[Claim]:
     done = sum(feature.status in DONE_STATUSES for feature in report.features)
-    faults = sum(gap.is_fault for gap in report.gaps) + len(report.record.findings)
-    remarks = sum(not gap.is_fault for gap in report.gaps)
+    faults = sum(gap.fault for gap in report.gaps) + len(report.record.findings)
+    remarks = sum(not gap.fault for gap in report.gaps)
     counts = [f"{done} of {len(report.features)} features delivered"]
     counts += [count_noun(number, noun) for number, noun in ((faults, "fault"), (remarks, "remark")) if number]
     subject = f"feature {report.feature} of run {report.run}" if report.feature else f"run {report.run}"
@@ -75,7 +75,7 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
     refs = report.started_event_ref, report.last_event_ref
     yield Claim("verdict", "run", f"{origin}; now {report.status}{duration}", refs)
     record = report.record
-    state = "intact" if record.is_intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
+    state = "intact" if record.intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
     scope = f"{count_noun(record.events, 'event')} in {count_noun(record.streams, 'stream')}"
     yield Claim("verdict", "log", f"{state}: {scope} and {count_noun(record.blobs, 'blob')} verified", ())
 
@@ -83,7 +83,7 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
 # a feature ------------------------------------------------------------------------------------------------------------
 def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) -> Iterator[Claim]:
     def claim(subject: str, text: str, *event_refs: str | None) -> Claim:
-        return Claim(feature.feature, subject, text, tuple(filter(None, event_refs)))
+        return Claim(feature.id, subject, text, tuple(filter(None, event_refs)))
 
     item = feature.requested_item
     if item is not None:
@@ -124,7 +124,7 @@ def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
     if artifact.agent is None:
         return description
     cost = money_text(artifact.estimated_usd, artifact.reported_usd, artifact.computed_usd, exact=digits is None)
-    prompt = f", prompt {artifact.prompt[:digits]}" if artifact.prompt else ""
+    prompt = f", prompt {artifact.prompt_digest[:digits]}" if artifact.prompt_digest else ""
     return f"{description}, by {artifact.agent} {artifact.model}, attempt {artifact.attempt}{prompt}; {cost}"
 
 
@@ -137,7 +137,7 @@ def _gate_text(gate: GateEvidence, digits: int | None) -> str:
     ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
     has_counts = (command.passed, command.failed) != (None, None)
     tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
-    return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output[:digits]}"
+    return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output_digest[:digits]}"
 
 
 def _decision_text(decision: DecisionEvidence) -> str:
@@ -146,7 +146,7 @@ def _decision_text(decision: DecisionEvidence) -> str:
     phase = f" in {decision.phase}" if decision.phase else ""
     reason = f": {single_line(decision.reason)}" if decision.reason else ", without a reason"
     action = decision.verdict or decision.kind
-    return f"{decision.actor}: {action}{about}{phase} at {iso_time(decision.at_us)}{reason}"
+    return f"{decision.actor}: {action}{about}{phase} at {iso_time(decision.recorded_at_us)}{reason}"
 
 
 def _cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:
@@ -181,7 +181,10 @@ def durations_of(run: RunView) -> dict[str, str]:
 def table(claimed: Iterable[Claim], timeline: Iterable[Line]) -> Table:
     """Return one row per claim and per entry of the timeline, for a pipe."""
     rows = [(claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claimed]
-    rows += [("timeline", entry.type, f"{iso_time(entry.at_us)} {entry.text}", entry.event_ref) for entry in timeline]
+    rows += [
+        ("timeline", entry.type, f"{iso_time(entry.recorded_at_us)} {entry.text}", entry.event_ref)
+        for entry in timeline
+    ]
     return Table(columns=columns("section", "subject", "~claim", "~events"), rows=rows)
 
 

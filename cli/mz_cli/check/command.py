@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TextIO
 
 import click
-from msgspec import field
 from mz_engine.version import VERSION
 from mz_qa.layers.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_layers
 from mz_qa.results import CheckRun, LayerResult
@@ -34,7 +33,7 @@ LAYER = click.Choice([str(number) for number in NUMBERS])
 class CheckedLayer(Shape, frozen=True, kw_only=True):
     """Result of one layer of checks."""
 
-    number: int = field(name="id")
+    number: int
     name: str
     about: str
     """Short description."""
@@ -56,7 +55,7 @@ class CheckedLayer(Shape, frozen=True, kw_only=True):
 class FirstFailure(Shape, frozen=True, kw_only=True):
     """First failed layer and its first finding."""
 
-    number: int = field(name="layer")
+    number: int
     name: str
     message: str
 

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import click
-from msgspec import field
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
@@ -71,7 +70,7 @@ class DriftedCassette(Shape, frozen=True, kw_only=True):
     name: str
     provenance: str | None
     recordings: int
-    calls_replayed: int = field(name="played")
+    calls_replayed: int
     """Number of replayed calls; 0 with `--static` and when two cassettes are compared."""
     findings: tuple[ReplayFinding, ...]
 
@@ -89,7 +88,7 @@ class NoiseShape(Shape, frozen=True, kw_only=True):
     """Null: all."""
     until: date | None
     """Last day of validity, such as `2027-01-31`; null: unlimited."""
-    hides: int
+    hidden_count: int
     """Number of differences that the entry helped to hide."""
 
 
@@ -98,7 +97,7 @@ class RejectedNoise(Shape, frozen=True, kw_only=True):
 
     name: str
     """Such as STRUCTURAL_CHANGE or HIDES_VERDICT."""
-    subject: str = field(name="what")
+    subject: str
     reason: str
 
 
@@ -122,7 +121,7 @@ class DriftResult(Shape, frozen=True, kw_only=True):
     """`today`, or the path of the newer of two cassettes."""
     kinds: tuple[DriftKind, ...]
     cassettes: tuple[DriftedCassette, ...]
-    hidden_count: int = field(name="hidden")
+    hidden_count: int
     """Number of differences hidden as noise."""
     noise: tuple[NoiseShape, ...]
     """Noise entries that hid a difference."""
@@ -357,8 +356,8 @@ def drift_result(
             shape_of(DriftedCassette, cassette, findings=finding_shapes(cassette.findings, cassette.path))
             for cassette in drift.results
         ),
-        noise=tuple(shape_of(NoiseShape, entry, hides=count) for entry, count in drift.matched_entries),
-        learned=tuple(shape_of(NoiseShape, entry, hides=0) for entry in drift.proposed),
+        noise=tuple(shape_of(NoiseShape, entry, hidden_count=count) for entry, count in drift.matched_entries),
+        learned=tuple(shape_of(NoiseShape, entry, hidden_count=0) for entry in drift.proposed),
         rejected=tuple(shape_of(RejectedNoise, rejection) for rejection in drift.rejections),
         baselines=baselines,
     )

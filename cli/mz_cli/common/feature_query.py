@@ -61,7 +61,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     duration_ms: int | None
     problem: str | None
     detail: str | None
-    bad_lines: int
+    undecodable_lines: int
     """Number of undecodable lines in the output."""
     stdout_digest: str | None
     stderr_digest: str | None

@@ -122,7 +122,8 @@ def _output_lines(call: AttemptShape) -> Iterator[Line]:
     if not call.problem or call.stdout_digest is None:
         return
     facts = [f"exit {call.exit}"] if call.exit is not None else []
-    facts += [f"{count_noun(call.bad_lines, 'line')} of output cannot be decoded"] if call.bad_lines else []
+    undecodable = call.undecodable_lines
+    facts += [f"{count_noun(undecodable, 'line')} of output cannot be decoded"] if undecodable else []
     facts += ["--output shows its output"] if call.stdout is None and call.stderr is None else []
     yield styled_line(f"    {'; '.join(facts)}", "dim")
     for name, text in (("stdout", call.stdout), ("stderr", call.stderr)):

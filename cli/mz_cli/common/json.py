@@ -102,7 +102,7 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     pipeline: str
     base: str
     base_commit: str
-    mz: str
+    mz_version: str
     """Version of mz that started the run."""
     started_at: str | None
     last_event_at: str | None

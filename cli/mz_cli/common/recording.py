@@ -50,7 +50,7 @@ class CommittedSecret(Shape, frozen=True, kw_only=True):
 
     file: str
     line: int
-    what: str
+    description: str
     """Description without the secret."""
 
 
@@ -174,7 +174,7 @@ def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, 
     for file, leak in bundle_leaks(cassette.bundle, secrets, os.environ):
         if leak.is_secret:
             secrets_by_key.setdefault(
-                (file, leak.description), CommittedSecret(file=file, line=leak.line, what=leak.description)
+                (file, leak.description), CommittedSecret(file=file, line=leak.line, description=leak.description)
             )
     return tuple(secrets_by_key[key] for key in sorted(secrets_by_key))
 
@@ -235,7 +235,7 @@ def print_result(result: RecordResult, print_text: Callable[[str], None], print_
     for secret in result.committed:
         print_remark(
             single_line(
-                f"{secret.file}:{secret.line}: {secret.what} is committed, and repository.bundle contains it; remove "
-                "it and record another run: `mz recordings lint` rejects this one"
+                f"{secret.file}:{secret.line}: {secret.description} is committed, and repository.bundle contains it; "
+                "remove it and record another run: `mz recordings lint` rejects this one"
             )
         )

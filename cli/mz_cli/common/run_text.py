@@ -80,7 +80,6 @@ def run_status(view: RunView, context: RunContext) -> RunStatus:
         view,
         repository=str(context.root),
         process_running=context.process_running,
-        mz=view.mz_version,
         last_event_at=iso_time(view.last_recorded_us),
         features=tuple(feature_status(feature, view.run, context) for feature in view.features),
     )

@@ -43,7 +43,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """Number of findings in runs other than the selected one."""
 
     @property
-    def is_intact(self) -> bool:
+    def intact(self) -> bool:
         return not self.findings
 
 

@@ -44,7 +44,7 @@ class CalibrationShape(Coefficients, frozen=True, kw_only=True):
     """Tokens used per estimated token, without calibration: below 0.9 estimates are high, above 1.1 low."""
     estimates: str
     """Quality of token estimates: fits, low (more were used than estimated) or high."""
-    helps: bool
+    improves: bool
     """The calibration improves estimates; otherwise it is not written."""
 
 
@@ -163,7 +163,7 @@ def _table(result: CalibrateResult) -> Table:
             str(calibration.output_tokens),
             _share_cell(calibration.error_before),
             _share_cell(calibration.error_after),
-            calibration.estimates if calibration.helps else f"{calibration.estimates}, not improved",
+            calibration.estimates if calibration.improves else f"{calibration.estimates}, not improved",
         )
         for calibration in result.fitted
     )

@@ -54,8 +54,8 @@ def cost_table(spending: Spending) -> Table:
     single, what_if = spending.by == "attempt", spending.what_if
     heads = columns(
         "|of", f"{spending.by}|name", "outcome" if single else "|outcome", ">calls", ">time|duration_s", ">tokens|",
-        ">|in", ">|out", ">estimated", ">reported", ">computed", ">difference", ">|missed", ">|unpriced", "cause",
-        *((">what if", ">change") if what_if else ()),
+        ">|in", ">|out", ">estimated", ">reported", ">computed", ">difference", ">|underestimate", ">|unpriced",
+        "cause", *((">what if", ">change") if what_if else ()),
     )  # fmt: skip
 
     def row(section: str, name: Cell, totals: Totals, outcome: str = "", cause: str = "",
@@ -78,13 +78,14 @@ def cost_table(spending: Spending) -> Table:
 
 
 def _cells(totals: Totals) -> tuple[str, ...]:
-    together = None if totals.input is None or totals.output is None else totals.input + totals.output
+    tokens = (totals.input_tokens, totals.output_tokens)
+    together = None if None in tokens else sum(filter(None, tokens))
     return (
-        count_cell(totals.calls), elapsed_cell(totals.duration_us), compact_number(together), count_cell(totals.input),
-        count_cell(totals.output), usd_cell(totals.estimated_nanousd, UNPRICED),
+        count_cell(totals.calls), elapsed_cell(totals.duration_us), compact_number(together),
+        *map(count_cell, tokens), usd_cell(totals.estimated_nanousd, UNPRICED),
         reported_cell(totals.reported_nanousd), usd_cell(totals.computed_nanousd, UNPRICED),
         _difference_cell(totals.difference_nanousd),
-        _difference_cell(totals.underestimate_nanousd), count_cell(totals.unpriced),
+        _difference_cell(totals.underestimate_nanousd), count_cell(totals.unpriced_calls),
     )  # fmt: skip
 
 
@@ -125,11 +126,11 @@ def remarks(spending: Spending, calls: Sequence[PricedCall]) -> tuple[str, ...]:
     lines = []
     if len(spending.causes) > 1:
         lines.append(f"reported compared with computed: {', '.join(cause_counts(spending.causes))}")
-    if spending.total.unpriced:
-        unpriced = count_noun(spending.total.unpriced, "call")
+    if spending.total.unpriced_calls:
+        unpriced = count_noun(spending.total.unpriced_calls, "call")
         lines.append(f"{unpriced} without a computed price: the cost may be more than `computed` says")
-    if spending.total.open:
-        lines.append(f"{count_noun(spending.total.open, 'call')} not ended yet")
+    if spending.total.open_calls:
+        lines.append(f"{count_noun(spending.total.open_calls, 'call')} not ended yet")
     error = spending.estimate_error
     if error is not None and error > FITTING_RATIOS[1] - 1:
         usable_calls = Counter(priced.call.agent for priced in calls if has_calibration_data(priced.call))

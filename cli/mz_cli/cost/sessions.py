@@ -40,7 +40,7 @@ class SessionSums(Shape, frozen=True, kw_only=True):
     """Calls that continued a session."""
     sessions: int
     """Sessions started to be continued, without calls of reviewers and of phases that start new sessions."""
-    broken: dict[str, int]
+    dropped: dict[str, int]
     """Number of dropped sessions by reason."""
     sent_tokens: int
     """Estimated tokens of the continued calls' prompts as sent."""
@@ -119,7 +119,7 @@ def session_sums(name: str | None, features: Iterable[FeatureCalls]) -> SessionS
         calls=len(calls),
         continued_calls=len(prompts),
         sessions=sum(call.keeps_session and not call.continued_prompt for call in calls),
-        broken=sum((part.dropped for part in parts), Counter()),
+        dropped=sum((part.dropped for part in parts), Counter()),
         sent_tokens=sent,
         full_prompt_tokens=full,
         saved=_saved_share(full, sent),
@@ -138,10 +138,10 @@ def measured_figures(calls: Sequence[Call], baseline: Sequence[Call]) -> Iterato
 def _figures(calls: Sequence[Call]) -> dict[str, int]:
     sums = totals(calls)
     return {
-        "input": sums.input or 0,
-        "new-input": (sums.input or 0) - (sums.cache_read or 0),
-        "cache-reads": sums.cache_read or 0,
-        "output": sums.output or 0,
+        "input": sums.input_tokens or 0,
+        "new-input": (sums.input_tokens or 0) - (sums.cache_read_tokens or 0),
+        "cache-reads": sums.cache_read_tokens or 0,
+        "output": sums.output_tokens or 0,
         "usd": sums.charged_nanousd or 0,
         "calls": sums.calls,
     }
@@ -190,7 +190,7 @@ def sessions_table(report: SessionsReport) -> Table:
             count_cell(row.sent_tokens),
             count_cell(row.full_prompt_tokens),
             _percent_cell(row.saved),
-            ", ".join(f"{reason} {times}" for reason, times in sorted(row.broken.items())) or "-",
+            ", ".join(f"{reason} {times}" for reason, times in sorted(row.dropped.items())) or "-",
         )
         for row in (*report.features, report.total)
     )

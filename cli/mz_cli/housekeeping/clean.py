@@ -37,7 +37,7 @@ class CleanResult(Shape, frozen=True, kw_only=True):
     dry_run: bool
     """Nothing was removed; the list says what would be."""
     removed: tuple[Leftover, ...]
-    stays: tuple[Leftover, ...]
+    kept: tuple[Leftover, ...]
     freed_bytes: int
 
 
@@ -113,7 +113,7 @@ def clean(
     else:
         if not is_preview:
             print_result(result, "removed")
-        for leftover in result.stays:
+        for leftover in result.kept:
             if leftover.keep_reason == NOT_REMOVABLE:
                 print_note(f"{leftover.name}: {NOT_REMOVABLE}")
         print_note(f"{'would free' if dry_run else 'freed'} {format_size(result.freed_bytes)}")
@@ -164,16 +164,16 @@ def run_lock(root: Path) -> Iterator[bool]:
 
 def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
     removed = tuple(leftover for leftover in leftovers if leftover.keep_reason is None)
-    stays = tuple(leftover for leftover in leftovers if leftover.keep_reason is not None)
+    kept = tuple(leftover for leftover in leftovers if leftover.keep_reason is not None)
     freed_bytes = sum(leftover.size_bytes or 0 for leftover in removed)
-    return CleanResult(dry_run=dry_run, removed=removed, stays=stays, freed_bytes=freed_bytes)
+    return CleanResult(dry_run=dry_run, removed=removed, kept=kept, freed_bytes=freed_bytes)
 
 
 def print_result(result: CleanResult, removed_text: str) -> None:
     rows = tuple(
         (item.run, item.feature or "-", item.kind, size_cell(item.size_bytes), item.name,
          item.keep_reason or removed_text)
-        for item in (*result.removed, *result.stays)
+        for item in (*result.removed, *result.kept)
     )  # fmt: skip
     heads = columns("run", "feature", "kind", ">size|bytes", "*name", "~result")
     print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))

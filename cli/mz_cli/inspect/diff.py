@@ -43,7 +43,7 @@ class DiffReport(RunDifference, frozen=True, kw_only=True):
         ("mz diff r4f1 r77a", "the differences between two runs, feature by feature"),
         ("mz diff r4f1/login r77a", "the differences of one feature"),
         ("mz diff r4f1 r77a --exit-code", "for scripts: exit code 1 if they differ"),
-        ("mz diff r4f1 r77a --json | jq '.start'", "which settings, rules and templates differ"),
+        ("mz diff r4f1 r77a --json | jq '.start_differences'", "which settings, rules and templates differ"),
     ),
     next_command="`mz show RUN/FEATURE` shows one side in detail.",
 )
@@ -130,8 +130,8 @@ def print_differences(report: DiffReport) -> None:
     rows: list[tuple[str, ...]] = [("run", *_cells(difference)) for difference in report.start_differences]
     for feature in report.features:
         if feature.in_left != feature.in_right:
-            rows.append((feature.feature, "feature", PRESENCE[feature.in_left], PRESENCE[feature.in_right]))
-        rows += [(feature.feature, *_cells(difference)) for difference in feature.differences]
+            rows.append((feature.id, "feature", PRESENCE[feature.in_left], PRESENCE[feature.in_right]))
+        rows += [(feature.id, *_cells(difference)) for difference in feature.differences]
     heads = columns("feature", "field", f"~{report.left}", f"~{report.right}")
     print_table(Table(columns=heads, rows=rows, empty="No differences."))
     if not prints_tsv(sys.stdout) and rows and not report.differs:

@@ -112,7 +112,7 @@ class RunStateShape(Shape, frozen=True, kw_only=True):
     pipeline: str | None
     base: str | None
     base_commit: str | None
-    inbox_version: int = field(name="inbox")
+    inbox_version: int
     """Number of processed messages of people."""
     committed_usd: str
     """Spent and reserved."""
@@ -124,7 +124,7 @@ class StateAt(Shape, frozen=True, kw_only=True):
 
     repository: str
     event_ref: str
-    recorded_at_us: int = field(name="at")
+    recorded_at_us: int
     event: str
     """Type of the event."""
     text: str

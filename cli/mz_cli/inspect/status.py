@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Literal
 
 import click
-from msgspec import field
 from msgspec.structs import replace
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_events.names import feature_stream
@@ -68,7 +67,7 @@ class RunLine(Shape, frozen=True, kw_only=True):
     """`interrupted`: the run was active, and its process is gone."""
     pipeline: str
     base: str
-    started_us: int = field(name="started")
+    started_us: int
     features: dict[str, str]
     """Status of each feature, in backlog order."""
     fork_of: str | None

@@ -118,7 +118,7 @@ def action_text(log: ProjectLog, action: Decision | InboxMessage) -> str:
     """Return actor, action and time as text."""
     verb = {"answer": f"answered `{action.verdict.value if action.verdict else ''}`", "cancel": "cancelled it",
             "retry": "requested a retry"}.get(action.kind, action.kind)  # fmt: skip
-    return f"{single_line(log.load_text(action.actor)) or 'somebody'} {verb} at {format_time(action.at_us)}"
+    return f"{single_line(log.load_text(action.actor)) or 'somebody'} {verb} at {format_time(action.recorded_at_us)}"
 
 
 KIND_TEXTS = {

@@ -13,7 +13,7 @@ from mz_cli.terminal.json import Shape
 class InitFile(Shape, frozen=True, kw_only=True):
     path: str
     """Relative to the repository."""
-    does: Literal["keep", "make", "add to", "renew"]
+    action: Literal["keep", "make", "add to", "renew"]
     """Action on the file; in a dry run, the planned one."""
     about: str
     content: str | None = None

@@ -158,7 +158,7 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     examples=(
         ("mz pipelines lint", "all pipelines of this repository"),
         ("mz pipelines lint mine ../other.yaml", "selected ones, by name or by file"),
-        ("mz pipelines lint --json | jq '.diagnostics[].where'", "for editors and CI"),
+        ("mz pipelines lint --json | jq '.diagnostics[].location'", "for editors and CI"),
     ),
     next_command="`mz run --dry-run` shows what the chosen pipeline would do.",
 )

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from msgspec import field
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
 from mz_recordings.cassette.files import CassetteSummary, find_cassettes, summarize
@@ -46,7 +45,7 @@ class CassetteLine(Shape, frozen=True, kw_only=True):
     max_age_days: int | None
     """Days until its replies expire; null: never."""
     format: int | None
-    size_bytes: int = field(name="bytes")
+    size_bytes: int
     problem: str | None
     """Reason why it cannot be replayed. Only `mz recordings lint` reads every file; null here is no proof."""
 
@@ -63,7 +62,7 @@ class LintedCassette(Shape, frozen=True, kw_only=True):
     format: int | None
     recordings: int
     files: int
-    bytes: int
+    size_bytes: int
     findings: tuple[ReplayFinding, ...]
     notices: tuple[LintNotice, ...]
 
@@ -226,7 +225,7 @@ def summary(results: Sequence[LintResult]) -> str:
         count_noun(len(results), "cassette"),
         count_noun(sum(cassette.recordings for cassette in results), "recording"),
         count_noun(sum(cassette.files for cassette in results), "file"),
-        format_size(sum(cassette.bytes for cassette in results)),
+        format_size(sum(cassette.size_bytes for cassette in results)),
     ]
     verdict = "no findings" if not findings else count_noun(findings, "finding")
     warned = f", {count_noun(notices, 'warning')}" if notices else ""

@@ -216,8 +216,8 @@ def rerecord(
     for cassette in results:
         for text in result_lines(cassette):
             print_line(text)
-        if cassette.helps:
-            print_note(f"next: {cassette.helps}")
+        if cassette.next:
+            print_note(f"next: {cassette.next}")
     return exit_code
 
 
@@ -427,7 +427,7 @@ def _finish_work(work: RerecordWork, outcome: RerecordResult, options: RerecordO
     if outcome.run_end.stop_reason:
         if outcome.paid_replies:
             print_note(paid_text(outcome.paid_replies))
-        return replace(result, helps=continue_command(path, options, outcome.run_end.stop_reason))
+        return replace(result, next=continue_command(path, options, outcome.run_end.stop_reason))
     pruned = prepared.cassette if prepared.cassette is not prepared.old else None
     new = outcome.cassette or pruned
     with reject_failures(path):
@@ -467,7 +467,7 @@ def write_or_hold(
         write_pending(new, path)
         command = f"mz rerecord {quote(display_path(path))} --accept-pending"
         command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
-        return replace(result, waits=display_path(pending_path(path)), helps=command)
+        return replace(result, pending=display_path(pending_path(path)), next=command)
     remove_pending(path)
     return replace(result, written=True)
 

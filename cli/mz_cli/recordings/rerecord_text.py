@@ -61,11 +61,11 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     """Kinds of differences that were not accepted."""
     written: bool = False
     """The cassette holds the new recordings."""
-    waits: str = ""
+    pending: str = ""
     """Path of the new cassette that waits to be accepted."""
     backup: str = ""
     """Path of a copy, if the cassette had an older format: none is read so far."""
-    helps: str = ""
+    next: str = ""
     """Command to run next."""
 
 
@@ -173,8 +173,8 @@ def result_lines(done: RerecordedCassette) -> Iterator[str]:
         yield f"{done.path}: {kept_text if done.kept else change_text}"
     elif done.stopped:
         yield f"{done.path}: stopped ({done.stopped}) after {calls_text}; the cassette is unchanged"
-    elif done.waits:
-        yield f"{done.path}: unchanged; the new cassette is in {done.waits}; not accepted: {', '.join(done.rejected)}"
+    elif done.pending:
+        yield f"{done.path}: unchanged; the new cassette is in {done.pending}; not accepted: {', '.join(done.rejected)}"
     else:
         yield f"{done.path}: unchanged ({calls_text})"
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import field
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_engine.git.repository import run_git_as_user
@@ -58,20 +57,20 @@ class ReplayedCassette(Shape, frozen=True, kw_only=True):
     provenance: str | None
     """Null where the cassette cannot be read."""
     recordings: int
-    calls_replayed: int = field(name="played")
+    calls_replayed: int
     accepted_replies: int
     """Number of replies that were kept when their prompt changed."""
     offline: bool
     """The network was cut off; otherwise only the proxy variables point nowhere."""
-    trace_digests: dict[str, str] = field(name="traces")
+    trace_digests: dict[str, str]
     """Digest of each feature's current trace."""
-    traces_compared: int = field(name="compared")
+    traces_compared: int
     """Number of features with a recorded trace to compare."""
     duration_ms: int
     findings: tuple[ReplayFinding, ...]
-    overridden_settings: tuple[str, ...] = field(name="held")
+    overridden_settings: tuple[str, ...]
     """Settings, such as `commands.test`, used from the cassette instead of mz.yaml."""
-    changes: tuple[str, ...] = field(name="renewed")
+    changes: tuple[str, ...]
     """Description of each change written into the cassette."""
     in_memory: bool
     """Unchanged effects were answered from the record; otherwise everything was executed."""

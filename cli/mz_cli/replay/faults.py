@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from mz_engine.errors.exits import Exit
 from mz_recordings.cassette.files import find_cassettes, load
 from mz_recordings.replay.replay import bundled_library, without_git_variables
@@ -39,7 +38,7 @@ class BrokenVariant(Shape, frozen=True, kw_only=True):
     call: str | None
     """The recording, such as `code.a2`; null if only the order of the features was changed."""
     variant: str
-    mode: str = msgspec.field(name="how")
+    mode: str
     """`memory`, or `crash`: mz was killed during the call and found the output afterwards."""
     end: str | None
     """State at the end; null: unnamed."""
@@ -48,11 +47,11 @@ class BrokenVariant(Shape, frozen=True, kw_only=True):
 
 class VariedCassette(Shape, frozen=True, kw_only=True):
     path: str
-    played: int
-    """Number of variants played."""
+    variants: int
+    """Number of variants replayed."""
     ends: dict[str, int]
     """Number of variants by final state, such as `waiting (recording-missing)`."""
-    broken: tuple[BrokenVariant, ...]
+    failing: tuple[BrokenVariant, ...]
 
 
 class VariantsResult(Shape, frozen=True, kw_only=True):
@@ -66,9 +65,9 @@ class InjectResult(Shape, frozen=True, kw_only=True):
     call: str
     """Feature and recording, such as `alpha/code.U1`."""
     fault: str
-    what: str
-    """Behaviour of the agent with the fault."""
-    did: tuple[str, ...]
+    behavior: str
+    """Behavior of the agent with the fault."""
+    reactions: tuple[str, ...]
     """Reactions of the pipeline, in order."""
     end: str | None
     """Final state of the feature; null: unnamed."""
@@ -113,9 +112,9 @@ def replay_variants(projects: Mapping[Path, Path], as_json: bool) -> int:
 def _varied_shape(path: str, outcomes: Sequence[VariantOutcome]) -> VariedCassette:
     return VariedCassette(
         path=path,
-        played=len(outcomes),
+        variants=len(outcomes),
         ends=dict(Counter(outcome.end or "" for outcome in outcomes)),
-        broken=tuple(shape_of(BrokenVariant, outcome) for outcome in outcomes if outcome.violations),
+        failing=tuple(shape_of(BrokenVariant, outcome) for outcome in outcomes if outcome.violations),
     )
 
 
@@ -154,8 +153,8 @@ def replay_fault(projects: Mapping[Path, Path], selector: str, as_json: bool) ->
     end, actions = end_state(parse_trace(trace)), tuple(fault_reaction(trace, identity))
     description, code = FAULTS[name].description, Exit.OK if end else Exit.VERDICT
     if as_json:
-        body = InjectResult(exit=int(code), path=display_path(path), call=call, fault=name, what=description,
-                            did=actions, end=end or None)  # fmt: skip
+        body = InjectResult(exit=int(code), path=display_path(path), call=call, fault=name, behavior=description,
+                            reactions=actions, end=end or None)  # fmt: skip
         print_document("replay-inject", body)
         return int(code)
     ended = f"ended: {end}" if end else "did NOT end in a named state"

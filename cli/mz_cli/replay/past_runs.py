@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec import field
 from mz_engine.agents.registry import all_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit, most_severe
@@ -64,8 +63,8 @@ class CauseShape(Shape, frozen=True, kw_only=True):
 class UncheckedPart(Shape, frozen=True, kw_only=True):
     """Something that was read from the log instead of being recomputed, or could not be checked."""
 
-    what: str
-    times: int
+    subject: str
+    count: int
 
 
 class ComparedStream(Shape, frozen=True, kw_only=True):
@@ -76,9 +75,9 @@ class ComparedStream(Shape, frozen=True, kw_only=True):
     first: str | None
     """First diverging event; null: none."""
     divergences: int
-    not_compared: int = field(name="unfollowed")
+    not_compared: int
     """Number of events after a divergence, or after missing data, that cannot be compared."""
-    missing_data: str | None = field(name="missing")
+    missing_data: str | None
     """Recorded data that is gone, and the event from which the stream is not comparable; null: it is comparable."""
 
 
@@ -91,7 +90,7 @@ class PastRun(Shape, frozen=True, kw_only=True):
     divergences: tuple[DivergenceShape, ...]
     causes: tuple[CauseShape, ...]
     explained: tuple[DivergenceShape, ...]
-    left: tuple[UncheckedPart, ...]
+    unchecked: tuple[UncheckedPart, ...]
 
 
 class RuleViolationShape(Shape, frozen=True, kw_only=True):
@@ -112,12 +111,12 @@ class RuleChangeShape(Shape, frozen=True, kw_only=True):
     artifact: str
     path: str | None
     """Null: the artifact is the agent's reply."""
-    rule_set: str = field(name="rules")
+    rule_set: str
     """Name of the current rule set."""
     was: str
     """valid or invalid."""
     now: str
-    violations: tuple[RuleViolationShape, ...] = field(name="broken")
+    violations: tuple[RuleViolationShape, ...]
     """Rules broken now; for an artifact that is valid now, those broken then."""
 
 
@@ -127,7 +126,7 @@ class RecheckResult(Shape, frozen=True, kw_only=True):
     artifacts: int
     """Number of artifacts rechecked, including rejected attempts."""
     differing: tuple[RuleChangeShape, ...]
-    left: tuple[UncheckedPart, ...]
+    unchecked: tuple[UncheckedPart, ...]
 
 
 # the current code -----------------------------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ def past_run(history: RunReplay, exit_code: Exit) -> PastRun:
         divergences=tuple(map(_divergence_shape, history.divergences)),
         causes=tuple(causes),
         explained=tuple(map(_divergence_shape, history.explained)),
-        left=unchecked_parts(history.streams),
+        unchecked=unchecked_parts(history.streams),
     )
 
 
@@ -243,11 +242,11 @@ def _divergence_shape(divergence: Divergence) -> DivergenceShape:
 def unchecked_parts(parts: Iterable[StreamReplay | Recheck]) -> tuple[UncheckedPart, ...]:
     """Add up by kind what was not computed again."""
     counts = sum((Counter(part.not_recomputed) for part in parts), Counter[str]())
-    return tuple(UncheckedPart(what=kind, times=times) for kind, times in counts.items())
+    return tuple(UncheckedPart(subject=kind, count=count) for kind, count in counts.items())
 
 
 def _unchecked_lines(parts: Iterable[StreamReplay | Recheck], label: str) -> Iterator[Line]:
-    yield from ((Span(f"{label}: {part.what} ({part.times})", "dim"),) for part in unchecked_parts(parts))
+    yield from ((Span(f"{label}: {part.subject} ({part.count})", "dim"),) for part in unchecked_parts(parts))
 
 
 # the current rules ----------------------------------------------------------------------------------------------------
@@ -332,7 +331,7 @@ def recheck_result(rechecked: Sequence[Recheck], exit_code: Exit) -> RecheckResu
         runs=tuple(run.run for run in rechecked),
         artifacts=sum(run.artifacts for run in rechecked),
         differing=tuple(_rule_change_shape(change) for run in rechecked for change in run.rule_changes),
-        left=unchecked_parts(rechecked),
+        unchecked=unchecked_parts(rechecked),
     )
 
 

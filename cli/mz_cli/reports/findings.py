@@ -248,7 +248,7 @@ def _properties(result: ReplayResult) -> Iterator[tuple[str, str]]:
     if result.provenance:
         yield "provenance", result.provenance
     yield "recordings", str(result.recordings)
-    yield "played", str(result.calls_replayed)
+    yield "calls replayed", str(result.calls_replayed)
     if result.accepted_replies:
         yield "replies accepted for changed prompts", str(result.accepted_replies)
     yield "network", "cut off" if result.offline else "not cut off"

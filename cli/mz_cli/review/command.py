@@ -134,7 +134,7 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
     state, shape, load_text = state_of(log, run, feature), question_shape(queue, view), log.load_text
     # Without a question, the reason why the feature does not continue, and the fix, as in `mz status`.
     actions = pending_actions(replace(queue.run, features=(view,)), queue.context) if view.hold and not shape else ()
-    halt, helps = next(iter(actions), (None, None))
+    halt, hint = next(iter(actions), (None, None))
     effects = verdict_effects(state, pipeline_of(log, queue.run)) if question else ()
     evidence: tuple[EvidenceShape, ...] = ()
     if question is not None:
@@ -147,9 +147,9 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
         title=load_text(view.title),
         question=shape,
         halt=halt,
-        helps=helps,
+        hint=hint,
         effects=tuple(
-            EffectShape(answer=verdict.value, does=effect, command=REVIEW_COMMANDS[verdict].format(feature))
+            EffectShape(answer=verdict.value, effect=effect, command=REVIEW_COMMANDS[verdict].format(feature))
             for verdict, effect in effects
         ),
         evidence=evidence,

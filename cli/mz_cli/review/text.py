@@ -33,13 +33,13 @@ class PersonMessage(Shape, frozen=True, kw_only=True):
     phase: str | None
     """For a retry: the first phase; null: the current phase."""
     actor: str
-    at_us: int = field(name="at")
+    recorded_at_us: int
     note: str | None
     event_ref: str
 
 
 class MessageShape(PersonMessage, frozen=True, kw_only=True):
-    status: str = field(name="outcome")
+    status: str
     """`pending`, `accepted` or `rejected`."""
     rejection_code: str | None
     """Code of the reason for rejecting the message."""
@@ -85,7 +85,7 @@ class ReviewList(Shape, frozen=True, kw_only=True):
 
 class EffectShape(Shape, frozen=True, kw_only=True):
     answer: str
-    does: str
+    effect: str
     command: str
 
 
@@ -101,7 +101,7 @@ class ReviewDetail(Shape, frozen=True, kw_only=True):
     """Null: no question is open."""
     halt: str | None
     """Reason why the feature does not continue, if no question is open."""
-    helps: str | None
+    hint: str | None
     """Suggested fix for `halt`."""
     effects: tuple[EffectShape, ...]
     """Effect of each answer, the most likely first."""
@@ -196,7 +196,7 @@ def render_text(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
         else styled_line("There is no open question.")
     )
     if detail.halt:
-        yield from (styled_line(detail.halt), styled_line(f"  {detail.helps}"))
+        yield from (styled_line(detail.halt), styled_line(f"  {detail.hint}"))
     for piece in detail.evidence:
         yield ()
         yield styled_line(f"{piece.title}:", "bold")
@@ -237,8 +237,8 @@ def _section_lines(head: str, lines: Sequence[str]) -> Iterator[Line]:
 def _effect_lines(effects: Sequence[EffectShape]) -> list[str]:
     lines = []
     for index, effect in enumerate(effects):
-        same_command = next((other.command for other in effects[:index] if other.does == effect.does), "")
-        effect_text = f"the same as `{' '.join(same_command.split()[:3])}`" if same_command else effect.does
+        same_command = next((other.command for other in effects[:index] if other.effect == effect.effect), "")
+        effect_text = f"the same as `{' '.join(same_command.split()[:3])}`" if same_command else effect.effect
         lines += [f"  {effect.command}", f"      {effect_text}"]
     return lines
 
@@ -251,4 +251,4 @@ def message_line(message: MessageShape | AcceptedMessage) -> str:
     else:
         suffix = f" to {message.question_kind}{code_suffix(message.code)}" if message.question_kind else ""
     note = f": {single_line(message.note)}" if message.note else ""
-    return f"{format_time(message.at_us)} {message.actor}: {action}{suffix}{note}  [{message.event_ref}]"
+    return f"{format_time(message.recorded_at_us)} {message.actor}: {action}{suffix}{note}  [{message.event_ref}]"

@@ -73,9 +73,9 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
     actions = tuple(file_actions(root, detected, choices, ci))
     for file in actions:
-        if not dry_run and file.does != "keep":
+        if not dry_run and file.action != "keep":
             write_file(root, file)
-    remaining_steps = hints(detected, choices if actions[0].does == "make" else None, agents)
+    remaining_steps = hints(detected, choices if actions[0].action == "make" else None, agents)
     if ci and not any(library_path(root).glob(f"*/{MANIFEST}")):
         remaining_steps += (
             "CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",
@@ -125,10 +125,10 @@ def hints(detected: DetectedProject, choices: InitChoices | None, agents: Mappin
 
 def print_action(file: InitFile, dry_run: bool) -> None:
     """Print the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
-    if file.does == "keep" or not dry_run:
-        print_line(f"{ACTIONS_DONE[file.does]} {file.path}: {file.about}")
+    if file.action == "keep" or not dry_run:
+        print_line(f"{ACTIONS_DONE[file.action]} {file.path}: {file.about}")
         return
-    print_line(f"would {ACTIONS_PLANNED[file.does]} {file.path}: {file.about}")
+    print_line(f"would {ACTIONS_PLANNED[file.action]} {file.path}: {file.about}")
     if file.path != SCHEMA_PATH:
         print_line(textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True))
 
@@ -146,8 +146,8 @@ def file_actions(root: Path, detected: DetectedProject, choices: InitChoices, ci
 
 def _create_action(root: Path, name: str, text: str, description: str) -> InitFile:
     if os.path.lexists(root / name):
-        return InitFile(path=name, does="keep", about="already exists")
-    return InitFile(path=name, does="make", about=description, content=text)
+        return InitFile(path=name, action="keep", about="already exists")
+    return InitFile(path=name, action="make", about=description, content=text)
 
 
 def _detected_text(detected: DetectedProject, choices: InitChoices) -> str:
@@ -167,20 +167,20 @@ def _gitignore_action(root: Path) -> InitFile:
     except OSError as error:
         raise unusable_file_error(path, error) from error
     if any(line.strip() in IGNORED for line in before.splitlines()):
-        return InitFile(path=IGNORE, does="keep", about=f"contains {MZ_FOLDER}/")
+        return InitFile(path=IGNORE, action="keep", about=f"contains {MZ_FOLDER}/")
     end = "\r\n" if b"\r\n" in before else "\n"
     gap = end if before and not before.endswith(b"\n") else ""
     about = f"{MZ_FOLDER}/, the folder of runs"
-    return InitFile(path=IGNORE, does="add to", about=about, content=f"{gap}{MZ_FOLDER}/{end}")
+    return InitFile(path=IGNORE, action="add to", about=about, content=f"{gap}{MZ_FOLDER}/{end}")
 
 
 def _schema_action(root: Path) -> InitFile:
     """Return the action on the schema for editors; mz owns the file and updates it."""
     data, path = schema_text(), root / SCHEMA_PATH
     if path.is_file() and path.read_bytes() == data:
-        return InitFile(path=SCHEMA_PATH, does="keep", about="up to date")
+        return InitFile(path=SCHEMA_PATH, action="keep", about="up to date")
     about = f"editors check {FILE_NAME} with it"
-    return InitFile(path=SCHEMA_PATH, does="renew" if path.exists() else "make", about=about, content=data.decode())
+    return InitFile(path=SCHEMA_PATH, action="renew" if path.exists() else "make", about=about, content=data.decode())
 
 
 def write_file(root: Path, action: InitFile) -> None:
@@ -188,7 +188,7 @@ def write_file(root: Path, action: InitFile) -> None:
     path = root / action.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, MODES[action.does]) as file:
+        with open(path, MODES[action.action]) as file:
             file.write((action.content or "").encode())
     except OSError as error:
         raise unusable_file_error(path, error) from error

@@ -59,9 +59,9 @@ def display_width(text: str) -> int:
 def wrap(text: str, cells: int, separator: str = " ") -> list[str]:
     """Return the text in lines of at most that many cells, broken only at the separator, which may be ", "; empty: the
     text is one line. A longer word stays whole."""
-    *words, last_word = text.split(separator) if separator else [text]
+    *parts, last_part = text.split(separator) if separator else [text]
     lines = [""]
-    for word in (*(f"{word}{separator.rstrip()}" for word in words), last_word):
+    for word in (*(f"{part}{separator.rstrip()}" for part in parts), last_part):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if lines[-1] and display_width(longer) > cells:
             lines.append(word)

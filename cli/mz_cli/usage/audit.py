@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 
-from msgspec import field
 from mz_engine.agents.reading.records import NOTES
 from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
@@ -42,10 +41,10 @@ class SessionFile(Shape, frozen=True, kw_only=True):
     """Null: erased from the log."""
     format: str
     subagent: str | None
-    size: int = field(name="bytes")
-    offset_end: int = field(name="bytes_read")
+    size_bytes: int
+    bytes_read: int
     lines: int
-    undecodable_lines: int = field(name="bad_lines")
+    undecodable_lines: int
 
 
 class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
@@ -66,13 +65,13 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     """`first` and `last`: times of the first and last request; null: no request has a timestamp."""
     prompts: int
     tool_calls: int
-    failed: int = field(name="failed_tool_calls")
+    failed_tool_calls: int
     tools: tuple[ToolCount, ...]
     lines: int
-    undecodable_lines: int = field(name="bad_lines")
+    undecodable_lines: int
     unknown_lines: tuple[TypeCount, ...]
-    undated: int = field(name="undated_requests")
-    future_dated: int = field(name="requests_ahead")
+    undated_requests: int
+    future_dated_requests: int
     incomplete_reasons: tuple[str, ...]
     """Codes, as in `mz transcript`, of the reasons why the files may report fewer tokens than were used."""
     files: tuple[SessionFile, ...]
@@ -124,7 +123,7 @@ def imported_audit(log: ImportedLog, verification: Verification, stream: str | N
         if stream in (None, session.stream)
     )
     return ImportedAudit(
-        log=str(log.root), intact=verification.is_intact, findings=verification.findings, sessions=tuple(sessions)
+        log=str(log.root), intact=verification.intact, findings=verification.findings, sessions=tuple(sessions)
     )
 
 
@@ -145,11 +144,17 @@ def session_audit(
         subagents=tuple(dict.fromkeys(row.subagent for row in rows if row.subagent)),
         first=iso_time(times[0]),
         last=iso_time(times[1]),
+        failed_tool_calls=counts.failed,
+        undated_requests=counts.undated,
+        future_dated_requests=counts.future_dated,
         tool_calls=sum(counts.tools.values()),
         tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
         unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
         incomplete_reasons=incomplete_reasons(files, rows),
-        files=tuple(shape_of(SessionFile, file, path=paths.find(file)) for file in files),
+        files=tuple(
+            shape_of(SessionFile, file, path=paths.find(file), size_bytes=file.size, bytes_read=file.offset_end)
+            for file in files
+        ),
         event_ref=f"{session.stream}@{version}",
         **amounts(rows),
     )
@@ -197,13 +202,13 @@ def gap_texts(session: SessionAudit) -> Iterator[str]:
         yield f"{count_noun(session.undecodable_lines, 'line')} that cannot be decoded"
     if session.unknown_lines:
         yield f"{count_noun(sum(line_type.lines for line_type in session.unknown_lines), 'line')} of unknown types"
-    if session.undated:
-        yield f"the time of {count_noun(session.undated, 'request')}"
-    if session.future_dated:
-        yield f"a correct clock: {count_noun(session.future_dated, 'request')} dated in the future"
+    if session.undated_requests:
+        yield f"the time of {count_noun(session.undated_requests, 'request')}"
+    if session.future_dated_requests:
+        yield f"a correct clock: {count_noun(session.future_dated_requests, 'request')} dated in the future"
     for file in session.files:
-        if file.offset_end < file.size:
-            yield f"the last {file.size - file.offset_end:,} bytes of {file.path or 'a file'}: incomplete line"
+        if file.bytes_read < file.size_bytes:
+            yield f"the last {file.size_bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: incomplete line"
 
 
 def remarks(report: ImportedAudit) -> Iterator[str]:
@@ -232,7 +237,7 @@ def audit_table(report: ImportedAudit, names: dict[str, str]) -> Table:
         )
         for session in report.sessions
     ]
-    heads = columns("*session", "agent|", "project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced",
+    heads = columns("*session", "agent|", "project", "first", ">requests", ">sub-agents", ">undecodable", ">unpriced",
                     ">reported", ">computed", "|event_ref")  # fmt: skip
     return Table(columns=heads, rows=rows, empty=NOTHING_IMPORTED)
 

@@ -65,7 +65,7 @@ class ImportedGroup(ImportedAmounts, frozen=True, kw_only=True):
     name: str
     models: tuple[str, ...]
     sessions: int
-    short_sessions: int
+    incomplete_sessions: int
     """Sessions whose files may report fewer tokens than were used."""
     by_mz_requests: int
     """Requests driven by mz, which are in a repository's log too."""
@@ -84,7 +84,7 @@ class ImportedCostReport(Shape, frozen=True, kw_only=True):
     until: str | None
     groups: tuple[ImportedGroup, ...]
     total: ImportedAmounts
-    short_sessions: int
+    incomplete_sessions: int
     """Sessions whose files may report fewer tokens than were used."""
     notes: tuple[str, ...]
 
@@ -130,7 +130,7 @@ def imported_costs(
         until=iso_time(period.until_us),
         groups=tuple(groups),
         total=ImportedAmounts(**amounts(rows)),
-        short_sessions=total.short_sessions,
+        incomplete_sessions=total.incomplete_sessions,
         notes=tuple(_notes(total, rows, uncounted)),
     )
 
@@ -165,7 +165,7 @@ def _group(name: str, rows: Sequence[QuarterSum], by_mz: Collection[str], incomp
         name=name,
         models=models(rows),
         sessions=len(sessions),
-        short_sessions=len(sessions.intersection(incomplete)),
+        incomplete_sessions=len(sessions.intersection(incomplete)),
         by_mz_requests=sum(row.requests for row in rows if row.session in by_mz),
         first=iso_time(min(starts_s) * SECOND_US) if starts_s else None,
         last=iso_time((max(starts_s) + QUARTER_S) * SECOND_US) if starts_s else None,
@@ -246,8 +246,8 @@ def _notes(total: ImportedGroup, rows: Sequence[QuarterSum], uncounted: int) -> 
         yield f"{count_text}: the cost may be more than `computed` says"
     if uncounted:
         yield f"not in these sums: {count_noun(uncounted, 'session')} without requests or money (mz audit --imported)"
-    if total.short_sessions:
-        count_text = f"{total.short_sessions:,} of {sessions}"
+    if total.incomplete_sessions:
+        count_text = f"{total.incomplete_sessions:,} of {sessions}"
         yield f"{count_text} {INCOMPLETE_TOKENS}: the cost may be more than `computed` says"
     if total.by_mz_requests:
         yield f"{count_noun(total.by_mz_requests, 'request')} driven by mz, also contained in their repositories' logs"

@@ -33,7 +33,7 @@ PROGRESS_SECONDS = 2.0
     examples=(
         ("mz import", f"the sessions of {AGENTS} on this machine"),
         ("mz import ~/backup/projects run.jsonl", "other directories and files"),
-        ("mz import --json | jq .requests_new", "for programs; repeated imports count nothing twice"),
+        ("mz import --json | jq .new_requests", "for programs; repeated imports count nothing twice"),
     ),
     next_command="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
 )
@@ -121,30 +121,32 @@ def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
         excluded = f"{count_noun(model.requests, 'request')} not in the total"
         reason = "unknown model" if model.model == UNKNOWN_MODEL else f"no price for {model.model}"
         print_note(f"{reason}: {excluded}")
-    if result.skipped_names:
-        omitted = result.skipped - len(result.skipped_names)
-        first_paths = ", ".join(result.skipped_names) + (f" and {omitted:,} more" if omitted else "")
+    if result.skipped_paths:
+        omitted = result.skipped_files - len(result.skipped_paths)
+        first_paths = ", ".join(result.skipped_paths) + (f" and {omitted:,} more" if omitted else "")
         print_note(f"skipped, unsupported format: {first_paths}")
     if result.incomplete_sessions:
-        short_sessions = count_noun(result.incomplete_sessions, "session")
-        print_note(f"{short_sessions} {INCOMPLETE_TOKENS}; list them with: mz audit --imported")
-    if result.undated:
-        print_note(f"{count_noun(result.undated, 'request')} without a timestamp, dated by the file's time")
-    if result.future_dated:
-        print_note(f"{count_noun(result.future_dated, 'request')} dated in the future (wrong clock), counted unchanged")
+        incomplete = count_noun(result.incomplete_sessions, "session")
+        print_note(f"{incomplete} {INCOMPLETE_TOKENS}; list them with: mz audit --imported")
+    if result.undated_requests:
+        print_note(f"{count_noun(result.undated_requests, 'request')} without a timestamp, dated by the file's time")
+    if result.future_dated_requests:
+        future_dated = count_noun(result.future_dated_requests, "request")
+        print_note(f"{future_dated} dated in the future (wrong clock), counted unchanged")
 
 
 def sentences(result: ImportResult) -> tuple[str, ...]:
-    read = f"{count_noun(result.files_read, 'file')} read, {result.unchanged:,} unchanged"
-    if result.skipped:
-        read += f", {result.skipped:,} skipped (unsupported format)"
-    undecodable = f", {count_noun(result.undecodable_lines, 'bad line')}" if result.undecodable_lines else ""
-    new_requests = count_noun(result.new, "new request")
-    settled = f", {result.reconciled:+,} from totals at the ends of files" if result.reconciled else ""
+    read = f"{count_noun(result.files_read, 'file')} read, {result.unchanged_files:,} unchanged"
+    if result.skipped_files:
+        read += f", {result.skipped_files:,} skipped (unsupported format)"
+    undecodable = f", {count_noun(result.undecodable_lines, 'undecodable line')}" if result.undecodable_lines else ""
+    new_requests = count_noun(result.new_requests, "new request")
+    reconciled = result.reconciled_requests
+    from_totals = f", {reconciled:+,} from totals at the ends of files" if reconciled else ""
     return (
         f"{read}: {count_noun(result.sessions, 'session')}, {format_size(result.bytes_read)}, "
         f"{count_noun(result.lines, 'line')}{undecodable}",
-        f"{new_requests}, {result.already_counted:,} already counted, "
-        f"{result.corrected:,} corrected{settled}: "
+        f"{new_requests}, {result.already_counted_requests:,} already counted, "
+        f"{result.corrected_requests:,} corrected{from_totals}: "
         f"{rounded_usd(result.computed_nanousd)} at the prices of their days",
     )

@@ -52,7 +52,7 @@ class TranscriptReport(Shape, frozen=True, kw_only=True):
     agent: str
     version: str | None
     """Version of the agent's program."""
-    session: str | None = msgspec.field(name="session_id")
+    session_id: str | None
     status: Literal["success", "error", "no-terminal"]
     """Status of the last ending event; session logs have none: no-terminal."""
     models: tuple[str, ...]
@@ -65,7 +65,7 @@ class TranscriptReport(Shape, frozen=True, kw_only=True):
     unpriced: tuple[str, ...]
     """Models without a price."""
     final_text: str | None
-    bad_lines: int
+    undecodable_lines: int
     """Number of undecodable lines."""
     notes: tuple[str, ...]
     """Remarks about the numbers: `code: text`, with stable codes."""
@@ -169,6 +169,7 @@ def transcript_report(transcript: TranscriptSummary, prices: Prices, default_us:
     return shape_of(
         TranscriptReport,
         transcript,
+        session_id=transcript.session,
         usage=TranscriptUsage(**usage_totals(transcript)),
         final_text=transcript.final_text,
         computed_nanousd=sum(priced) if is_complete else None,
@@ -196,7 +197,7 @@ def table(report: TranscriptReport, transcript: TranscriptSummary, name: str) ->
     rows = [
         ("agent", " ".join(part for part in (report.agent, report.version) if part)),
         ("format", transcript.format),
-        ("session", report.session or "-"),
+        ("session", report.session_id or "-"),
         ("status", report.status),
         ("models", ", ".join(report.models) or "-"),
         ("requests", count_noun(transcript.requests, "request") if transcript.requests else "-"),
@@ -204,7 +205,7 @@ def table(report: TranscriptReport, transcript: TranscriptSummary, name: str) ->
         ("reported", rounded_usd(report.reported_nanousd) or "-"),
         ("computed", rounded_usd(report.computed_nanousd) or "-"),
         *((("unpriced", ", ".join(report.unpriced)),) if report.unpriced else ()),
-        *((("bad_lines", format_count(report.bad_lines)),) if report.bad_lines else ()),
+        *((("undecodable_lines", format_count(report.undecodable_lines)),) if report.undecodable_lines else ()),
         *(("note", text) for text in report.notes),
         ("text", report.final_text or "-"),
     ]

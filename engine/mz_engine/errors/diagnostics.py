@@ -46,7 +46,7 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence without a final full stop."""
     hint: str = ""
     """How to fix it; may have several lines."""
-    location: SourceLocation | None = msgspec.field(default=None, name="where")
+    location: SourceLocation | None = None
 
 
 class MzError(Exception):

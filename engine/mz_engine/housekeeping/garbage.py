@@ -38,7 +38,7 @@ class BlobGroup(msgspec.Struct):
     """Number and total size of files of one kind."""
 
     count: int = 0
-    size_bytes: int = msgspec.field(default=0, name="bytes")
+    size_bytes: int = 0
     """Size on disk; blobs are compressed."""
 
     def add(self, size_bytes: int) -> None:
@@ -55,12 +55,12 @@ class CollectedGarbage(msgspec.Struct):
     """Blobs that no event cites."""
     spools: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Output of agent calls whose outcome is recorded, or that no event cites."""
-    unfinished_files: BlobGroup = msgspec.field(default_factory=BlobGroup, name="files")
+    unfinished_files: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Unfinished files whose writer was killed."""
     freed_bytes: int = 0
     kept_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Remaining blobs, including those too young to judge."""
-    recent_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup, name="young_blobs")
+    recent_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Blobs that no event cites, younger than 24 hours."""
 
 

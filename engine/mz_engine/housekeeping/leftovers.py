@@ -58,7 +58,7 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     feature: str | None
     name: str
     """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
-    size_bytes: int | None = msgspec.field(default=None, name="bytes")
+    size_bytes: int | None = None
     """Null for a ref: git decides when its objects are deleted."""
     commit: str = ""
     """Commit of a ref."""
@@ -67,7 +67,7 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     to its commit."""
     in_use: bool = False
     """Temporary directory only: a process of its call is still running."""
-    keep_reason: str | None = msgspec.field(default=None, name="stays")
+    keep_reason: str | None = None
     """Why it is kept; null: it is removed."""
 
 

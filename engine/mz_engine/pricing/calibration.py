@@ -82,7 +82,7 @@ class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """Median of used / estimated, input and output together, before the calibration."""
 
     @property
-    def helps(self) -> bool:
+    def improves(self) -> bool:
         """Return True if estimates are better with these coefficients; not so if the calls differ too much."""
         return self.error_after < self.error_before
 
@@ -144,7 +144,7 @@ def useful_coefficients(calibrations: Iterable[GroupCalibration]) -> tuple[Coeff
     for entry in sorted(calibrations, key=lambda entry: _group(entry.coefficients)):
         coefficients = entry.coefficients
         agent, model, _ = _group(coefficients)
-        if entry.helps:
+        if entry.improves:
             helping.add(_group(coefficients))
             chosen.append(coefficients)
         elif helping & {(agent, model, ""), (agent, "", "")}:

@@ -266,7 +266,7 @@ class TranscriptSummary(msgspec.Struct, frozen=True, kw_only=True):
     tools: dict[str, int]
     reported_nanousd: int | None
     final_text: str | None
-    bad_lines: int
+    undecodable_lines: int
     unknown_lines: dict[str, int]
     notes: tuple[str, ...]
     """Codes of `records.NOTES`, in the order of that table."""
@@ -296,7 +296,7 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
             tools=dict(self.tools),
             reported_nanousd=self._reported_nanousd(),
             final_text=end.text if end is not None and end.text is not None else "".join(self.texts) or None,
-            bad_lines=self.undecodable_lines,
+            undecodable_lines=self.undecodable_lines,
             unknown_lines=dict(self.unknown),
             notes=tuple(code for code in NOTES if code in {*notes, *self._notes(usages)}),
         )

@@ -64,10 +64,12 @@ def _feature_audit(
             continue
         last_ref = recorded.event_ref
         if requested is None and isinstance(event, ItemAdded):
-            requested = RequestedItem(source=event.source, title=event.title, body=event.body, event_ref=last_ref)
+            requested = RequestedItem(
+                source=event.source, title=event.title, body_digest=event.body, event_ref=last_ref
+            )
         elif requested is None and isinstance(event, ItemSkipped):
             requested = RequestedItem(
-                source="", title=view.title, body=None, event_ref=last_ref, skipped_for=event.delivered_by
+                source="", title=view.title, body_digest=None, event_ref=last_ref, skipped_for=event.delivered_by
             )
     last_ref = stream[-1].event_ref if stream else last_ref
     return FeatureAudit(

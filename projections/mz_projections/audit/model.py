@@ -33,14 +33,14 @@ class Gap(AuditStatement, frozen=True, kw_only=True):
     kind: GapKind
     feature: str = ""
     """Empty: it concerns the run."""
-    message: str = msgspec.field(name="what")
+    message: str
     """Names and numbers only."""
     event_refs: tuple[str, ...]
-    allowed_by: str = msgspec.field(name="allowed", default="")
+    allowed_by: str = ""
     """Event ref of the person's decision that allows it; empty: none."""
 
     @property
-    def is_fault(self) -> bool:
+    def fault(self) -> bool:
         return self.kind in FAULT_KINDS and not self.allowed_by
 
 
@@ -49,7 +49,7 @@ class RequestedItem(AuditStatement, frozen=True, kw_only=True):
 
     source: str
     title: Digest | None
-    body: Digest | None
+    body_digest: Digest | None
     event_ref: str
     skipped_for: str = ""
     """Event ref of the earlier delivery for which it was skipped; empty: not skipped."""
@@ -112,7 +112,7 @@ class RunAudit(AuditStatement, frozen=True, kw_only=True):
 
     @property
     def faults(self) -> tuple[Gap, ...]:
-        return tuple(gap for gap in self.all_gaps if gap.is_fault)
+        return tuple(gap for gap in self.all_gaps if gap.fault)
 
     @property
     def delivered(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 from typing import Literal, get_args
 
 import msgspec
-from msgspec import field
 from msgspec.structs import asdict
 
 from mz_projections.feature.calls import WASTED, Call, CallOutcome
@@ -40,17 +39,17 @@ class Totals(msgspec.Struct, frozen=True):
     """Sums of the known values over some calls; None if none is known. JSON documents contain it."""
 
     calls: int
-    open: int = field(name="open_calls")
+    open_calls: int
     """Calls that have not ended."""
-    unpriced: int = field(name="unpriced_calls")
+    unpriced_calls: int
     """Ended calls missing in the computed sum: no price, or unknown token counts."""
     duration_us: int | None
     """Sum over the ended calls, also where they ran at the same time."""
-    input: int | None = field(name="input_tokens")
+    input_tokens: int | None
     """Including cache reads and writes."""
-    output: int | None = field(name="output_tokens")
-    cache_read: int | None = field(name="cache_read_tokens")
-    cache_write: int | None = field(name="cache_write_tokens")
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
     estimated_nanousd: int | None
     """Estimated before the calls."""
     reported_nanousd: int | None
@@ -61,7 +60,7 @@ class Totals(msgspec.Struct, frozen=True):
     """Charged to the budgets: the highest known amount of each call."""
     difference_nanousd: int | None
     """Reported minus computed, over the calls with both."""
-    underestimate_nanousd: int | None = field(name="missed_nanousd")
+    underestimate_nanousd: int | None
     """Paid (computed, else reported) minus estimated, over the calls with both."""
 
 
@@ -89,7 +88,7 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     requested_at_us: int
     outcome: CallOutcome
     cause: CauseCode
-    detail: str = field(name="cause_detail")
+    cause_detail: str
     """Explanation of `cause`; may be empty."""
     prices: str
     """Name, version and digest of the price table; empty: not priced."""
@@ -142,11 +141,12 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 def totals(calls: Iterable[Call]) -> Totals:
     """Return the totals of some calls."""
     call_list = tuple(calls)
+    amounts = (name.removesuffix("_tokens") for name in Totals.__struct_fields__[3:])
     return Totals(
         len(call_list),
         sum(call.status == "open" for call in call_list),
         sum(call.computed_nanousd is None and call.status != "open" for call in call_list),
-        *(sum_known(getattr(call, name) for call in call_list) for name in Totals.__struct_fields__[3:]),
+        *(sum_known(getattr(call, name) for call in call_list) for name in amounts),
     )
 
 
@@ -205,9 +205,9 @@ def _group(name: str, members: list[PricedCall], by: GroupBy) -> Group:
 
 
 def _call_summary(priced: PricedCall) -> CallSummary:
-    names = set(CallSummary.__struct_fields__) - {"cause", "detail"}
+    names = set(CallSummary.__struct_fields__) - {"cause", "cause_detail"}
     values = {name: getattr(priced.call, name) for name in names}
-    return CallSummary(**values, cause=priced.cause, detail=priced.detail)
+    return CallSummary(**values, cause=priced.cause, cause_detail=priced.detail)
 
 
 def _sum(members: Iterable[PricedCall]) -> Totals:

@@ -28,22 +28,22 @@ class FieldDifference(msgspec.Struct, frozen=True):
     left: str | None
     """None: missing or unknown. Long texts are shown by their digest."""
     right: str | None
-    non_deterministic: bool = msgspec.field(name="measured", default=False)
+    non_deterministic: bool = False
     """The value varies between any two runs, like a duration, and does not count as a difference."""
 
 
 class FeatureDifference(msgspec.Struct, frozen=True):
-    feature: str = msgspec.field(name="id")
-    in_left: bool = msgspec.field(name="left")
+    id: str
+    in_left: bool
     """The left run has the feature."""
-    in_right: bool = msgspec.field(name="right")
+    in_right: bool
     differences: tuple[FieldDifference, ...]
 
 
 class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
-    start_differences: tuple[FieldDifference, ...] = msgspec.field(name="start")
+    start_differences: tuple[FieldDifference, ...]
     """Differences in pipeline, base, version and every pinned setting, rule and template."""
     features: tuple[FeatureDifference, ...]
     """Features with a difference, in the order of the left run, then of the right one."""
@@ -73,7 +73,7 @@ def run_difference(left: RunView, right: RunView, left_pins: Any, right_pins: An
 
 
 def _start_fields(run: RunView) -> dict[str, str]:
-    return {"pipeline": run.pipeline, "base": run.base, "base_commit": run.base_commit, "mz": run.mz_version,
+    return {"pipeline": run.pipeline, "base": run.base, "base_commit": run.base_commit, "mz_version": run.mz_version,
             "status": run.status}  # fmt: skip
 
 

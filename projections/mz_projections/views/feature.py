@@ -129,7 +129,7 @@ def _apply_to_call(call: CallView, event: Event) -> CallView:
         case AgentLost():
             return replace(call, problem="lost", stdout=event.stdout)
         case ReplyParsed(problem=problem):
-            parsed = replace(call, text=event.text, bad_lines=event.bad_lines)
+            parsed = replace(call, text=event.text, undecodable_lines=event.bad_lines)
             return parsed if problem is None else replace(parsed, problem=problem.code, detail=problem.detail)
         case ChangesChecked():
             paths = tuple(change.path for change in event.changes)

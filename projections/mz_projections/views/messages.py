@@ -43,7 +43,7 @@ class HumanMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Only for retries: first phase to repeat; None: the current phase."""
     note: Digest | None
     actor: Digest
-    at_us: int
+    recorded_at_us: int
     event_ref: str
 
 
@@ -111,7 +111,7 @@ def _human_message(event: Posted | Accepted, recorded: Recorded[Event]) -> Human
         phase=event.phase if isinstance(event, RetryPosted | RetryAccepted) else None,
         note=None if isinstance(event, PausePosted | ResumePosted) else event.note,
         actor=event.actor,
-        at_us=recorded.recorded_at_us,
+        recorded_at_us=recorded.recorded_at_us,
         event_ref=recorded.event_ref,
     )
 

@@ -71,7 +71,7 @@ class CallView(Call, frozen=True, kw_only=True):
     """Blob: the final text of the reply."""
     stdout: Digest | None = None
     stderr: Digest | None = None
-    bad_lines: int = 0
+    undecodable_lines: int = 0
     """Output lines that the parser could not read."""
     changed_paths: tuple[Path, ...] = ()
     forbidden_changes: tuple[str, ...] = ()

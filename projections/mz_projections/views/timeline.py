@@ -39,8 +39,8 @@ ALWAYS = "checkpoint"
 class Line(msgspec.Struct, frozen=True):
     """One event, for display."""
 
-    at_us: int = msgspec.field(name="at")
-    """`recorded_at_us`: microseconds since the epoch, UTC."""
+    recorded_at_us: int
+    """Time of recording."""
     event_ref: str
     """`stream@version`."""
     type: str

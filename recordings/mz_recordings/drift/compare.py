@@ -109,7 +109,7 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
     old_manifest, new_manifest = old.manifest, new.manifest
     old_fixture, new_fixture = old_manifest.fixture, new_manifest.fixture
     compared = (
-        *((f"the {name} of the fixture differ", f"fixture.{name}", getattr(old_fixture, name),
+        *((f"different {name} in the fixture", f"fixture.{name}", getattr(old_fixture, name),
            getattr(new_fixture, name)) for name in FIXTURE_FIELDS),
         *((f"another {name}", f"fixture.{name}", getattr(old_manifest, name), getattr(new_manifest, name))
           for name in MANIFEST_FIELDS),

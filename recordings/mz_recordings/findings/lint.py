@@ -178,7 +178,7 @@ class LintResult(msgspec.Struct, frozen=True, kw_only=True):
     """None: unknown."""
     recordings: int = 0
     files: int = 0
-    bytes: int = 0
+    size_bytes: int = 0
     findings: tuple[Finding, ...] = ()
     notices: tuple[LintNotice, ...] = ()
 
@@ -216,7 +216,7 @@ class Linter:
             format=cassette.manifest.format if cassette else None,
             recordings=sum(map(is_recording, sizes)),
             files=len(sizes),
-            bytes=sum(sizes.values()),
+            size_bytes=sum(sizes.values()),
             findings=tuple(dict.fromkeys(entry for entry in entries if isinstance(entry, Finding))),
             notices=tuple(entry for entry in entries if isinstance(entry, LintNotice)),
         )

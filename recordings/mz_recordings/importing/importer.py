@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from msgspec import field
 from msgspec.structs import replace
 from mz_engine.transcripts.read import FORMATS, Undetected
 from mz_engine.transcripts.summary import token_total
@@ -89,32 +88,32 @@ class ImportResult(msgspec.Struct, kw_only=True):
     """Files examined."""
     files_read: int = 0
     """Files with new content."""
-    unchanged: int = field(name="files_unchanged", default=0)
+    unchanged_files: int = 0
     """Files not opened, because they have not changed since the last import."""
-    skipped: int = field(name="files_passed_over", default=0)
+    skipped_files: int = 0
     """Files in directories whose format mz does not read."""
-    skipped_names: tuple[str, ...] = field(name="passed_over", default=())
+    skipped_paths: tuple[str, ...] = ()
     """Paths of the first of them."""
-    unknown_format: tuple[UnreadableFile, ...] = field(name="unknown", default=())
+    unknown_format: tuple[UnreadableFile, ...] = ()
     """Named files whose format mz does not read."""
     unreadable: tuple[UnreadableFile, ...] = ()
     sessions: int = 0
     """Sessions with new content."""
-    incomplete_sessions: int = field(name="sessions_short", default=0)
+    incomplete_sessions: int = 0
     """Sessions whose files may report fewer tokens than were used."""
     bytes_read: int = 0
     lines: int = 0
-    undecodable_lines: int = field(name="bad_lines", default=0)
-    new: int = field(name="requests_new", default=0)
-    already_counted: int = field(name="requests_already_counted", default=0)
+    undecodable_lines: int = 0
+    new_requests: int = 0
+    already_counted_requests: int = 0
     """Requests counted earlier, in this import or a previous one."""
-    corrected: int = field(name="requests_corrected", default=0)
+    corrected_requests: int = 0
     """Requests counted earlier with fewer tokens."""
-    reconciled: int = field(name="requests_settled", default=0)
+    reconciled_requests: int = 0
     """Requests known only from totals at the ends of files; negative if files now show them one by one."""
-    undated: int = field(name="requests_undated", default=0)
+    undated_requests: int = 0
     """Requests without a timestamp."""
-    future_dated: int = field(name="requests_ahead", default=0)
+    future_dated_requests: int = 0
     """Requests dated in the future."""
     computed_nanousd: int = 0
     """Cost of the new requests and of the corrections."""
@@ -177,9 +176,9 @@ class _Import:
         self._reconcile_totals()
         named_paths = {str(entry.path) for entry in changed if entry.is_named}
         skipped = [entry.path for entry in unknown if entry.path not in named_paths]
-        result.files, result.unchanged = len(files), len(files) - len(changed)
+        result.files, result.unchanged_files = len(files), len(files) - len(changed)
         result.unknown_format = tuple(entry for entry in unknown if entry.path in named_paths)
-        result.skipped, result.skipped_names = len(skipped), tuple(skipped[:NAMED_MAX])
+        result.skipped_files, result.skipped_paths = len(skipped), tuple(skipped[:NAMED_MAX])
         result.unreadable = tuple(dict.fromkeys(unreadable))
         unpriced = ((model or UNKNOWN_MODEL, number) for model, number in self._unpriced.most_common())
         result.unpriced = tuple(UnpricedModel(model, number) for model, number in unpriced if number > 0)
@@ -233,11 +232,11 @@ class _Import:
             future_dated=sum(request.at_us > self._begun_us + FUTURE_US for request in requests),
         )
         corrected = sum(request.before is not None for request in requests)
-        self._result.new += len(requests) - corrected
-        self._result.corrected += corrected
-        self._result.already_counted += read.already_counted
-        self._result.undated += read.undated
-        self._result.future_dated += read.future_dated
+        self._result.new_requests += len(requests) - corrected
+        self._result.corrected_requests += corrected
+        self._result.already_counted_requests += read.already_counted
+        self._result.undated_requests += read.undated
+        self._result.future_dated_requests += read.future_dated
         return read
 
     def _write(self, appends: Sequence[Append]) -> None:
@@ -251,7 +250,7 @@ class _Import:
             requests = tuple(reconcile_totals(stream, files, sums, self._views.counted_requests))
             for request in requests:
                 had_tokens = request.before is not None and token_total(request.before) > 0
-                self._result.reconciled += (token_total(request.usage) > 0) - had_tokens
+                self._result.reconciled_requests += (token_total(request.usage) > 0) - had_tokens
             if requests:
                 priced = self._priced(requests)
                 reconciled = ImportedTotalsReconciled(requests=requests)

@@ -56,7 +56,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[EventFieldDifference, ...] = ()
     note: str = ""
     """Further explanation, in a sentence."""
-    intended_change: str = msgspec.field(name="explained", default="")
+    intended_change: str = ""
     """Id of the intended change of `mz` that explains it."""
 
     @property

@@ -53,7 +53,7 @@ def read_output(
 ) -> tuple[CallOutput, str]:
     """Read the output of one call: its facts, and what it wrote for people about a failure."""
     output = description.output
-    events, bad_lines = decode_output(result, output, watch)
+    events, undecodable_lines = decode_output(result, output, watch)
     stdout = strip_escapes(result.stdout) if output.form == "text" or output.stream == "stderr" else ""
     stderr = strip_escapes(result.stderr[-STDERR_BYTES_READ:])
     if output.stream == "stderr":
@@ -66,7 +66,7 @@ def read_output(
         status="success" if ending == "success" else "error", reported_nanousd=_nanousd(events, output)
     )
     call_output = CallOutput(
-        bad_lines=bad_lines,
+        undecodable_lines=undecodable_lines,
         session=session_id(_last_value(events, output.session)),
         version=string(_last_value(events, output.version)) or _find_version(stdout, output),
         texts=[text],

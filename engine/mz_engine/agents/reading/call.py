@@ -25,7 +25,7 @@ the parser reads."""
 class CallOutput(msgspec.Struct, kw_only=True):
     """Facts of one call's output, without the conclusions."""
 
-    bad_lines: int = 0
+    undecodable_lines: int = 0
     session: str | None = None
     version: str = ""
     texts: list[str] = []
@@ -115,7 +115,7 @@ def read_call(reader: Reader, stdout: bytes, watch: ObjectObserver | None = None
     output = CallOutput()
     for event in decode_lines(stdout):
         if event is None:
-            output.bad_lines += 1
+            output.undecodable_lines += 1
             continue
         for record in reader.read_object(watch(event) if watch else event):
             output.add(record)
@@ -158,7 +158,7 @@ def parsed_reply(
         reported_nanousd=output.reported_nanousd(),
         problem=problem,
         problem_detail=(error_text or stderr or text) if problem else "",
-        undecodable_lines=output.bad_lines,
+        undecodable_lines=output.undecodable_lines,
         version=output.version or result.version,
         usage_incomplete=output.has_unreported_work,
     )
