@@ -47,9 +47,11 @@ class StoreLock:
             raise self._timeout_error()
         try:
             while True:
-                with suppress(BlockingIOError):
+                try:
                     fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return self
+                except BlockingIOError:
+                    pass
                 waited_seconds = time.monotonic() - start
                 if waited_seconds >= self._timeout_seconds:
                     raise self._timeout_error()
@@ -93,16 +95,22 @@ ERROR_MESSAGES = {
 }
 
 
-@contextmanager
-def translate_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite and the system about the file at `path` to StoreUnusable."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreUnusable(f"{path} cannot be used: {error.strerror or error}") from error
-    except sqlite3.Error as error:
-        message = ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
-        raise StoreUnusable(f"{path} {message} ({error})") from error
+class TranslatedErrors:
+    """Converts errors of SQLite and the system about the file at `path` to StoreUnusable. No generator: every append and
+    every page of a read enters it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if isinstance(error, OSError):
+            raise StoreUnusable(f"{self._path} cannot be used: {error.strerror or error}") from error
+        if isinstance(error, sqlite3.Error):
+            message = ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
+            raise StoreUnusable(f"{self._path} {message} ({error})") from error
 
 
 class Database:
@@ -117,7 +125,7 @@ class Database:
         self._lock: StoreLock | None = None
         self._writer: sqlite3.Connection | None = None
         self._idle_connections: list[sqlite3.Connection] = []
-        with translate_errors(path):
+        with TranslatedErrors(path):
             self._target = self._open_for_reading(migrations) if read_only else self._open_for_writing(migrations)
 
     def close(self) -> None:
@@ -126,7 +134,7 @@ class Database:
         If the lock is not available, its holder has the file open, so this connection is not the last.
         """
         lock, self._lock = self._lock, None
-        with translate_errors(self.path):
+        with TranslatedErrors(self.path):
             if lock is not None:
                 with suppress(StoreUnusable), lock:
                     self._dispose()
@@ -138,7 +146,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
         """Run one durable transaction, exclusive among all threads and processes; an error inside rolls it back."""
-        with translate_errors(self.path), self.exclusive():
+        with TranslatedErrors(self.path), self._writing_lock():
             cursor = (self._writer or self._open_writer()).cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
@@ -151,7 +159,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Cursor]:
         """Yield a cursor in autocommit mode: each statement sees what is committed when it runs."""
-        with translate_errors(self.path):
+        with TranslatedErrors(self.path):
             try:
                 connection = self._idle_connections.pop()
             except IndexError:
@@ -165,10 +173,13 @@ class Database:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the store's lock without a transaction, so that nobody appends meanwhile."""
+        with self._writing_lock():
+            yield
+
+    def _writing_lock(self) -> StoreLock:
         if self._read_only or self._lock is None:
             raise StoreUnusable(f"{self.path} was opened read-only")
-        with self._lock:
-            yield
+        return self._lock
 
     def _dispose(self) -> None:
         writer, self._writer = self._writer, None

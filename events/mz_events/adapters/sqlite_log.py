@@ -248,10 +248,10 @@ class SqliteStore:
         """Decode rows with the codec's table directly: calls cost as much here as decoding does."""
         decoders, names = self._codec.decoders, self._names
         for id_, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload, chain in rows:
-            stream = names.get(id_) or self._stream_name(id_)
             try:
-                event = decoders[name, schema](payload)
+                stream, event = names[id_], decoders[name, schema](payload)
             except Exception:
+                stream = names.get(id_) or self._stream_name(id_)
                 event = self._codec.decode(name, schema, payload, f"{stream}@{version}")
             yield Recorded(stream, version, position, recorded_at_us, observed_at_us, event, causation, chain)
 

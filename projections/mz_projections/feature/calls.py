@@ -204,19 +204,23 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
     event = recorded.event
     handler = HANDLERS.get(type(event))
     if handler is not None:
-        return change_call(calls, call_key(event), lambda call: handler(call, event, recorded.observed_at_us))
+        about = call_key(event)
+        return tuple([handler(call, event, recorded.observed_at_us) if call.key == about else call for call in calls])
+    if type(event) not in OTHER_TYPES:
+        return calls
     match event:
         case GateChecked(passed=False):
             key = last_builder_key(calls, event.phase, event.unit)
             return change_call(calls, key, lambda call: replace(call, flaw="rejected"))
         case CommitRequested(purpose="work") | UnitCompleted():
             key = last_builder_key(calls, event.phase, event.unit) if isinstance(event, CommitRequested) else None
-            return tuple(
+            accepted = [
                 replace(call, is_accepted=True, flaw=None if call.key == key else call.flaw)
-                if (call.phase, call.unit) == (event.phase, event.unit)
+                if call.unit == event.unit and call.phase == event.phase and not (call.is_accepted and call.key != key)
                 else call
                 for call in calls
-            )
+            ]
+            return tuple(accepted)
         case FeatureCancelled() | FeatureFailed():
             return tuple(
                 call if call.is_accepted or call.outcome != "kept" else replace(call, is_superseded=True)
@@ -244,7 +248,7 @@ def change_call(calls: tuple[C, ...], key: str | None, change: Callable[[C], C])
 
 def call_key(event: Any) -> str:
     """Return the key of the call that an event is about."""
-    key: str = event.key if isinstance(event, CallPriced | CallSettled) else event.ref.key
+    key: str = event.key if type(event) in (CallPriced, CallSettled) else event.ref.key
     return key
 
 
@@ -288,39 +292,32 @@ HANDLERS: dict[type[Event], Callable[[Any, Any, int], Any]] = {
     CallSettled: _on_call_settled,
 }
 """By type of the events about one call."""
+PHASE_TYPES = (PhaseStarted, RolledBack, FeatureRetried)
+"""Events that change the current phases."""
+OTHER_TYPES = (GateChecked, CommitRequested, UnitCompleted, RolledBack, FeatureRetried, FeatureCancelled, FeatureFailed)
+"""Events about several calls, or about a call that they do not name."""
 
 
 def evolve(find: Callable[[Key], FeatureCalls | None], recorded: Recorded[Event]) -> FeatureCalls | None:
     """Return the calls of the feature that the event belongs to; None for an event of no feature."""
-    if recorded.stream.count("/") != FEATURE_DEPTH:
+    names = recorded.stream.split("/")
+    if len(names) != FEATURE_DEPTH + 1:
         return None
-    _, run, feature = recorded.stream.split("/")
+    _, run, feature = names
     row, event = find((run, feature)) or FeatureCalls(run, feature), recorded.event
+    phases, calls = row.current_phases, row.calls
     if isinstance(event, AgentRequested):
-        return replace(row, calls=(*row.calls, new_call(Call, recorded, event)))
-    return replace(
-        row,
-        calls=evolve_calls(row.calls, row.current_phases, recorded),
-        current_phases=track_phases(row.current_phases, event)[0],
-    )
+        return FeatureCalls(run, feature, phases, (*calls, new_call(Call, recorded, event)))
+    if type(event) in PHASE_TYPES:
+        phases = track_phases(phases, event)[0]
+    return FeatureCalls(run, feature, phases, evolve_calls(calls, row.current_phases, recorded))
 
 
 CALLS = ReadModel(
     name="calls",
     row=FeatureCalls,
     key=("run", "feature"),
-    types=(
-        PhaseStarted,
-        AgentRequested,
-        *HANDLERS,
-        GateChecked,
-        CommitRequested,
-        UnitCompleted,
-        RolledBack,
-        FeatureRetried,
-        FeatureCancelled,
-        FeatureFailed,
-    ),
+    types=(PhaseStarted, AgentRequested, *HANDLERS, *OTHER_TYPES),
     evolve=evolve,
 )
 """Over all runs: one row per feature."""

@@ -213,7 +213,9 @@ class ModelTable(Generic[R]):
         evolve, key_of = self.model.evolve, self._key_of
         for recorded in events:
             result = evolve(find, recorded)
-            for row in (result,) if isinstance(result, msgspec.Struct) else result or ():
+            if result is None:
+                continue
+            for row in (result,) if isinstance(result, msgspec.Struct) else result:
                 key = key_of(row)
                 cached[key] = changed[key] = row
         statement = f"INSERT OR REPLACE INTO {self.model.name} VALUES ({', '.join('?' * len(self._columns))})"
