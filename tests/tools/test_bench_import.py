@@ -41,8 +41,10 @@ def test_what_is_generated_is_imported_whole(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_small_sizes_are_measured_through_the_real_command(tmp_path: Path) -> None:
-    result = importing(tmp_path, MZ, megabytes=2, rounds=1, year=5)
-    assert [figure.name for figure in result] == ["import.rate", "import.memory", "import.again", "import.days"]
+    result = importing(tmp_path, MZ, megabytes=2, rounds=1, year=5, small_files=3)
+    assert [figure.name for figure in result] == [
+        *("import.rate", "import.memory", "import.again", "import.days", "import.small", "import.small-memory")
+    ]
     assert all(item.value > 0 for item in result)
 
 

@@ -24,6 +24,7 @@ NOTHING = "Nothing was measured."
 QUICK_FEATURES, QUICK_EVENTS, QUICK_RECORDINGS = 1, 5_000, 12
 QUICK_LINES = 2_000
 QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
+QUICK_FILES = 100
 
 
 @command(
@@ -128,7 +129,7 @@ def measure_import(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from tools.bench.importing import MEGABYTES, ROUNDS, YEAR, importing
 
     if quick:
-        return importing(folder, mz, megabytes=QUICK_MEGABYTES, rounds=1, year=QUICK_SESSIONS)
+        return importing(folder, mz, megabytes=QUICK_MEGABYTES, rounds=1, year=QUICK_SESSIONS, small_files=QUICK_FILES)
     return importing(folder, mz, megabytes=MEGABYTES, rounds=ROUNDS, year=YEAR)
 
 

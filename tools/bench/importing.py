@@ -1,5 +1,5 @@
 """What an import of agents' sessions costs: `mz import` of generated session files against nothing but msgspec
-decoding of the same lines; its memory; a second one; and sums by day over a year of sessions.
+decoding of the same lines; its memory; a second one; many small files; and sums by day over a year of sessions.
 
 All are processes of their own, measured by what the kernel says they used: CPU seconds, and memory at its highest.
 """
@@ -22,6 +22,9 @@ ROUNDS = 3
 YEAR = 2000
 """Sessions of a year, eight a working day."""
 YEAR_TURNS = 20
+SMALL_FILES, SMALL_TURNS = 6570, 4
+"""300 MB in files of 45 kB."""
+SMALL_SECONDS, SMALL_MEMORY_MB = 3.0, 100.0
 RATIO_MIN, MEMORY_MB, AGAIN_SECONDS, DAYS_SECONDS = 0.3, 200.0, 2.0, 2.0
 MB = 1_000_000
 BARE = """
@@ -102,7 +105,12 @@ class Bench:
 
 
 def importing(
-    path: Path, mz: Path, megabytes: float = MEGABYTES, rounds: int = ROUNDS, year: int = YEAR
+    path: Path,
+    mz: Path,
+    megabytes: float = MEGABYTES,
+    rounds: int = ROUNDS,
+    year: int = YEAR,
+    small_files: int = SMALL_FILES,
 ) -> tuple[Figure, ...]:
     """Raises RuntimeError where a command fails."""
     bench = Bench(path, mz)
@@ -118,7 +126,20 @@ def importing(
     data = bench.fresh()
     bench.take(path / "year", data)
     days = [bench.days(data) for _ in range(rounds)]
-    return figures(size, imports, bare, again, days, year)
+    for number in range(small_files):
+        write(path / "small", number, SMALL_TURNS)
+    small = [bench.take(path / "small", bench.fresh()) for _ in range(rounds)]
+    return (*figures(size, imports, bare, again, days, year), *small_figures(small, small_files))
+
+
+def small_figures(small: Sequence[Used], files: int) -> tuple[Figure, ...]:
+    """The median of the seconds, the most of the memory."""
+    seconds, memory_mb = median(item.seconds for item in small), max(item.memory_mb for item in small)
+    limit = f"limit, {files:,} files of 45 kB"
+    return (
+        compare("import.small", seconds, "CPU s", limit, SMALL_SECONDS, at_most=1.0),
+        compare("import.small-memory", memory_mb, "MB", limit, SMALL_MEMORY_MB, at_most=1.0),
+    )
 
 
 def figures(

@@ -20,6 +20,7 @@ from mz_projections.imported.model import OUTPUT_OPEN
 
 from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, Piece, decoded_file, pieces
+from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.reading.records import Format, Note, Reader, ReaderState, TranscriptRecord, UndecodableLine
 
 FORMATS: tuple[Format, ...] = tuple(form for agent in AGENTS.values() for form in agent.formats)
@@ -135,6 +136,14 @@ def decode_objects(data: bytes) -> list[dict[str, object]]:
 # reading --------------------------------------------------------------------------------------------------------------
 def read_piece(form: Format, reader: Reader, piece: Piece) -> Iterator[TranscriptRecord]:
     """Yield the records of a piece. A JSON array is split into its elements, a damaged line is repaired if possible."""
+    if not (piece.too_long or form.is_text) and form.read is Reader.read and (data := _stripped(piece))[:1] == b"{":
+        value = decode_object(data)  # Most pieces are whole objects.
+        if value is not None:
+            return reader.read_object(value)
+    return _records_of(form, reader, piece)
+
+
+def _records_of(form: Format, reader: Reader, piece: Piece) -> Iterator[TranscriptRecord]:
     if piece.too_long:
         yield Note(code="long-line")
         yield UndecodableLine(reason="too long")

@@ -96,7 +96,7 @@ ERROR_MESSAGES = {
 
 
 class TranslatedErrors:
-    """Converts errors of SQLite and the system about the file at `path` to StoreUnusable. No generator: every append and
+    """Converts errors of SQLite and the system about the file at `path` to StoreUnusable. No generator: each append and
     every page of a read enters it."""
 
     def __init__(self, path: Path) -> None:

@@ -197,7 +197,9 @@ def _additions(
 
 def _add(row: QuarterSum, addition: QuarterSum) -> QuarterSum:
     reported = sum_known((row.reported_nanousd, addition.reported_nanousd))
-    sums = {name: _limit(getattr(row, name) + getattr(addition, name)) for name in ADDED_FIELDS}
+    sums = {name: getattr(row, name) + getattr(addition, name) for name in ADDED_FIELDS}
+    if max(sums.values()) > INTEGER_MAX or min(sums.values()) < -INTEGER_MAX:
+        sums = {name: _limit(number) for name, number in sums.items()}
     return replace(row, reported_nanousd=None if reported is None else _limit(reported), **sums)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from mz_events.catalog.imported import ImportedFileRead
@@ -18,8 +19,10 @@ from mz_projections.imported.model import (
     ImportedSession,
     QuarterSum,
 )
+from mz_projections.read_models.model import R, ReadModel
 from mz_projections.read_models.store import ReadModelStore
 
+VALUES_PER_QUERY = 500
 PAGE_POSITIONS = 64
 """Log positions per transaction: an event may contain a thousand requests."""
 
@@ -41,6 +44,10 @@ class ImportedStore(ReadModelStore):
     def sessions(self) -> tuple[ImportedSession, ...]:
         """Return all sessions, by stream."""
         return self.rows(SESSIONS)
+
+    def sessions_of(self, streams: Iterable[str]) -> Iterator[ImportedSession]:
+        """Yield those of the sessions that exist."""
+        return self._rows_in(SESSIONS, "stream", streams)
 
     def session(self, stream: str) -> ImportedSession | None:
         return next(iter(self.rows(SESSIONS, "stream = ?", stream)), None)
@@ -76,4 +83,10 @@ class ImportedStore(ReadModelStore):
 
     def counted_requests(self, keys: Iterable[str]) -> dict[str, CountedRequest]:
         """Return those of the requests that were counted before, by key."""
-        return {key: row for key in keys for row in self.rows(REQUESTS, "key = ?", key)}
+        return {row.key: row for row in self._rows_in(REQUESTS, "key", keys)}
+
+    def _rows_in(self, model: ReadModel[R], column: str, values: Iterable[str]) -> Iterator[R]:
+        """Yield the rows with one of the values, some hundred in a query."""
+        remaining = iter(values)
+        while some := tuple(islice(remaining, VALUES_PER_QUERY)):
+            yield from self.rows(model, f"{column} IN ({', '.join('?' * len(some))})", *some)

@@ -31,6 +31,7 @@ PAGE_POSITIONS = 50_000
 """Log positions per transaction: the cost of writing a row is paid once per page."""
 BUSY_SECONDS = 5.0
 CACHE_KIB = 32_768
+encode_json = msgspec.json.Encoder().encode
 REPLACED_ERRORS = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 """Errors of a damaged file, or of one with other tables."""
 CREATE_CURSOR = """
@@ -222,15 +223,18 @@ class ModelTable(Generic[R]):
         # In the order of the keys, so that keys that are hashes touch each page once.
         connection.executemany(statement, (self._encode(changed[key]) for key in sorted(changed)))
 
-    def _encode(self, row: R) -> tuple[Any, ...]:
-        return tuple(
-            msgspec.json.encode(value).decode() if name in self._decoders else value
-            for name, value in zip(self._columns, msgspec.structs.astuple(row), strict=True)
-        )
+    def _encode(self, row: R) -> Sequence[Any]:
+        values = msgspec.structs.astuple(row)
+        if not self._decoders:
+            return values
+        columns = zip(values, self._columns.values(), strict=True)
+        return [encode_json(value).decode() if sql_type == "JSON" else value for value, sql_type in columns]
 
     def decode(self, values: Sequence[Any]) -> R:
         """Return the row of these columns."""
         decoders = self._decoders
+        if not decoders:
+            return self.model.row(*values)
         return self.model.row(
             **{
                 name: decoders[name].decode(value) if name in decoders else value

@@ -172,6 +172,7 @@ class _FileReading:
         self.file, self.metadata, self.form, self.row = file, metadata, form, row
         self.reads_completely = reads_completely
         self.reader = form(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
+        self.reader.keeps_texts = False
         self.first_line_sha256 = row.read.first_line_sha256 if row else ""
         self.stats = SegmentStats(at_us=modified_us(metadata.modified_ns))
         if row is not None:

@@ -154,6 +154,7 @@ class _Import:
         self._unpriced = Counter[str]()
         """Requests without a price, by model."""
         self._segments: list[FileSegment] = []
+        self._batch_requests = self._batch_bytes = 0
         self._sessions: set[StreamId] = set()
 
     def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None]) -> ImportResult:
@@ -185,7 +186,7 @@ class _Import:
         result.sessions = len(self._sessions)
         result.incomplete_sessions = sum(
             bool(incomplete_reasons(self._views.files_of(stream), self._views.sums_of(stream)))
-            for stream in self._sessions
+            for stream in self._sessions.intersection(self._views.incomplete_sessions())
         )
         return result
 
@@ -196,23 +197,30 @@ class _Import:
             self._result.bytes_read += segment.bytes_read
             self._result.lines += segment.read.lines
             self._result.undecodable_lines += segment.read.undecodable_lines
-            if _is_full(self._segments):
+            self._batch_requests += len(segment.read.requests)
+            self._batch_bytes += segment.bytes_read
+            if (
+                len(self._segments) >= SEGMENTS_PER_BATCH
+                or self._batch_requests >= REQUESTS_PER_BATCH
+                or self._batch_bytes >= BYTES_PER_BATCH
+            ):
                 self._append()
 
     def _append(self) -> None:
         """Append the batch in one durable transaction, then update the rows."""
-        batch, self._segments = self._segments, []
+        batch, self._segments, self._batch_requests, self._batch_bytes = self._segments, [], 0, 0
         if not batch:
             return
         paths = self._blobs.put(b"".join(sorted({os.fsencode(segment.path) + b"\0" for segment in batch})))
         counted = self._views.counted_requests({request.key for segment in batch for request in segment.read.requests})
+        known = {row.stream: row for row in self._views.sessions_of({segment.stream for segment in batch})}
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
             stream, session_found = segment.stream, segment.session_found
             if segment.cwd:
                 session_found = replace(session_found, project=self._store_directory(segment.cwd))
-            session = sessions[stream] if stream in sessions else self._views.session(stream)
+            session = sessions[stream] if stream in sessions else known.get(stream)
             sessions[stream] = update_session(stream, session_found, session)
             read = self._file_read(segment, paths, counted)
             priced = (self._priced(read.requests),) if read.requests else ()
@@ -323,14 +331,6 @@ def _encode_directory(directory: str) -> bytes:
         return os.fsencode(directory)
     except UnicodeEncodeError:
         return directory.encode("utf-8", "replace")
-
-
-def _is_full(batch: Sequence[FileSegment]) -> bool:
-    return (
-        len(batch) >= SEGMENTS_PER_BATCH
-        or sum(len(segment.read.requests) for segment in batch) >= REQUESTS_PER_BATCH
-        or sum(segment.bytes_read for segment in batch) >= BYTES_PER_BATCH
-    )
 
 
 @contextmanager

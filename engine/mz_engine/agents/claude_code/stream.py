@@ -17,7 +17,7 @@ lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -79,25 +79,27 @@ class MessageReader(Reader):
             return message_id
         return f"{string(line.get('requestId')) or string(line.get('request_id')) or self._session}:{message_id}"
 
-    def _request_records(self, message: Json, token_counts: Json, line: Json, subagent: str) -> Records:
-        """Yield the request of a message, unless the line before reported the same."""
+    def _request_records(
+        self, message: Json, token_counts: Json, line: Json, subagent: str
+    ) -> Sequence[records.TranscriptRecord]:
+        """Return the request of a message, unless the line before reported the same, as most lines do."""
         message_id = string(message.get("id"))
         request = (message_id, subagent, token_counts)
         if request == self._last_request and "costUSD" not in line:
-            return
+            return ()
         self._last_request = request
         self._requests += 1
-        if not has_cache_lifetimes(token_counts):
-            yield records.Note(code="cache-lifetime")
+        notes = [] if has_cache_lifetimes(token_counts) else [records.Note(code="cache-lifetime")]
         if "thinking_tokens" in mapping(token_counts.get("output_tokens_details")):
-            yield records.Note(code=REPORTS_REASONING)
-        yield records.ModelRequest(
+            notes.append(records.Note(code=REPORTS_REASONING))
+        paid = records.ModelRequest(
             id=self._request_id(message_id, line),
             usage=request_usage(string(message.get("model")), token_counts, subagent),
             at_us=time_us(line.get("timestamp")),
             # Copies in a resumed session have cost 0.
             reported_nanousd=nanousd(line["costUSD"]) or None if "costUSD" in line else None,
         )
+        return (*notes, paid)
 
     def _text_records(self, message: Json) -> Records:
         """Yield the text of a message. Messages by the program itself, such as API errors, continue none."""
@@ -339,11 +341,14 @@ class SessionReader(MessageReader):
         subagent = (string(line.get("agentId")) or UNNAMED_SUBAGENT) if is_sidechain is True else ""
         if "isSidechain" in line:
             self._is_subagent_file = self._is_subagent_file is not False and bool(subagent)
-        yield from self._session_records(line, subagent)
+        if info := self._changed_session(line, subagent):
+            yield info
         match line.get("type"):
             case "assistant":
                 yield from self._paid_request(message, line, subagent)
                 yield from tool_uses(message.get("content"))
+                if not self.keeps_texts:
+                    return
                 # Messages by the program itself count only if they are errors.
                 is_reply = message.get("model") != SYNTHETIC_MODEL
                 if (is_reply or line.get("isApiErrorMessage") is True or "error" in line) and (
@@ -367,27 +372,28 @@ class SessionReader(MessageReader):
             case kind if string(kind) not in IGNORED_LINES:
                 yield records.UnknownLine.of_type(kind)
 
-    def _session_records(self, line: Json, subagent: str) -> Records:
+    def _changed_session(self, line: Json, subagent: str) -> records.SessionInfo | None:
+        """Return what is known of the session if the line changes it."""
         session = string(line.get("sessionId")) or self._session
         version, cwd = string(line.get("version")) or self._version, string(line.get("cwd")) or self._cwd
         if (session, version, cwd, subagent) == (self._session, self._version, self._cwd, self._subagent):
-            return
+            return None
         self._session, self._version, self._cwd, self._subagent = session, version, cwd, subagent
         parent = session if subagent else string(mapping(line.get("forkedFrom")).get("sessionId"))
-        yield self.session_info(time_us(line.get("timestamp")), parent)
+        return self.session_info(time_us(line.get("timestamp")), parent)
 
-    def _paid_request(self, message: Json, line: Json, subagent: str) -> Records:
-        """Yield the request of a message. Some versions write a message when it begins, with a token or two, and never
+    def _paid_request(self, message: Json, line: Json, subagent: str) -> Sequence[records.TranscriptRecord]:
+        """Return the request of a message. Some versions write a message when it begins, with a token or two, and never
         its end; messages of parallel subagents are interleaved."""
         token_counts, message_id = mapping(message.get("usage")), string(message.get("id"))
         if not token_counts or message.get("model") == SYNTHETIC_MODEL:
-            return
+            return ()
         if message.get("stop_reason") is not None:
             self._last_closed_id = message_id
             self._open.pop(message_id, None)
         elif message_id and message_id != self._last_closed_id:
             self._open[message_id if len(self._open) < OPEN_MESSAGES_MAX else OTHER_MESSAGES] = None
-        yield from self._request_records(message, token_counts, line, subagent)
+        return self._request_records(message, token_counts, line, subagent)
 
     @staticmethod
     def matches(line: dict[str, object]) -> bool:

@@ -72,11 +72,13 @@ def has_cache_lifetimes(numbers: Json) -> bool:
     return bool(mapping(numbers.get("cache_creation"))) or not token_count(numbers, "cache_creation_input_tokens")
 
 
-def tool_uses(content: object) -> Records:
-    """Yield the tool calls of a message."""
-    for block in objects(content):
-        if block.get("type") in ("tool_use", "server_tool_use"):
-            yield records.ToolUse.named(block.get("name"), block.get("id"))
+def tool_uses(content: object) -> list[records.ToolUse]:
+    """Return the tool calls of a message."""
+    return [
+        records.ToolUse.named(block.get("name"), block.get("id"))
+        for block in objects(content)
+        if block.get("type") in ("tool_use", "server_tool_use")
+    ]
 
 
 def assistant_texts(content: object, *, continues: bool) -> Records:

@@ -206,6 +206,8 @@ class Reader:
     """True for session logs, which can continue at any time and have no terminal event."""
     is_text: bool = False
     """True for formats that are not JSON."""
+    keeps_texts: bool = True
+    """False if the caller needs no AssistantText; a reader may yield it nevertheless."""
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._version, self._model = state.session, state.version, state.model
