@@ -198,3 +198,31 @@ def test_an_output_that_is_no_text_is_kept_byte_by_byte(copy: Copy) -> None:
     assert first.output.startswith(b"\xff\x01 <WORKTREE>")
     result = copy.settle()
     assert (result.in_memory, result.commands_executed) == (True, 0)
+
+
+def test_a_gate_that_looks_at_the_history_is_executed_when_that_differs(copy: Copy) -> None:
+    gate("git log -1 --format=%s | grep -qv wip")(copy)
+    copy.settle(keep=True)
+    assert copy.settle().commands_executed == 0
+    copy.edit("pipelines/notes.yaml", "- phase: sign\n", "  commit: 'wip: {title}'\n- phase: sign\n")
+    memory, real = copy.settle(), copy.settle(real=True)
+    assert comparable(memory) == comparable(real)
+    assert memory.commands_executed > 0
+
+
+def test_a_command_that_leaves_files_for_later_ones_is_never_answered(copy: Copy) -> None:
+    gate("mkdir -p node_modules && touch node_modules/x")(copy)
+    (copy.root / "mz.yaml").write_text((copy.root / "mz.yaml").read_text() + "\n")
+    rewrite(copy, lambda cassette: cassette)
+    copy.settle(keep=True)
+    result = copy.settle()
+    assert copy.cassette().commands is None
+    assert (result.in_memory, result.reason.startswith("it has no results of commands")) == (False, True)
+
+
+def test_a_damaged_patch_is_left_to_git(copy: Copy) -> None:
+    for old, new in ((b"@@ -0,0 +1,2 @@", b"@@ -" + b"9" * 5000 + b" @@"), (b"--- /dev/null", b"GIT binary patch")):
+        content("patch", old, new)(copy)
+        memory, real = copy.settle(), copy.settle(real=True)
+        assert not memory.in_memory
+        assert [finding.kind for finding in memory.findings] == [finding.kind for finding in real.findings]

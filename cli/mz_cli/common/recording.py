@@ -21,7 +21,7 @@ from mz_engine.secrets import project_secrets
 from mz_events.names import run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_projections.run.fold import fold_run
-from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, check_vacant, save
+from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, check_vacant, load, save
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
@@ -139,7 +139,7 @@ def record(
         features=tuple(item.feature for item in cassette.manifest.fixture.items),
         recordings=len(cassette.calls),
         left_out=recorded_run.unrecordable,
-        commands=replayed.commands_answered,
+        commands=len(load(cassette_path).commands or ()),
         differences=finding_kinds(replayed.findings),
         committed=committed_secrets(cassette, log.root) if cassette.bundle else (),
     )

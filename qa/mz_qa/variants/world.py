@@ -19,7 +19,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
 from mz_events.envelope import Recorded
 from mz_events.names import Commit
-from mz_recordings.cassette.model import Cassette, Identity
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.faults.faults import Variant
 from mz_recordings.replay.memory import MemoryAgents, MemoryExecutor, MemoryPorts
 from mz_recordings.replay.memory_objects import NotInMemory
@@ -58,6 +58,12 @@ class VariantAgents(MemoryAgents):
             self.forbidden_changes[spec.worktree.feature] = recording.forbidden_changes
         version = self.adapter(spec.agent).parse_output(result).version or recording.version
         return replace(result, version=version)
+
+    def _apply(self, recorded_call: RecordedCall, worktree: FeatureWorktree) -> str:
+        try:
+            return super()._apply(recorded_call, worktree)
+        except NotInMemory as obstacle:
+            return str(obstacle)
 
     def salvage(self, key: str) -> CallResult | None:
         variant = self.variant

@@ -1,12 +1,12 @@
 """Results of the user's commands: kept from a replay with processes, and used as answers while their inputs are equal.
 
-A result depends on the content of the worktree, the command, its time limit and the environment: set-up commands, files
-kept or copied into a worktree, and passed variables. Only what ended by itself, offline, is kept.
+A result depends on the content of the worktree, the command, its time limit and the environment: settings of worktrees,
+passed variables, the history of the branch and, with set-up commands, the tree on which they ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +21,10 @@ from mz_events.names import Commit
 
 from mz_recordings.cassette.model import Cassette, RecordedCommand
 from mz_recordings.cassette.placeholders import MachineValues, scrub
+from mz_recordings.replay.compare import parse_effect_key
 
-SETUP_KEY = "setup"
+OUTPUT_BYTES_MAX, OUTPUTS_BYTES_MAX = 1_000_000, 16_000_000
+"""Kept bytes of one output, and of all of a cassette."""
 
 
 class CommandKey(NamedTuple):
@@ -45,25 +47,31 @@ class CommandRun(msgspec.Struct):
     timeout_seconds: int
     before: Commit
     """A commit with the content of the worktree."""
+    start: Commit
+    """A commit with its content when it was created."""
+    history: bytes
+    """Tree and subject of each commit of the branch."""
     result: CommandResult
     after: Commit | None = None
     """Of a set-up command: a commit with the content that it left."""
 
 
-def environment_digest(config: Config) -> str:
-    """Return a digest of the settings that influence commands besides their own."""
-    values = config.workspace, config.pass_environment
+def environment_digest(config: Config, history: bytes, start_tree: str) -> str:
+    """Return a digest of everything besides tree, command and time limit that influences a command."""
+    values = config.workspace, config.pass_environment, history.hex(), start_tree if config.workspace.setup else ""
     return sha256(msgspec.json.encode(values, enc_hook=encode_quantity, order="sorted")).hexdigest()
 
 
 def is_setup(key: str) -> bool:
-    """Return True if the call key is that of a set-up command."""
-    return key.split("/")[2] == SETUP_KEY
+    """Return True if the key is that of a set-up command."""
+    return not parse_effect_key(key)[1]
 
 
-def machine_values(worktree: str) -> MachineValues:
-    """Return the paths that an output may name, from that of the worktree."""
-    return MachineValues(worktree=worktree, repository=worktree.partition(f"/{MZ_FOLDER}/")[0])
+def machine_values(worktree: str, environment: Mapping[str, str]) -> MachineValues:
+    """Return the paths that an output may name, from that of the worktree and the environment of commands."""
+    home = environment.get("HOME", "")
+    user = environment.get("USER") or Path(home).name
+    return MachineValues(worktree, worktree.partition(f"/{MZ_FOLDER}/")[0], home, user)
 
 
 def answers(cassette: Cassette) -> dict[CommandKey, RecordedCommand]:
@@ -74,32 +82,35 @@ def answers(cassette: Cassette) -> dict[CommandKey, RecordedCommand]:
     }
 
 
-def tree_ids(root: Path, environment: Mapping[str, str], runs: Iterable[CommandRun]) -> dict[Commit, str]:
+def recorded_commands(
+    runs: Sequence[CommandRun], root: Path, variables: Mapping[str, str], denied: Mapping[str, int], config: Config
+) -> tuple[RecordedCommand, ...]:
+    """Return the results that a later replay may use. Left out are those of commands that were killed, that tried to
+    reach the network (keys in `denied`), that changed files in a set-up, or that ended in several ways. `variables`:
+    environment of commands."""
+    entries, size = dict[CommandKey, RecordedCommand | None](), 0
+    trees = _tree_ids(root, variables, runs)
+    for run in runs:
+        setup, tree = is_setup(run.key), trees.get(run.before, "")
+        output = scrub(run.result.output, (machine_values(run.result.root, variables),))
+        changes_files = setup and (run.after is None or trees.get(run.after) != tree)
+        is_large = len(output) > OUTPUT_BYTES_MAX or size + len(output) > OUTPUTS_BYTES_MAX
+        if run.result.exit is None or run.key in denied or not tree or changes_files or is_large:
+            continue
+        environment = environment_digest(config, run.history, trees.get(run.start, ""))
+        key = CommandKey(tree, run.command, int(run.timeout_seconds), setup, environment)
+        entry = RecordedCommand.of(output, exit=run.result.exit, **key._asdict())
+        earlier = entries.setdefault(key, entry)
+        size += len(output)
+        if earlier is None or earlier.exit != entry.exit:
+            entries[key] = None
+    return tuple(entry for _, entry in sorted(entries.items()) if entry is not None)
+
+
+def _tree_ids(root: Path, environment: Mapping[str, str], runs: Iterable[CommandRun]) -> dict[Commit, str]:
     """Return git's tree ids of the commits that the runs name."""
-    commits = sorted({commit for run in runs for commit in (run.before, run.after) if commit})
+    commits = sorted({commit for run in runs for commit in (run.before, run.after, run.start) if commit})
     if not commits:
         return {}
     done = run_git_as_user(root, environment, "rev-parse", *(f"{commit}^{{tree}}" for commit in commits))
     return dict(zip(commits, done.text.splitlines(), strict=False))
-
-
-def recorded_commands(
-    runs: Iterable[CommandRun], trees: Mapping[Commit, str], denied_keys: Mapping[str, int], config: Config
-) -> tuple[RecordedCommand, ...]:
-    """Return the results that a later replay may use. Left out are commands that were killed, that tried to reach the
-    network, that changed files in a set-up, or whose results differ. `trees`: tree id by commit."""
-    environment, entries = environment_digest(config), dict[CommandKey, RecordedCommand | None]()
-    for run in runs:
-        setup = is_setup(run.key)
-        tree = trees.get(run.before, "")
-        if run.result.exit is None or run.key in denied_keys or not tree:
-            continue
-        if setup and (run.after is None or trees.get(run.after) != tree):
-            continue
-        key = CommandKey(tree, run.command, int(run.timeout_seconds), setup, environment)
-        output = scrub(run.result.output, (machine_values(run.result.root),))
-        entry = RecordedCommand.of(output, exit=run.result.exit, **key._asdict())
-        earlier = entries.setdefault(key, entry)
-        if earlier is None or earlier.exit != entry.exit:
-            entries[key] = None
-    return tuple(entry for _, entry in sorted(entries.items()) if entry is not None)

@@ -134,8 +134,8 @@ class ReplayOutcome(NamedTuple):
     """Why it was not played in memory, although it should be; a clause."""
     commands_answered: int = 0
     commands_executed: int = 0
-    commands: tuple[RecordedCommand, ...] = ()
-    """Results that later replays may use; empty after a replay in memory."""
+    commands: tuple[RecordedCommand, ...] | None = None
+    """Results that later replays may use; None: none can be kept, or the replay was in memory."""
 
 
 def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> tuple[Finding, ...]:
@@ -212,7 +212,7 @@ def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
 def _command_findings(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
     """Yield kept results of commands that ended otherwise when they were executed."""
     kept = {replace(entry, exit=0, text="", data=b""): entry for entry in cassette.commands or ()}
-    for entry in outcome.commands:
+    for entry in outcome.commands or ():
         earlier = kept.get(replace(entry, exit=0, text="", data=b""))
         if earlier is not None and earlier.exit != entry.exit:
             message = f"`{entry.command}` was kept with exit {earlier.exit}, and now ends with exit {entry.exit}"

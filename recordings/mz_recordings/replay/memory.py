@@ -22,7 +22,6 @@ from typing import Self
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.process import PROBLEM_BY_REASON
-from mz_engine.effects.validation import SETUP_SECONDS
 from mz_engine.forge.github import GhForge, description_file
 from mz_engine.git import content
 from mz_engine.git.content import TreeEntry, event_path
@@ -81,7 +80,7 @@ BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)))\w[\w./-]*(?<![./])", 
 HANGING_PROBLEMS = {code: PROBLEM_BY_REASON[EndReason(code)] for code in HANGING_FAILURES}
 """Problems of replies that hung until a limit ended them, by code."""
 BUNDLE_HEADS = "refs/heads/"
-PREPARED_MAX = 64
+PREPARED_MAX = 8
 """Repositories of cassettes that are kept: cassettes often share theirs."""
 
 
@@ -128,6 +127,8 @@ class MemoryWorkspace:
         self.branches = {fixture.base: self.base}
         self.contents: dict[str, str] = {}
         """Tree of each feature's worktree."""
+        self.starts: dict[str, str] = {}
+        """Tree with which each worktree began."""
         self.captures: dict[str, Commit] = {}
         """A commit with that tree."""
         self.features_set_up: set[str] = set()
@@ -152,6 +153,7 @@ class MemoryWorkspace:
         if worktree.branch in self.branches or worktree.feature == "rescue":
             raise NotInMemory("a branch exists already")
         self.branches[worktree.branch] = start
+        self.starts[worktree.feature] = self.objects.tree_of(start)
         self.ensure(worktree, start, start)
         return WorkspaceCreated(head=start, tree=start)
 
@@ -172,7 +174,10 @@ class MemoryWorkspace:
     def apply(self, feature: str, patch: bytes) -> None:
         """Apply the recorded changes of a call to the worktree. Raises NotInMemory."""
         before = self.contents[feature]
-        tree, added = apply_patch(self.objects, before, patch)
+        try:
+            tree, added = apply_patch(self.objects, before, patch)
+        except (IndexError, ValueError) as error:
+            raise NotInMemory("a patch is damaged") from error
         rules = self._ignore_rules(before)
         for path, _, entry in self.objects.differences(before, tree):
             if event_path(path) is None or (entry and len(self.objects.get(entry.oid, b"blob")) > FILE_BYTES_MAX):
@@ -327,6 +332,11 @@ class MemoryAgents(ReplayAgents):
         agents.forbidden_changes = workspace.forbidden_changes
         return agents
 
+    def salvage(self, key: str) -> CallResult | None:
+        recorded_call = self._recorded_calls.get(self._identity(key))
+        is_lost = recorded_call is not None and recorded_call.recording.outcome == "lost"
+        return super().salvage(key) if is_lost else None
+
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         raise NotInMemory("the agent is asked for something besides a call")
 
@@ -342,6 +352,8 @@ class MemoryAgents(ReplayAgents):
         """Compare the call as a stand-in does, and return the recorded reply."""
         recorded_call = self._recorded_calls[self._identity(spec.key)]
         recording, machine_values = recorded_call.recording, self._machine_values(spec)
+        if not recording.argv:
+            raise NotInMemory("a recording names no program")
         program, *expected = recording.argv
         if invocation.argv[0] != program:
             raise NotInMemory("the agent's program has another name")
@@ -383,7 +395,7 @@ class MemoryAgents(ReplayAgents):
             return ""
         if adapter.version_command is not None and "--version" not in adapter.version_command:
             raise NotInMemory("the agent's version is read by another command than --version")
-        paths = {call.identity.path: call.recording for call in self._cassette.calls}
+        paths = {Path(f"{call.identity.path}.json"): call.recording for call in self._cassette.calls}
         recordings = (recording for _, recording in sorted(paths.items()))
         programs = (entry.version for entry in recordings if entry.version and entry.argv[:1] == (adapter.command,))
         match = adapter.version_pattern.search(f"{next(programs, '')} (recorded)\n".encode())
@@ -412,23 +424,27 @@ class MemoryExecutor:
 
     def __init__(self, cassette: Cassette, config: Config, folders: ReplayFolders, ports: MemoryPorts) -> None:
         self._cassette, self._config, self._folders, self.ports = cassette, config, folders, ports
-        self._answers, self._environment = answers(cassette), environment_digest(config)
+        self._answers = answers(cassette)
         self.answered = self.executed = 0
         self._scratch: ScratchPorts | None = None
-        self._exported: set[str] = set()
+        self._exported: set[str] = set(read_repository(cassette.bundle).objects.objects)
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        tree = self.ports.workspace.contents[worktree.feature]
-        setup = is_setup(key)
-        recorded = self._answers.get(CommandKey(tree, command, timeout_seconds, setup, self._environment))
+        workspace, setup = self.ports.workspace, is_setup(key)
+        tree, head = workspace.contents[worktree.feature], workspace.branches[worktree.branch]
+        environment = environment_digest(
+            self._config, workspace.objects.history(head), workspace.starts.get(worktree.feature, "")
+        )
+        recorded = self._answers.get(CommandKey(tree, command, timeout_seconds, setup, environment))
         if recorded is None:
-            if setup:
-                raise NotInMemory("it has no result of a set-up command")
+            if self._config.workspace.setup:
+                raise NotInMemory("it has set-up commands, and no result of a command")
             self.executed += 1
             return self._execute(worktree, command, timeout_seconds, key)
         self.answered += 1
         root = str(worktree_path(self._folders.root, worktree))
-        output = self.ports.secrets.clean(expand(recorded.output, machine_values(root)))
+        values = machine_values(root, self._folders.command_environment)
+        output = self.ports.secrets.clean(expand(recorded.output, values))
         return CommandResult(exit=recorded.exit, output=output, duration_ms=0, root=root)
 
     def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
@@ -439,13 +455,11 @@ class MemoryExecutor:
         if worktree.feature not in scratch.workspace.contents:
             scratch.workspace.open(worktree, (workspace.base,))
         tree = workspace.captures[worktree.feature]
-        if scratch.workspace.ensure(worktree, workspace.branches[worktree.branch], tree):
-            for line in self._config.workspace.setup:
-                if scratch.executor.run(worktree, line, SETUP_SECONDS, key).exit != 0:
-                    raise NotInMemory("a set-up command failed")
-            scratch.workspace.adopt(worktree, tree)
+        scratch.workspace.ensure(worktree, workspace.branches[worktree.branch], tree)
         result = scratch.executor.run(worktree, command, timeout_seconds, key)
         self.ports.network_attempts.counts_by_key.update(scratch.network_attempts.counts_by_key)
+        if scratch.workspace.keeps_files:
+            raise NotInMemory("a command leaves ignored files for later ones")
         return result
 
     def _create_scratch(self) -> ScratchPorts:

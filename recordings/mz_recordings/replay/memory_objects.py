@@ -21,8 +21,10 @@ from mz_engine.git.objects import DIRECTORY
 Edits = Mapping[bytes, TreeEntry | None]
 """New entries by path; None: the path is removed."""
 OBJECT_BYTES_MAX = 50_000_000
-BUNDLE_BYTES_MAX = 500_000_000
+BUNDLE_BYTES_MAX = 200_000_000
 """Bytes of all objects of a bundle."""
+PATHS_MAX, DEPTH_MAX = 500_000, 200
+"""Paths of a tree, and the depth of its directories."""
 KINDS = {1: b"commit", 2: b"tree", 3: b"blob"}
 OFFSET_DELTA, NAMED_DELTA = 6, 7
 COMMIT = re.compile(rb"tree ([0-9a-f]+)\n((?:parent [0-9a-f]+\n)*)author [^\n]+\ncommitter [^\n]+\n")
@@ -64,7 +66,7 @@ class MemoryObjects:
 
     def add(self, kind: bytes, data: bytes) -> str:
         """Add an object; return its id. Raises NotInMemory for a file whose line ends git would convert."""
-        if self.has_line_ends and b"\r" in data and kind == b"blob":
+        if self.has_line_ends and kind == b"blob" and has_carriage_return(data):
             raise NotInMemory("git attributes convert line ends")
         oid = hashlib.new(self.object_format, b"%s %d\0%s" % (kind, len(data), data), usedforsecurity=False).hexdigest()
         self.objects[oid] = kind, data
@@ -149,7 +151,9 @@ class MemoryObjects:
         return None if entry is None or entry.mode == DIRECTORY else entry
 
     def files(self, tree: str, prefix: bytes = b"") -> Iterator[tuple[bytes, TreeEntry]]:
-        """Yield all files and links of a tree."""
+        """Yield all files and links of a tree. Raises NotInMemory for a tree that is too deep."""
+        if prefix.count(b"/") > DEPTH_MAX:
+            raise NotInMemory("its repository has too deep directories")
         for name, entry in self.entries(tree).items():
             if entry.mode == DIRECTORY:
                 yield from self.files(entry.oid, prefix + name + b"/")
@@ -194,8 +198,16 @@ class MemoryObjects:
             return match
         raise NotInMemory(f"its repository has the unusual commit {commit}")
 
-    def message(self, commit: str) -> bytes:
-        return self.get(commit, b"commit").partition(b"\n\n")[2]
+    def history(self, head: str) -> bytes:
+        """Return tree and subject of each commit from `head` back along first parents, as `git log` prints `%T %s`."""
+        lines: list[bytes] = []
+        parents: tuple[str, ...] = (head,)
+        while parents:
+            message = self.get(parents[0], b"commit").partition(b"\n\n")[2]
+            subject = b" ".join(message.partition(b"\n\n")[0].split(b"\n")).strip()
+            lines.append(b"%s %s\n" % (self.tree_of(parents[0]).encode(), subject))
+            parents = self.parents(parents[0])
+        return b"".join(lines)
 
     def contains(self, head: str, commit: str) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""
@@ -216,6 +228,11 @@ def check_tree_name(name: bytes, mode: int) -> None:
         raise NotInMemory(f"its repository has a file named {os.fsdecode(name)!r}")
 
 
+def has_carriage_return(data: bytes) -> bool:
+    """Return True for a text with a carriage return."""
+    return b"\r" in data and b"\0" not in data[:BINARY_PROBE]
+
+
 def check_attributes(objects: MemoryObjects, tree: str) -> None:
     """Note the tree's git attributes. Raises NotInMemory if they change how git reads or writes files."""
     for path, entry in objects.files(tree):
@@ -226,7 +243,8 @@ def check_attributes(objects: MemoryObjects, tree: str) -> None:
                 objects.has_line_ends |= LINE_ENDS.fullmatch(name) is not None
                 if not (HARMLESS.fullmatch(name) or DIFFS.fullmatch(name) or LINE_ENDS.fullmatch(name)):
                     raise NotInMemory(f"its repository has the git attribute {name}")
-    if objects.has_line_ends and any(kind == b"blob" and b"\r" in data for kind, data in objects.objects.values()):
+    blobs = (data for kind, data in objects.objects.values() if kind == b"blob")
+    if objects.has_line_ends and any(map(has_carriage_return, blobs)):
         raise NotInMemory("git attributes convert line ends")
 
 
@@ -256,8 +274,10 @@ def read_bundle(bundle: bytes) -> tuple[MemoryObjects, dict[str, str]]:
         raise NotInMemory("its bundle is damaged") from error
     for oid in refs.values():
         tree = objects.tree_of(oid)
-        for _, entry in objects.files(tree):
+        for number, (_, entry) in enumerate(objects.files(tree)):
             objects.get(entry.oid, b"blob")
+            if number > PATHS_MAX:
+                raise NotInMemory("its repository has too many files")
         check_attributes(objects, tree)
     return objects, refs
 
@@ -286,11 +306,11 @@ def _read_pack(objects: MemoryObjects, pack: bytes) -> None:
             offset, base = offset + 1, by_offset[start - distance]
         elif kind == NAMED_DELTA:
             base, offset = objects.objects[pack[offset : offset + size].hex()], offset + size
-        total += length
-        if length > OBJECT_BYTES_MAX or total > BUNDLE_BYTES_MAX:
+        if length > OBJECT_BYTES_MAX or total + length > BUNDLE_BYTES_MAX:
             raise ValueError("too large")
         data, offset = _inflate(pack, offset, length)
         entry = (KINDS[kind], data) if base is None else (base[0], apply_delta(base[1], data))
+        total += len(entry[1])
         objects.add(*entry)
         by_offset[start] = entry
     if offset != end:
@@ -383,8 +403,8 @@ def apply_patch(objects: MemoryObjects, tree: str, patch: bytes) -> tuple[str, t
         mode = file.mode or (entry.mode if entry is not None else FILE)
         for name in file.path.split(b"/"):
             check_tree_name(name, mode)
-        if file.path.rpartition(b"/")[2] == b".gitattributes":
-            raise NotInMemory("a patch changes git attributes")
+        if file.path.rpartition(b"/")[2] in (b".gitattributes", b".gitignore") or file.path.count(b"/") > DEPTH_MAX:
+            raise NotInMemory("a patch changes what git reads or ignores")
         if is_new:
             added.append(file.path)
         if file.old:
@@ -439,7 +459,8 @@ def _apply_body(objects: MemoryObjects, file: PatchedFile, content: bytes, is_de
         data, counts = _apply_binary(file.body, content), (0, 0)
     else:
         data, counts = _apply_hunks(file.body, content)
-    if file.new and not is_deleted and objects.add(b"blob", data) != file.new:
+    is_wrong = bool(data) if is_deleted else bool(file.new) and objects.add(b"blob", data) != file.new
+    if is_wrong:
         raise NotInMemory("a patch does not make the content that it names")
     if file.new:
         objects.line_counts[file.old, file.new] = counts

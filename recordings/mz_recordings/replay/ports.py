@@ -18,13 +18,14 @@ from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import all_adapters
 from mz_engine.artifacts.command_output import output_patterns
 from mz_engine.forge.github import GhForge
+from mz_engine.git.repository import run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config, WorkspaceSettings
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import Agents, Capture, Clock, CommandResult, Executor, FeatureWorktree, Workspace
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
-from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.names import Commit
@@ -35,7 +36,7 @@ from mz_recordings.cassette.files import CassetteUnreadable
 from mz_recordings.cassette.model import Cassette, Hint, parse_time
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents, empty_spec
-from mz_recordings.replay.commands import CommandRun
+from mz_recordings.replay.commands import CommandRun, is_setup
 from mz_recordings.replay.stand_in import install
 
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -65,7 +66,8 @@ class ReplayFolders:
         """Environment of stand-ins, which come first on its PATH: with a home of their own."""
 
     def create(self) -> Self:
-        self.home.mkdir(parents=True)
+        self.home.parent.mkdir(mode=0o700, exist_ok=True)
+        self.home.mkdir()
         self.journal.mkdir()
         return self
 
@@ -121,10 +123,15 @@ class ReplayWorkspace(GitWorkspace):
         self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
         self.contents: dict[str, Commit] = {}
         """By feature, a commit with the content that its worktree was last given."""
+        self.starts: dict[str, Commit] = {}
+        """By feature, a commit with the first content."""
+        self.keeps_files = False
+        """A command left ignored files that stay for later ones, so its result is not all that it does."""
         self.command_runs: list[CommandRun] = []
 
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         self.contents[worktree.feature] = tree
+        self.starts.setdefault(worktree.feature, tree)
         return super().ensure(worktree, head, tree)
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
@@ -141,13 +148,24 @@ class ReplayExecutor(ProcessExecutor):
     """Notes what it executes in the workspace."""
 
     workspace: ReplayWorkspace
+    kept_patterns: tuple[str, ...] = ()
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        content = self.workspace.contents[worktree.feature]
+        workspace, feature = self.workspace, worktree.feature
+        content, kept_before = workspace.contents[feature], self._kept_files(worktree)
         result = super().run(worktree, command, timeout_seconds, key)
-        run = CommandRun(worktree, key, command, timeout_seconds, content, result)
-        self.workspace.command_runs.append(run)
+        workspace.keeps_files |= not is_setup(key) and self._kept_files(worktree) != kept_before
+        log = run_git_as_user(self._root, self._environment, "log", "--first-parent", "--format=%T %s", worktree.branch)
+        run = CommandRun(
+            worktree, key, command, timeout_seconds, content, workspace.starts[feature], log.stdout, result
+        )
+        workspace.command_runs.append(run)
         return result
+
+    def _kept_files(self, worktree: FeatureWorktree) -> frozenset[pathlib.Path]:
+        """Return the paths in the worktree that match the patterns of ignored files that stay."""
+        top = worktree_path(self._root, worktree)
+        return frozenset(path for pattern in self.kept_patterns for path in top.rglob(pattern.strip("/")))
 
 
 class ReplayPorts:
@@ -194,7 +212,7 @@ class ScratchPorts(ReplayPorts):
             stop=self.stop,
             on_denied=self.network_attempts,
         )
-        executor.workspace = self.workspace
+        executor.workspace, executor.kept_patterns = self.workspace, config.workspace.keep_ignored
 
     def agents_of(self, cassette: Cassette, folder: pathlib.Path, agents_type: type[A]) -> A:
         """Install a stand-in for every program in the recordings; return the agents that they are. `folder` has the

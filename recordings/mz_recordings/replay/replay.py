@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins
+from mz_engine.processes.environment import remove_temporary
 from mz_engine.processes.supervise import can_run_offline
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
@@ -41,20 +41,21 @@ from mz_recordings.cassette.files import (
     seal_of,
     write_copy,
 )
-from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, Manifest, identity_of
+from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, Manifest, RecordedCommand, identity_of
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
-from mz_recordings.replay.commands import recorded_commands, tree_ids
-from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
+from mz_recordings.replay.commands import answers, recorded_commands
+from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted, incomplete_features
 from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.memory import MemoryPorts
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
 from mz_recordings.replay.project import CurrentProject, cached_project, project_texts, read_project
 
+NOT_KEPT = "results of commands cannot be kept: no network namespaces here, or commands leave files for later ones"
 NO_COMMANDS = "it has no results of commands; mz replay --keep adds them"
 
 
@@ -175,15 +176,21 @@ def _replay_in_memory(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayO
     """Raises NotInMemory."""
     folder = Path(tempfile.gettempdir()).resolve() / f"mz-replay-{token_hex(6)}"
     folders = ReplayFolders(folder, job.environment, can_run_offline(), Path(job.project))
-    store, ports = MemoryStore(), MemoryPorts(cassette, folders, pins.config)
+    store = MemoryStore()
+    try:
+        ports = MemoryPorts(cassette, folders, pins.config)
+    except (IndexError, KeyError, RecursionError) as error:
+        raise NotInMemory("its repository is damaged") from error
     try:
         _drive(cassette, job, pins, store, ports, ports.workspace.base, ports.workspace.heads, threads=False)
         return _outcome(cassette, pins, store, ports)._replace(
             commands_answered=ports.executor.answered, commands_executed=ports.executor.executed, in_memory=True
         )
+    except RecursionError as error:
+        raise NotInMemory("its directories are too deep") from error
     finally:
         ports.stop.set()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_temporary(folder)
 
 
 def _replay_with_processes(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayOutcome:
@@ -203,7 +210,9 @@ def _replay_with_processes(cassette: Cassette, job: ReplayJob, pins: Pins) -> Re
             finally:
                 ports.stop.set()
             runs, denied = ports.workspace.command_runs, ports.network_attempts.counts_by_key
-            commands = recorded_commands(runs, tree_ids(folders.root, environment, runs), denied, pins.config)
+            commands: tuple[RecordedCommand, ...] | None = None
+            if can_run_offline() and not ports.workspace.keeps_files:
+                commands = recorded_commands(runs, folders.root, environment, denied, pins.config)
             return _outcome(cassette, pins, store, ports)._replace(commands_executed=len(runs), commands=commands)
 
 
@@ -320,7 +329,9 @@ def replay_and_update(job: ReplayJob) -> ReplayResult:
         return replay_cassette(job)[0]
     try:
         return _update(job)
-    except CassetteUnreadable as error:
+    except (CassetteUnreadable, OSError) as error:
+        if isinstance(error, OSError):
+            error = CassetteUnreadable(Path(job.path), f"cannot be written: {error.strerror}")
         return ReplayResult(path=job.path, name=Path(job.path).name, findings=(replay_error_finding(error),))
 
 
@@ -335,14 +346,20 @@ def _update(job: ReplayJob) -> ReplayResult:
     pruned, removals = prune(before, outcome, result.findings) if job.prune else (before, ())
     at = job.today.strftime(TIME_FORMAT)
     cassette, acceptances = accept_differences(pruned, outcome, job.accept, job.reason, at)
-    if job.keep and outcome.commands != cassette.commands:
-        cassette = cassette._replace(commands=outcome.commands)
-        acceptances = (*acceptances, f"kept the results of {len(outcome.commands)} commands")
+    commands = outcome.commands
+    if commands is not None and incomplete_features(before, outcome):
+        commands = tuple(answers(cassette._replace(commands=(*(cassette.commands or ()), *commands))).values())
+    if job.keep and commands != cassette.commands:
+        text = NOT_KEPT if commands is None else f"kept the results of {len(commands)} commands"
+        cassette, acceptances = cassette._replace(commands=commands), (*acceptances, text)
     if cassette is before:
         return result
     secrets = Secrets(project_secrets(Path(job.project), job.environment))
     if leak_findings := tuple(new_secrets(before, cassette, secrets)):
         return replace(result, findings=(*leak_findings, *result.findings))
     overwrite(cassette, folder, seal)
+    if cassette._replace(commands=None) == before._replace(commands=None):
+        findings = tuple(finding for finding in result.findings if finding.kind != "COMMAND")
+        return replace(result, findings=findings, changes=(*removals, *acceptances))
     updated, _ = replay_cassette(replace(job, accept=(), prune=False, keep=False))
     return replace(updated, changes=(*removals, *acceptances))

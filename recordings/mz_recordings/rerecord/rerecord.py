@@ -41,7 +41,6 @@ from mz_recordings.record.recorder import (
     record_run,
 )
 from mz_recordings.replay.accept import prune
-from mz_recordings.replay.commands import answers, recorded_commands, tree_ids
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay
 from mz_recordings.replay.driver import start_run
 from mz_recordings.replay.ports import ReplayFolders
@@ -250,10 +249,6 @@ def _run(
             )
         except NothingToRecord as error:
             recorded_run = RecordedRun(cassette._replace(calls=(), traces={}), error.unrecordable)
-        runs, denied = live.workspace.command_runs, live.network_attempts.counts_by_key
-        trees = tree_ids(scratch.root, scratch.command_environment, runs)
-        commands = recorded_commands(runs, trees, denied, pins.config)
-        recorded_run = recorded_run._replace(cassette=recorded_run.cassette._replace(commands=commands))
     return _keep_features(job, plan, features, recorded_run, chosen, outcome)
 
 
@@ -389,5 +384,4 @@ def merge_recordings(
         fixture=replace(old.manifest.fixture, decisions=decisions),
         evidence=new.manifest.evidence,
     )
-    commands = tuple(answers(new._replace(commands=(*(old.commands or ()), *(new.commands or ())))).values())
-    return old._replace(commands=commands, manifest=manifest, calls=(*unchanged_calls, *new_calls), traces=traces)
+    return old._replace(manifest=manifest, calls=(*unchanged_calls, *new_calls), traces=traces)
