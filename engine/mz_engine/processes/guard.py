@@ -1,5 +1,4 @@
-"""The process between `mz` and one external command, forked by a server that `mz` starts once. It imports nothing of
-mz.
+"""The process between `mz` and one external command, forked by a server that `mz` starts. It imports nothing of mz.
 
 `serve` runs in the server, which forks a guard for each socket that it receives. Through that socket the guard receives
 a `Request` and the command's standard streams. From then on a byte from `mz` asks the tree to end, and end of file
