@@ -246,10 +246,8 @@ class Supervision:
         self._program, self._level = program, level
         self._selector = selectors.DefaultSelector()
         self._outputs: set[IO[bytes]] = set()
-        """Open pipes."""
         self._input: IO[bytes] | None = None
         self._control, self._guard_end = socket.socketpair()
-        """The connection to the guard."""
         self._final_status: bytes | None = None
         """The guard's complete status; None until it closes the connection."""
         self._status_data = b""
