@@ -6,6 +6,7 @@ the upcasters; an event of a newer one is an error that names it, never silently
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
@@ -50,14 +51,15 @@ UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
 
 
 class _Decoders(dict[tuple[str, int], Callable[[bytes], Event]]):
-    """Raw decoders by type and schema, each made for its first event: making all takes longer than a short command."""
+    """Raw decoders by type and schema, each made for its first event: making all takes longer than a short command.
+    One is made at a time: msgspec crashes if two threads prepare the same Struct."""
 
     def __init__(self, make: Callable[[tuple[str, int]], Callable[[bytes], Event]]) -> None:
-        self._make = make
+        self._make, self._lock = make, threading.Lock()
 
     def __missing__(self, key: tuple[str, int]) -> Callable[[bytes], Event]:
-        decode = self[key] = self._make(key)
-        return decode
+        with self._lock:
+            return self.get(key) or self.setdefault(key, self._make(key))
 
 
 class Codec:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from mz_cli.app import context
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanAnswered, HumanRequested, PhaseStarted, QuestionKind
 from mz_events.catalog.run import AnswerAccepted, Verdict
 from mz_events.catalog.validation import RefMoved
-from mz_events.names import FeatureId
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, StreamId
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.damage import blob_path, tamper
@@ -66,6 +71,24 @@ def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, capsys:
     rows = [line.split("\t") for line in run(capsys, "audit").out.splitlines()[1:]]
     assert {row[1] for row in rows if row[0] in ("login", "audit", "export", "later")} == {"result"}
     assert {row[0] for row in rows} == {"verdict", "remarks", "login", "audit", "export", "later"}
+
+
+@pytest.mark.parametrize("command", ["audit", "cost"])
+def test_each_stream_is_read_once(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    streams = list[StreamId]()
+
+    class CountingStore(SqliteStore):
+        def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
+            streams.append(stream)
+            return super().read(stream, after)
+
+    monkeypatch.setattr(context, "SqliteStore", CountingStore)
+    run(capsys, command)
+    features = [stream for stream in streams if stream.count("/") == 2]
+    assert features
+    assert len(streams) == len(set(streams))
 
 
 def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:

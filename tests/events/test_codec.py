@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
+import threading
+import time
+from collections.abc import Callable
 
 import msgspec
 import mz_events.catalog
 import pytest
+from mz_events import codec
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentReplied
 from mz_events.catalog.feature import FeatureDelivered
@@ -155,3 +159,26 @@ def test_comparable_keeps_everything_but_measurements() -> None:
         "ending": "ending",
         "changed_paths": ("src/app.py",),
     }
+
+
+def test_decoders_are_made_one_at_a_time() -> None:
+    """Two threads that prepare the same Struct at once crash msgspec, and Structs share Structs."""
+    made, active, most = list[tuple[str, int]](), 0, 0
+
+    def make(key: tuple[str, int]) -> Callable[[bytes], Event]:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        time.sleep(0.01)
+        active -= 1
+        made.append(key)
+        return ALL_EVENTS[0].__call__
+
+    decoders, keys = codec._Decoders(make), [("a", 1), ("b", 1), ("a", 2)]
+    threads = [threading.Thread(target=decoders.__getitem__, args=(key,)) for key in keys * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert sorted(made) == sorted(keys)

@@ -101,6 +101,7 @@ class LogMachine(RuleBasedStateMachine):
     def full(self) -> None:
         entries = self.model.entries
         assert self.store.head() == len(entries)
+        assert self.store.streams_by_age("") == tuple(dict.fromkeys(entry[0] for entry in entries))
         assert dict(self.store.streams()) == {entry[0]: self.model.version(entry[0]) for entry in entries}
         assert self.store.verify() == ()
 

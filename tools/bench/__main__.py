@@ -18,11 +18,12 @@ from mz_engine.errors.diagnostics import MzError
 from tools.bench.figure import Figure, document, number
 
 HISTORY = "history"
-NAMES = ("overhead", "store", "startup", "transport", "library", HISTORY, "transcripts", "import", "pricing")
+NAMES = ("overhead", "changes", "store", "startup", "transport", "library", HISTORY, "transcripts", "import", "pricing")
 ALL = "all"
 NOTHING = "Nothing was measured."
 QUICK_FEATURES, QUICK_EVENTS, QUICK_RECORDINGS = 1, 5_000, 12
 QUICK_LINES = 2_000
+QUICK_FILES = 200
 QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
 QUICK_FILES = 100
 
@@ -54,12 +55,12 @@ QUICK_FILES = 100
 def bench(name: str, out: Path | None, path: Path | None, quick: bool, profile: bool) -> None:
     """Benchmark mz against references measured in the same run.
 
-    NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `store` (appending, reading,
-    rebuilding), `startup` (the cheapest commands), `transport` (a recorded call through the whole pipeline), `library`
-    (500 recordings, two at a time), `history` (a past run through the current code, against Temporal's replayer),
-    `transcripts` (reading agents' output files), `import` (a gigabyte of sessions into the user log), `pricing` (cost
-    of requests, against the price table's own code), or `all`. No agent is called and the network is not used. A missed
-    goal is reported and does not change the exit code.
+    NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `changes` (a reply that changes
+    20,000 files), `store` (appending, reading, rebuilding), `startup` (the cheapest commands), `transport` (a recorded
+    call through the whole pipeline), `library` (500 recordings, two at a time), `history` (a past run through the
+    current code, against Temporal's replayer), `transcripts` (reading agents' output files), `import` (a gigabyte of
+    sessions into the user log), `pricing` (cost of requests, against the price table's own code), or `all`. No agent is
+    called and the network is not used. A missed goal is reported and does not change the exit code.
     """
     if profile and (name != "overhead" or out):
         raise click.UsageError("--profile goes with `overhead`, and without --out")
@@ -87,6 +88,12 @@ def measure_overhead(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from tools.bench.overhead import FEATURES, ROUNDS, overhead
 
     return overhead(folder, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+
+
+def measure_changes(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from tools.bench.changes import FILES, ROUNDS, changes
+
+    return changes(folder, files=QUICK_FILES if quick else FILES, rounds=1 if quick else ROUNDS)
 
 
 def measure_store(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
@@ -143,6 +150,7 @@ def measure_pricing(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
 
 MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "overhead": measure_overhead,
+    "changes": measure_changes,
     "store": measure_store,
     "startup": measure_startup,
     "transport": measure_transport,

@@ -118,9 +118,8 @@ class ProjectLog(RunNames):
         self.load_text = text_loader(self.blobs)
 
     def runs(self) -> tuple[str, ...]:
-        names = [name for name, _ in self.store.streams("run/") if name.count("/") == 1]
-        begun = {name: next(iter(self.store.read(name))).position for name in names}
-        return tuple(name.removeprefix("run/") for name in sorted(names, key=begun.__getitem__, reverse=True))
+        names = [name for name in self.store.streams_by_age("run/") if name.count("/") == 1]
+        return tuple(name.removeprefix("run/") for name in reversed(names))
 
     def streams(self, run: str) -> tuple[StreamId, ...]:
         """Return the run's own stream and those of its features."""

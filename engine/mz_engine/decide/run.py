@@ -151,7 +151,7 @@ def _await_events(state: RunState) -> RunAction | None:
 def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
     """Return active features without a thread, up to the free slots; during a pause only those that must record a
     cancellation."""
-    if state.is_ending:
+    if state.is_ending or len(driven) >= parallel_max:
         return ()
     candidates = [
         FeatureId(feature)
@@ -160,7 +160,7 @@ def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int
         and feature not in driven
         and (not state.paused or any(isinstance(message, CancelAccepted) for _, message in track.messages[-1:]))
     ]
-    return tuple(candidates[: max(0, parallel_max - len(driven))])
+    return tuple(candidates[: parallel_max - len(driven)])
 
 
 def timer_us(track: FeatureTrack) -> int | None:

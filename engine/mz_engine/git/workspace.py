@@ -99,7 +99,7 @@ class GitWorkspace:
         git_worktree.change_notes(hash_cache=scan.hash_cache)
         if written:
             git_worktree.change_notes(hash_cache=self._scan(git_worktree, tree).hash_cache)
-        self._update_index(git_worktree, head, written)
+        git_worktree.update_index(head, self._objects.listing(head), self._objects.object_format, written)
         return not git_worktree.notes.adopted
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
@@ -216,7 +216,7 @@ class GitWorkspace:
             git_worktree.attach_branch(parent)
         new_commit = make_commit(self._git, tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
-        self._update_index(git_worktree, new_commit)
+        git_worktree.update_index(new_commit, self._objects.listing(new_commit), self._objects.object_format)
         return describe_commit(self._git, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
@@ -273,9 +273,6 @@ class GitWorkspace:
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
             return self._worktrees.setdefault(worktree, GitWorktree(self._git, self._repository.root, worktree))
-
-    def _update_index(self, git_worktree: GitWorktree, head: Commit, written: bool = False) -> None:
-        git_worktree.update_index(head, self._objects.listing(head), self._objects.object_format, written)
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:

@@ -56,6 +56,9 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
     """The worktree contains the results of the set-up."""
 
 
+NOTES_DECODER = msgspec.msgpack.Decoder(WorktreeNotes)
+
+
 class GitWorktree:
     """Branch, entry and notes of one worktree. Used by one thread at a time."""
 
@@ -79,7 +82,7 @@ class GitWorktree:
     @cached_property
     def notes(self) -> WorktreeNotes:
         try:
-            return msgspec.msgpack.decode((self.notes_directory / "notes").read_bytes(), type=WorktreeNotes)
+            return NOTES_DECODER.decode((self.notes_directory / "notes").read_bytes())
         except (FileNotFoundError, msgspec.DecodeError):
             return WorktreeNotes()
 
@@ -220,7 +223,7 @@ class GitWorktree:
             remove_tree(os.fsencode(path))
 
     # the index --------------------------------------------------------------------------------------------------------
-    def update_index(self, head: Commit, tree: TreeListing, object_format: str, written: bool) -> None:
+    def update_index(self, head: Commit, tree: TreeListing, object_format: str, written: bool = False) -> None:
         """Make the index match `head`, whose content is `tree`, and the files as last scanned, unless neither changed
         since and no file was `written`."""
         index = self.entry / "index"

@@ -1,5 +1,4 @@
-"""The process between `mz` and one external command, forked by a server that `mz` starts once. It imports nothing of
-mz.
+"""The process between `mz` and one external command, forked by a server that `mz` starts. It imports nothing of mz.
 
 `serve` runs in the server, which forks a guard for each socket that it receives. Through that socket the guard receives
 a `Request` and the command's standard streams. From then on a byte from `mz` asks the tree to end, and end of file
@@ -33,8 +32,7 @@ LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
 KEY_VARIABLE = "MZ_KEY"
 
 SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25  # The same on every POSIX system.
-STREAMS = 3
-"""Standard input, output and error."""
+STREAMS = 3  # Standard input, output and error.
 SERVER_MARK = "-" * 4000
 """The server's MZ_KEY: room for the key that each guard writes there, by which other processes find it."""
 
@@ -88,15 +86,15 @@ def serve(server_fd: int) -> int:
         _, sockets, _, _ = socket.recv_fds(server, 1, 1)
         if not sockets:
             return 0
-        failure = 0
         try:
-            if os.fork() == 0:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                server.close()
-                os.setsid()
-                return guard_command(sockets[0])
+            pid, failure = os.fork(), 0
         except OSError as error:
-            failure = error.errno or 1
+            pid, failure = -1, error.errno or 1
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            server.close()
+            os.setsid()
+            return guard_command(sockets[0])
         os.close(sockets[0])
         server.sendall(bytes([failure]))
 

@@ -246,10 +246,8 @@ class Supervision:
         self._program, self._level = program, level
         self._selector = selectors.DefaultSelector()
         self._outputs: set[IO[bytes]] = set()
-        """Open pipes."""
         self._input: IO[bytes] | None = None
         self._control, self._guard_end = socket.socketpair()
-        """The connection to the guard."""
         self._final_status: bytes | None = None
         """The guard's complete status; None until it closes the connection."""
         self._status_data = b""
@@ -301,18 +299,20 @@ class Supervision:
         )
 
     def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:
-        """Return the command's standard streams, closed here by `theirs`; the input only if there is any. Raises
-        OSError."""
+        """Return the command's streams, which `theirs` closes here; the input only if there is any. Raises OSError."""
         launch, streams = self._launch, []
         if launch.stdin:
-            read_end, self._input = open_pipe()
-            streams.append(theirs.enter_context(read_end).fileno())
-            os.set_blocking(self._input.fileno(), False)
+            read_fd, write_fd = os.pipe()
+            streams.append(read_fd)
+            self._input = os.fdopen(write_fd, "wb", buffering=0)
+            os.set_blocking(write_fd, False)
             self._selector.register(self._input, selectors.EVENT_WRITE, self._write_input)
+            theirs.callback(os.close, read_fd)
         for sink in (self._sink.out,) if launch.merge_stderr else (self._sink.out, self._sink.err):
-            read_end, write_end = open_pipe()
-            streams.append(theirs.enter_context(write_end).fileno())
-            self._register_output(read_end, functools.partial(self._read_output, sink))
+            read_fd, write_fd = os.pipe()
+            streams.append(write_fd)
+            self._register_output(os.fdopen(read_fd, "rb", buffering=0), functools.partial(self._read_output, sink))
+            theirs.callback(os.close, write_fd)
         return [*streams, streams[-1]] if launch.merge_stderr else streams
 
     def _register_output(self, pipe: IO[bytes], handler: Callable[[IO[bytes]], None]) -> None:
@@ -391,10 +391,9 @@ class Supervision:
             self._begin_end(self._end_reason or EndReason.OUTPUT_LIMIT, 0)
 
     def _read_status(self, control: socket.socket) -> None:
-        try:
+        data = b""
+        with contextlib.suppress(ConnectionError):
             data = control.recv(CHUNK_BYTES)
-        except ConnectionError:
-            data = b""
         if not data:
             self._selector.unregister(control)
             self._final_status = self._status_data
@@ -459,9 +458,3 @@ class Supervision:
         ending = self._end_reason or (EndReason.EXITED if code is not None else EndReason.LOST)
         denied = int(fields.get("denied", 0))
         return ProcessEnd(reason=ending, exit=code, duration_ms=duration_ms, denied_connections=denied)
-
-
-def open_pipe() -> tuple[IO[bytes], IO[bytes]]:
-    """Return the read end and the write end of a new pipe. Raises OSError."""
-    read_end, write_end = os.pipe()
-    return open(read_end, "rb", buffering=0), open(write_end, "wb", buffering=0)

@@ -35,6 +35,7 @@ INSERT_STREAM = "INSERT INTO stream (name, version, recorded_at_us, chain) VALUE
 UPDATE_STREAM = "UPDATE stream SET version = ?, recorded_at_us = ?, chain = ? WHERE id = ?"
 INSERT_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SELECT_STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
+SELECT_STREAMS_BY_AGE = "SELECT name FROM stream WHERE substr(name, 1, ?) = ? ORDER BY id"
 STREAM_PAGE = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
 LOG_PAGE = f"SELECT {COLUMNS} FROM event WHERE position > ? ORDER BY position LIMIT ?"
 ALL_EVENTS = f"SELECT {METADATA_COLUMNS}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
@@ -153,6 +154,12 @@ class SqliteStore:
         with self._database.reading() as cursor:
             rows = cursor.execute(SELECT_STREAMS, (len(prefix), prefix)).fetchall()
         return tuple((StreamId(name), version) for name, version in rows)
+
+    def streams_by_age(self, prefix: str) -> tuple[StreamId, ...]:
+        """Return the streams that begin with `prefix`, in the order of their first events. No event is read."""
+        with self._database.reading() as cursor:
+            rows = cursor.execute(SELECT_STREAMS_BY_AGE, (len(prefix), prefix)).fetchall()
+        return tuple(StreamId(name) for (name,) in rows)
 
     def head(self) -> int:
         """Return the position of the last event; 0 for an empty log."""
