@@ -15,7 +15,7 @@ from mz_recordings.cassette.model import Cassette, Fixture, RecordedCall
 from mz_recordings.findings.model import ReplayResult
 from mz_recordings.replay.replay import sampled
 
-from tests.support.workshop import Copy
+from tests.support.workshop import Copy, Workshop
 
 pytestmark = pytest.mark.slow
 
@@ -226,3 +226,19 @@ def test_a_damaged_patch_is_left_to_git(copy: Copy) -> None:
         memory, real = copy.settle(), copy.settle(real=True)
         assert not memory.in_memory
         assert [finding.kind for finding in memory.findings] == [finding.kind for finding in real.findings]
+
+
+def test_set_up_commands_are_answered_and_a_new_command_after_them_is_played_for_real(tmp_path: Path) -> None:
+    """What the set-up left is in no tree: a command that was never executed there needs a real worktree."""
+    workshop = Workshop(tmp_path, settings="workspace: {setup: ['mkdir -p cache && echo x > cache/x']}\n")
+    workshop.repository.write({".gitignore": "cache/\n.mz/\n"})
+    workshop.repository.commit()
+    workshop.keep(workshop.record(workshop.run()).cassette)
+    copy = Copy(workshop.root)
+    assert copy.settle(keep=True).findings == ()
+    result = copy.settle()
+    assert (result.findings, result.in_memory, result.commands_executed) == ((), True, 0)
+    gate("test -f cache/x")(copy)
+    memory, real = copy.settle(), copy.settle(real=True)
+    assert comparable(memory) == comparable(real)
+    assert (memory.in_memory, memory.reason) == (False, "it has set-up commands, and no result of a command")
