@@ -365,9 +365,9 @@ class Kernel:
 
     def write_variable(self, name: bytes, value: bytes, size: int) -> None:
         """Overwrite an environment variable, whose value has `size` bytes, in place, unless the new value is longer."""
-        place = self._libc.getenv(name)
-        if place and len(value) <= size:
-            self._move(place, value.ljust(size, b"\0"), size)
+        address = self._libc.getenv(name)
+        if address and len(value) <= size:
+            self._move(address, value.ljust(size, b"\0"), size)
 
     def enable_loopback(self) -> None:
         """Enable the loopback, since tests start servers of their own."""

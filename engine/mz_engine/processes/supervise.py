@@ -222,6 +222,7 @@ class GuardServer:
                 start_new_session=True,
             )
         self._socket = ours
+        atexit.register(self.stop)
         return ours
 
     def stop(self) -> None:
@@ -235,7 +236,6 @@ class GuardServer:
 
 
 SERVER = GuardServer()
-atexit.register(SERVER.stop)
 
 
 class Supervision:

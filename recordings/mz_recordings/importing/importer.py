@@ -213,14 +213,14 @@ class _Import:
             return
         paths = self._blobs.put(b"".join(sorted({os.fsencode(segment.path) + b"\0" for segment in batch})))
         counted = self._views.counted_requests({request.key for segment in batch for request in segment.read.requests})
-        known = {row.stream: row for row in self._views.sessions_of({segment.stream for segment in batch})}
+        stored_sessions = {row.stream: row for row in self._views.sessions_of({segment.stream for segment in batch})}
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
             stream, session_found = segment.stream, segment.session_found
             if segment.cwd:
                 session_found = replace(session_found, project=self._store_directory(segment.cwd))
-            session = sessions[stream] if stream in sessions else known.get(stream)
+            session = sessions[stream] if stream in sessions else stored_sessions.get(stream)
             sessions[stream] = update_session(stream, session_found, session)
             read = self._file_read(segment, paths, counted)
             priced = (self._priced(read.requests),) if read.requests else ()
