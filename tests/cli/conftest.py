@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.drive import Mz, run
 from tests.cli.stored_run import StoredRun, tell
 from tests.support.asking import Shelf
+from tests.support.gitrepo import GitRepo
 
 
 @pytest.fixture(autouse=True)
@@ -36,12 +38,26 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit and nothing of `mz`; commands run in it."""
+    GitRepo(tmp_path).commit({"README.md": "x"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def mz(capsys: pytest.CaptureFixture[str]) -> Mz:
+    """`mz` in this process and the present directory."""
+    return lambda *args: run(capsys, *args)
+
+
 @pytest.fixture(scope="session")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     """The whole story, told once: appending is durable, and so it is slow. Nobody may change it."""
-    recorded_run = tell(tmp_path_factory.mktemp("told"))
-    recorded_run.close()
-    return recorded_run
+    log = tell(tmp_path_factory.mktemp("told"))
+    log.close()
+    return log
 
 
 @pytest.fixture(scope="session")

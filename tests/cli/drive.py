@@ -11,9 +11,10 @@ import sys
 import tempfile
 import termios
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,11 +33,21 @@ class Result(msgspec.Struct, frozen=True):
     err: str
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> Result:
+Mz = Callable[..., Result]
+"""Runs the command with those arguments: the fixture `mz`."""
+
+
+def decoded(answer: Result) -> Any:
+    """The JSON document of a command that succeeded."""
+    assert answer.exit == 0, answer
+    return msgspec.json.decode(answer.out)
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str, program: Callable[[tuple[str, ...]], object] = main) -> Result:
     """In this process and the present directory."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        main(args)
+        program(args)
     captured = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return Result(ended.value.code, captured.out, captured.err)

@@ -90,7 +90,7 @@ class StoredRun:
             self.recorded += self.store.append([append], START_US + next(self.seconds) * 1_000_000)
 
     # whole chapters ---------------------------------------------------------------------------------------------------
-    def begin(self, *features: str, title: str = "Let people log in", pins: bytes = b"{}") -> None:
+    def begin(self, *features: str, title: str = "Let people log in", pins: bytes = b"{}") -> StoredRun:
         self.to_run(
             RunStarted(run=RunId(self.run), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
                        pins=self.blobs.put(pins), mz_version="0.1.0")
@@ -100,8 +100,9 @@ class StoredRun:
                 ItemAdded(feature=FeatureId(feature), source=f"features.md#{feature}", priority=1, order=order,
                           title=self.blob(title), body=self.blob("As a person I want ..."))
             )  # fmt: skip
+        return self
 
-    def admit(self, feature: str) -> None:
+    def admit(self, feature: str) -> StoredRun:
         self.to_run(FeatureAdmitted(feature=FeatureId(feature)))
         self.to_feature(
             feature,
@@ -109,6 +110,7 @@ class StoredRun:
                            starts_from=(Commit("b" * 40),), title=self.blob("Let people log in"),
                            body=self.blob("As a person I want ...")),
         )  # fmt: skip
+        return self
 
     def ref(self, feature: str, phase: str, attempt: int = 1, role: str = "builder", unit: str = "") -> CallRef:
         key = f"{self.run}/{feature}/{phase}/{unit or '-'}/1/{attempt}/agent.{role}"
@@ -232,10 +234,9 @@ class StoredRun:
 
 def tell(home: Path) -> StoredRun:
     """The whole story; the store is open."""
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", "audit", "export", "later")
-    recorded_run.deliver("login")
-    recorded_run.wait("audit")
-    recorded_run.hold("export")
-    recorded_run.stop()
-    return recorded_run
+    log = StoredRun(home).begin("login", "audit", "export", "later")
+    log.deliver("login")
+    log.wait("audit")
+    log.hold("export")
+    log.stop()
+    return log

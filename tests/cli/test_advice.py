@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -30,16 +30,15 @@ from mz_events.catalog.validation import ArtifactValidated, Violation
 from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import CallView, CommitView, FeatureView, Question, RunView, TemplateFault
+from mz_projections.views.model import CommitView, FeatureView, RunView, TemplateFault
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.stored_run import RUN, START_US, StoredRun
+from tests.support.views import CALL, question
 
 GOING = f"mz resume {RUN}"
-QUESTION = Question(
-    question_kind=QuestionKind.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=Digest("0"), since_us=1,
-    event_ref=f"{feature_stream(RUN, 'audit')}@6",
-)  # fmt: skip
+EVENT = f"{feature_stream(RUN, 'audit')}@6"
+QUESTION = question(QuestionKind.BLOCKER, "agent-blocker", "prd", detail=Digest("0"), since_us=1, event_ref=EVENT)
 AUDIT = FeatureView(feature="audit", status="waiting", question=QUESTION)
 LOGIN = FeatureView(feature="login", status="delivered", branch="feat/login", target="main", started_us=1)
 EXPORT = FeatureView(feature="export", status="delivered", branch="feat/export", target="feat/login", started_us=1)
@@ -100,8 +99,8 @@ def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> N
     assert bool(summary(a_run(AUDIT), context(left, held=True))) is not waiting
 
 
-def test_an_answer_that_was_left(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    (question,) = (entry["waiting"] for entry in requested(capsys)["features"] if entry["waiting"])
+def test_an_answer_that_was_left(stored_run: StoredRun, mz: Mz) -> None:
+    (question,) = (entry["waiting"] for entry in requested(mz)["features"] if entry["waiting"])
     assert question["commands"] == [
         "mz review show audit", "mz review answer audit TEXT", "mz review approve audit",
         "mz review reject audit -m WHY",
@@ -112,14 +111,13 @@ def test_an_answer_that_was_left(stored_run: StoredRun, capsys: pytest.CaptureFi
         feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=stored_run.blob("Ann"), question=version
     )
     stored_run.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
-    (after,) = (item for item in requested(capsys)["features"] if item["waiting"])
+    (after,) = (item for item in requested(mz)["features"] if item["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
-    assert f"next: {GOING}, which reads the posted answer" in run(capsys, "show", "audit").out
+    assert f"next: {GOING}, which reads the posted answer" in mz("show", "audit").out
 
 
-def requested(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.json.decode(run(capsys, "status", "--json").out)
-    return document
+def requested(mz: Mz) -> dict[str, Any]:
+    return cast("dict[str, Any]", decoded(mz("status", "--json")))
 
 
 # going on -------------------------------------------------------------------------------------------------------------
@@ -168,25 +166,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
 
 
 def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
-    call = CallView(
-        key="k",
-        event_ref="p",
-        phase="write",
-        unit="",
-        iteration=1,
-        attempt=1,
-        role="builder",
-        agent="house",
-        model="m",
-        prompt=Digest(""),
-        run="r1",
-        feature="a",
-        requested_at_us=0,
-        estimated_tokens=0,
-        estimated_nanousd=None,
-        problem="auth-failure",
-        detail=Digest(""),
-    )
+    call = msgspec.structs.replace(CALL, phase="write", feature="a", problem="auth-failure", detail=Digest(""))
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
     assert summary(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
     other = msgspec.structs.replace(view, code="worktree-lost")
@@ -236,19 +216,19 @@ def test_a_worktree_is_named_as_one(home: Path) -> None:
     assert work_locations(a_run(AUDIT), context(home=home)) == (f"audit: worktree .mz/worktrees/{RUN}/audit",)
 
 
-def test_status_and_show_name_the_text(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_show_name_the_text(stored_run: StoredRun, mz: Mz) -> None:
     """The story's feature has a pull request, and a text beside it; the other has neither."""
     file = text_of(stored_run.home, "audit")
-    features = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
+    features = msgspec.json.decode(mz("status", "--json").out)["features"]
     assert {feature["id"]: feature["pull_request_text"] for feature in features} == {
         "login": None,
         "audit": str(file),
         "export": None,
         "later": None,
     }
-    heads, _, audit, *_ = [row.split("\t") for row in run(capsys, "status").out.splitlines()]
+    heads, _, audit, *_ = [row.split("\t") for row in mz("status").out.splitlines()]
     assert dict(zip(heads, audit, strict=True))["pull_request_text"] == str(file)
-    assert f"text for a pull request: {file}" in run(capsys, "show", "audit").out
+    assert f"text for a pull request: {file}" in mz("show", "audit").out
 
 
 # the end of a run -----------------------------------------------------------------------------------------------------
@@ -293,10 +273,8 @@ def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
 
 
 def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", *(f"f{number}" for number in range(LISTED_MAX)))
-    recorded_run.admit("login")
-    recorded_run.close()
+    log = StoredRun(home).begin("login", *(f"f{number}" for number in range(LISTED_MAX))).admit("login")
+    log.close()
     shown = on_terminal(home, "status", env={"NO_COLOR": "1"}, columns=200)
     assert f"and {LISTED_MAX} other features: {LISTED_MAX} queued\n" in shown
     assert "f1 " not in shown
@@ -316,7 +294,7 @@ def test_place_and_rule_are_said_once(message: str, bare: str) -> None:
     assert short_message(message, "a.md:3", "x.size") == bare
 
 
-def test_a_refusal_says_place_and_rule_once(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_says_place_and_rule_once(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.admit("later")
     stored_run.to_feature("later", PhaseStarted(phase="prd", iteration=1))
     ref = stored_run.ref("later", "prd")
@@ -324,5 +302,5 @@ def test_a_refusal_says_place_and_rule_once(stored_run: StoredRun, capsys: pytes
     report = stored_run.blob('["tasks/later/prd.md:13: it is too long [prd.size]"]')
     broken = Violation(rule="prd.size", path="tasks/later/prd.md", line=13)
     stored_run.to_feature("later", ArtifactValidated(ref=ref, report=report, violations=(broken,)))
-    shown = run(capsys, "show", "later").out
+    shown = mz("show", "later").out
     assert "    rejected: tasks/later/prd.md:13: it is too long (rule prd.size)\n" in shown

@@ -21,15 +21,15 @@ from mz_events.names import FeatureId, StreamId
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.damage import blob_path, tamper
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import RUN, StoredRun
 from tests.cli.test_status import HOSTILE
 
 EVENT_REF = re.compile(r"(?:run|inbox)/[\w-]+(?:/[\w-]+)?@\d+")
 
 
-def report(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    answer = run(capsys, "audit", *args, "--json")
+def report(mz: Mz, *args: str) -> Any:
+    answer = mz("audit", *args, "--json")
     result = msgspec.json.decode(answer.out)
     assert answer.exit == (0 if result["verdict"] == "yes" else 1)
     return result
@@ -38,16 +38,15 @@ def report(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 @pytest.fixture
 def clean(home: Path) -> StoredRun:
     """A run whose one feature was delivered."""
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login")
-    recorded_run.deliver("login")
-    recorded_run.stop()
-    recorded_run.close()
-    return recorded_run
+    log = StoredRun(home).begin("login")
+    log.deliver("login")
+    log.stop()
+    log.close()
+    return log
 
 
-def test_in_a_pipe(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "audit", "--full")
+def test_in_a_pipe(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("audit", "--full")
     assert (answer.exit, answer.err) == (1, "")
     assert answer.out == snapshot
     assert {line.count("\t") for line in answer.out.splitlines()} == {3}
@@ -60,7 +59,7 @@ def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> No
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, mz: Mz) -> None:
     shown = on_terminal(stored_run.home, "audit", columns=160, env={"NO_COLOR": "1"}).splitlines()
     features = shown[shown.index("features") + 1 :]
     assert [line.split(":")[0].strip() for line in features if line] == ["login", "audit", "export", "later"]
@@ -68,15 +67,13 @@ def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, capsys:
     assert any("took 43s (prd 17s, code 21s)" in line for line in features)
     assert "remarks" in shown
     assert "timeline" not in shown
-    rows = [line.split("\t") for line in run(capsys, "audit").out.splitlines()[1:]]
+    rows = [line.split("\t") for line in mz("audit").out.splitlines()[1:]]
     assert {row[1] for row in rows if row[0] in ("login", "audit", "export", "later")} == {"result"}
     assert {row[0] for row in rows} == {"verdict", "remarks", "login", "audit", "export", "later"}
 
 
 @pytest.mark.parametrize("command", ["audit", "cost"])
-def test_each_stream_is_read_once(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_each_stream_is_read_once(stored_run: StoredRun, mz: Mz, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     streams = list[StreamId]()
 
     class CountingStore(SqliteStore):
@@ -85,20 +82,20 @@ def test_each_stream_is_read_once(
             return super().read(stream, after)
 
     monkeypatch.setattr(context, "SqliteStore", CountingStore)
-    run(capsys, command)
+    mz(command)
     features = [stream for stream in streams if stream.count("/") == 2]
     assert features
     assert len(streams) == len(set(streams))
 
 
-def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "audit", "login", "--json")
+def test_as_json(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("audit", "login", "--json")
     assert answer.exit == 0, "this one was delivered"
     assert answer.out.replace(str(stored_run.home), "HOME") == snapshot
 
 
-def test_a_clean_run(clean: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    result = report(capsys)
+def test_a_clean_run(clean: StoredRun, mz: Mz) -> None:
+    result = report(mz)
     assert (result["verdict"], result["gaps"]) == ("yes", [])
     assert result["record"] == {
         "intact": True, "events": len(clean.recorded), "streams": 2, "blobs": result["record"]["blobs"], "findings": []
@@ -111,31 +108,31 @@ def test_a_clean_run(clean: StoredRun, capsys: pytest.CaptureFixture[str]) -> No
     assert [entry["event_ref"] for entry in result["timeline"]] == [item.event_ref for item in clean.recorded]
 
 
-def test_every_claim_names_a_place_that_is_there(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_claim_names_a_place_that_is_there(stored_run: StoredRun, mz: Mz) -> None:
     event_refs = {item.event_ref for item in stored_run.recorded}
-    for line in run(capsys, "audit", "--full").out.splitlines()[1:]:
+    for line in mz("audit", "--full").out.splitlines()[1:]:
         section, subject, _, places = line.split("\t")
         assert places or (section, subject) == ("verdict", "log")
         assert set(places.split()) <= event_refs
-    assert set(EVENT_REF.findall(run(capsys, "audit", "--json").out)) <= event_refs
+    assert set(EVENT_REF.findall(mz("audit", "--json").out)) <= event_refs
 
 
-def test_it_needs_nothing_but_the_log(clean: StoredRun, capsys: pytest.CaptureFixture[str],
+def test_it_needs_nothing_but_the_log(clean: StoredRun, mz: Mz,
                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """The repository and its worktrees may be gone."""
-    before = run(capsys, "audit", "--full").out
+    before = mz("audit", "--full").out
     elsewhere = clean.home / "elsewhere"
     elsewhere.mkdir()
     shutil.move(clean.home / ".mz", elsewhere / ".mz")
     shutil.rmtree(clean.home / ".git")
     monkeypatch.chdir(elsewhere)
-    assert run(capsys, "audit", "--full").out == before
+    assert mz("audit", "--full").out == before
 
 
-def test_money_agrees_with_cost_and_status(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    result = report(capsys)
-    cost = msgspec.json.decode(run(capsys, "cost", "--json").out)
-    status = msgspec.json.decode(run(capsys, "status", "--json").out)
+def test_money_agrees_with_cost_and_status(stored_run: StoredRun, mz: Mz) -> None:
+    result = report(mz)
+    cost = msgspec.json.decode(mz("cost", "--json").out)
+    status = msgspec.json.decode(mz("status", "--json").out)
     assert (result["cost"], result["wasted"]) == (cost["total"], cost["wasted"])
     assert [entry["id"] for entry in result["features"]] == [item["id"] for item in status["features"]]
     for mine, theirs in zip(result["features"], status["features"], strict=True):
@@ -144,48 +141,45 @@ def test_money_agrees_with_cost_and_status(stored_run: StoredRun, capsys: pytest
         assert mine["status"] == theirs["status"]
 
 
-def test_a_damaged_record_is_no(clean: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_record_is_no(clean: StoredRun, mz: Mz) -> None:
     digest = clean.blob("# text")
     blob_path(clean.home, digest).unlink()
-    result = report(capsys)
+    result = report(mz)
     assert result["verdict"] == "no"
     assert result["record"]["findings"][0]["event_ref"] == f"run/{RUN}/login@8"
-    assert "remarks\tlog\tblob" in run(capsys, "audit").out
+    assert "remarks\tlog\tblob" in mz("audit").out
     tamper(clean.home, "UPDATE event SET recorded_at_us = recorded_at_us + 1 WHERE position = 8")
-    assert {finding["kind"] for finding in report(capsys)["record"]["findings"]} == {"chain", "blob"}
+    assert {finding["kind"] for finding in report(mz)["record"]["findings"]} == {"chain", "blob"}
 
 
-def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login")
-    recorded_run.admit("login")
-    ref = recorded_run.ref("login", "prd")
+def test_who_decided_what_and_why(home: Path, mz: Mz) -> None:
+    log = StoredRun(home).begin("login").admit("login")
+    ref = log.ref("login", "prd")
     question = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.REPOSITORY, code="ref-moved")
-    recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
-    recorded_run.ask("login", ref)
-    recorded_run.to_feature("login", RefMoved(ref=ref, name="refs/heads/main", old="1", new="2"), question)
-    assert [gap["kind"] for gap in report(capsys)["gaps"] if gap["fault"]] == ["not-delivered", "ref-moved"]
-    note, who = recorded_run.blob("that was \x1b[31mme"), recorded_run.blob("mina")
-    recorded_run.to_run(AnswerAccepted(feature=FeatureId("login"), verdict=Verdict.APPROVE, note=note, actor=who))
-    recorded_run.to_feature("login", HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=note, actor=who))
-    recorded_run.close()
-    result = report(capsys)
+    log.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    log.ask("login", ref)
+    log.to_feature("login", RefMoved(ref=ref, name="refs/heads/main", old="1", new="2"), question)
+    assert [gap["kind"] for gap in report(mz)["gaps"] if gap["fault"]] == ["not-delivered", "ref-moved"]
+    note, who = log.blob("that was \x1b[31mme"), log.blob("mina")
+    log.to_run(AnswerAccepted(feature=FeatureId("login"), verdict=Verdict.APPROVE, note=note, actor=who))
+    log.to_feature("login", HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=note, actor=who))
+    log.close()
+    result = report(mz)
     (decision,) = result["features"][0]["decisions"]
     assert (decision["actor"], decision["verdict"], decision["reason"]) == ("mina", "approve", "that was \x1b[31mme")
     assert (decision["question_kind"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
     assert (decision["event_ref"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
     (moved,) = [gap for gap in result["gaps"] if gap["kind"] == "ref-moved"]
     assert (moved["fault"], moved["allowed_by"]) == (False, f"run/{RUN}/login@6")
-    page = run(capsys, "audit", "--full").out
+    page = mz("audit", "--full").out
     assert "mina: approve on repository (ref-moved) in prd" in page
     assert "that was me" in page
     assert "\x1b" not in page
 
 
 def test_hostile_texts_on_any_terminal(home: Path) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", title=HOSTILE)
-    recorded_run.close()
+    log = StoredRun(home).begin("login", title=HOSTILE)
+    log.close()
     for columns in (1, 20, 200):
         text = on_terminal(home, "audit", "--full", columns=columns, env={"NO_COLOR": "1"})
         assert "\x1b" not in text
@@ -204,9 +198,7 @@ def test_hostile_texts_on_any_terminal(home: Path) -> None:
         (("login@3",), 2, "'login@3' is an event"),
     ],
 )
-def test_what_is_not_there(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
-) -> None:
-    answer = run(capsys, "audit", *args)
+def test_what_is_not_there(stored_run: StoredRun, mz: Mz, args: tuple[str, ...], exit_code: int, message: str) -> None:
+    answer = mz("audit", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import drive
+from tests.cli.drive import Mz
 from tests.cli.stored_run import RUN, tell
 
 READING = (
@@ -117,7 +117,7 @@ def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
     arguments: tuple[str, ...],
     written: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    mz: Mz,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     home = tmp_path / "repository"
@@ -125,7 +125,7 @@ def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
     fault(home)
     before = contents(home)
     monkeypatch.chdir(home)
-    result = drive.run(capsys, *arguments)
+    result = mz(*arguments)
     if fault is unknown and arguments in UNCONCERNED:
         return
     assert result.exit in (10, 11), result

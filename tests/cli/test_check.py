@@ -15,7 +15,7 @@ from mz_qa.results import CheckRun, LayerResult
 from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import run, spawn
+from tests.cli.drive import Mz, spawn
 from tests.support.gitrepo import GitRepo
 
 AT = datetime(2026, 11, 21, 10, 28, tzinfo=UTC)
@@ -92,8 +92,8 @@ def project(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.mark.slow
-def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "check", "--allow-empty", "7", "--junit", "check.xml", "--html", "check.html")
+def test_a_project_that_has_just_begun(project: Path, mz: Mz) -> None:
+    result = mz("check", "--allow-empty", "7", "--junit", "check.xml", "--html", "check.html")
     assert result.exit == 0, result.out
     lines = result.out.splitlines()
     assert [line.split()[2] for line in lines[:4]] == ["passed", "empty", "empty", "empty"]
@@ -103,8 +103,8 @@ def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
-def test_a_self_test(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "doctor", "--self-test", "--json")
+def test_a_self_test(project: Path, mz: Mz) -> None:
+    result = mz("doctor", "--self-test", "--json")
     document = json.loads(result.out)
     assert (result.exit, document["schema"], document["verdict"]) == (0, "mz.doctor-self-test/1", "passed"), result.err
     assert [layer["name"] for layer in document["layers"]] == [
@@ -112,16 +112,16 @@ def test_a_self_test(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
 
 
-def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "check", "--layer", "7")
+def test_nothing_recorded(project: Path, mz: Mz) -> None:
+    result = mz("check", "--layer", "7")
     assert result.exit == 4
     assert "NOTHING-CHECKED  nothing to check, so nothing was verified\n" in result.out
-    assert run(capsys, "check", "--layer", "7", "--allow-empty", "7").exit == 0
+    assert mz("check", "--layer", "7", "--allow-empty", "7").exit == 0
 
 
-def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, mz: Mz) -> None:
     (project / "mz.yaml").write_text("budgte: 1\n")
-    result = run(capsys, "check", "--layer", "1", "--layer", "7", "--json")
+    result = mz("check", "--layer", "1", "--layer", "7", "--json")
     reported = json.loads(result.out)
     assert result.exit == reported["exit"] == 10
     assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.check/1", "failed", "0.00")
@@ -134,11 +134,11 @@ def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsy
 @pytest.mark.parametrize(
     "args", [("--layer", "2"), ("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-j", "0")]
 )
-def test_wrong_use(project: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
-    assert run(capsys, "check", *args).exit == 2
+def test_wrong_use(project: Path, mz: Mz, args: tuple[str, ...]) -> None:
+    assert mz("check", *args).exit == 2
 
 
-def test_a_place_without_cassettes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "check", "nowhere")
+def test_a_place_without_cassettes(project: Path, mz: Mz) -> None:
+    result = mz("check", "nowhere")
     assert (result.exit, result.out) == (4, "")
     assert "MZ6001" in result.err

@@ -21,7 +21,7 @@ from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_recordings.cassette.repository import create_sample
 
-from tests.cli.drive import MZ, Result, on_terminal, run, spawn
+from tests.cli.drive import MZ, Mz, Result, on_terminal, spawn
 from tests.cli.fakeagent import FakeAgent
 from tests.cli.stored_run import RUN, START_US, StoredRun
 from tests.support.gitrepo import POWERLESS, GitRepo
@@ -47,18 +47,18 @@ class Scene:
         worktree = self.home / ".mz" / "worktrees" / run / feature
         (worktree / "b.txt").write_text(captured)
         self.workspace.capture(feature_worktree, self.start)
-        recorded_run = self.stories[run] = StoredRun(self.home, run)
-        recorded_run.begin(feature)
-        recorded_run.admit(feature)
-        ref = recorded_run.ref(feature, "prd")
-        recorded_run.ask(feature, ref)
-        recorded_run.reply(feature, ref)
+        log = self.stories[run] = StoredRun(self.home, run)
+        log.begin(feature)
+        log.admit(feature)
+        ref = log.ref(feature, "prd")
+        log.ask(feature, ref)
+        log.reply(feature, ref)
         spool = self.home / ".mz" / "spool" / ref.key.replace("/", "+")
         spool.mkdir(parents=True)
         (spool / "stdout").write_text("said")
-        recorded_run.to_run(FeatureStopped(feature=FeatureId(feature), version=1, status=FeatureOutcome.FAILED))
+        log.to_run(FeatureStopped(feature=FeatureId(feature), version=1, status=FeatureOutcome.FAILED))
         if ended:
-            recorded_run.to_run(RunFinished())
+            log.to_run(RunFinished())
         return worktree
 
     def refs(self) -> list[str]:
@@ -73,20 +73,20 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     made = Scene(tmp_path / "repo")
     monkeypatch.chdir(made.home)
     yield made
-    for recorded_run in made.stories.values():
-        recorded_run.close()
+    for log in made.stories.values():
+        log.close()
 
 
-def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login")
     branches = scene.repo.git("for-each-ref", "refs/heads")
     log = (scene.home / ".mz" / "mz.db").read_bytes()
-    dry = run(capsys, "clean", "--dry-run", "--json")
+    dry = mz("clean", "--dry-run", "--json")
     assert scene.kinds(dry, "removed") == {(RUN, "worktree"), (RUN, "capture"), (RUN, "spool")}
-    results = [line.split("\t")[-1] for line in run(capsys, "clean", "--dry-run").out.splitlines()]
+    results = [line.split("\t")[-1] for line in mz("clean", "--dry-run").out.splitlines()]
     assert results == ["result", *["to remove"] * 3]
     assert worktree.is_dir()
-    answer = run(capsys, "clean", "--yes", "--json")
+    answer = mz("clean", "--yes", "--json")
     assert answer.exit == 0, answer
     assert msgspec.json.decode(answer.out)["removed"] == msgspec.json.decode(dry.out)["removed"]
     assert not worktree.parent.exists()
@@ -95,27 +95,25 @@ def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, capsys: pyte
     assert scene.repo.git("log", "--all", "--format=%D").count("refs/mz") == 0
     assert scene.repo.git("for-each-ref", "refs/heads") == branches
     assert (scene.home / ".mz" / "mz.db").read_bytes() == log
-    again = run(capsys, "clean", "--yes", "--json")
+    again = mz("clean", "--yes", "--json")
     assert msgspec.json.decode(again.out)["removed"] == []
 
 
-def test_an_unfinished_run_stays_unless_it_is_named_with_force(
-    scene: Scene, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unfinished_run_stays_unless_it_is_named_with_force(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login", ended=False)
     for args in ((), (RUN,), (RUN, "--all")):
-        answer = run(capsys, "clean", "--yes", "--json", *args)
+        answer = mz("clean", "--yes", "--json", *args)
         assert scene.kinds(answer, "removed") == set()
         assert {item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]} == {"the run is not finished"}
     assert worktree.is_dir()
-    answer = run(capsys, "clean", "--yes", "--json", RUN, "--force")
+    answer = mz("clean", "--yes", "--json", RUN, "--force")
     assert scene.kinds(answer, "removed") == {(RUN, "worktree"), (RUN, "spool")}
     assert not worktree.exists()
     assert scene.refs() == [f"refs/mz/{RUN}/login"], "a resume builds the worktree from it"
 
 
 def test_temporary_directories_of_killed_calls_go(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scene: Scene, mz: Mz, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of any run that nobody works on; what is not a directory of our own is none, whatever its name."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
@@ -132,27 +130,27 @@ def test_temporary_directories_of_killed_calls_go(
     (theirs / "kept").write_text("somebody's")
     with subprocess.Popen(["sleep", "60"], env={"MZ_KEY": dead, "PATH": os.environ["PATH"]}) as child:
         try:
-            result = msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)
+            result = msgspec.json.decode(mz("clean", "--dry-run", "--json").out)
             assert [item["keep_reason"] for item in result["kept"] if item["kind"] == "temporary"] == [IN_USE]
         finally:
             child.kill()
     (dry,) = [
         entry
-        for entry in msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)["removed"]
+        for entry in msgspec.json.decode(mz("clean", "--dry-run", "--json").out)["removed"]
         if entry["kind"] == "temporary"
     ]
     assert (dry["run"], dry["feature"], dry["name"]) == (OTHER, "audit", str(left))
     assert left.is_dir()
-    assert run(capsys, "clean", "--yes").exit == 0
+    assert mz("clean", "--yes").exit == 0
     assert not left.exists()
     assert (theirs / "kept").read_text() == "somebody's"
     left = temporary_path(scene.home, linked, os.environ)
     left.unlink()
     left.mkdir()
     with FileLock(scene.home / ".mz" / "run.lock"):
-        assert run(capsys, "clean", "--yes").exit == 0
+        assert mz("clean", "--yes").exit == 0
     assert left.is_dir(), "a process works on its run"
-    assert run(capsys, "clean", "--yes").exit == 0
+    assert mz("clean", "--yes").exit == 0
     assert not left.exists(), "the next call of that run makes its own"
 
 
@@ -176,10 +174,10 @@ def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
     assert again.stderr == f"{name}: {NOT_REMOVABLE}\nfreed 0 B\n"
 
 
-def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, mz: Mz) -> None:
     mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     with FileLock(scene.home / ".mz" / "run.lock"):
-        answer = run(capsys, "clean", "--yes", "--json", RUN[:13], OTHER, "--force")
+        answer = mz("clean", "--yes", "--json", RUN[:13], OTHER, "--force")
     assert {item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]} == {
         "a process is running this run"
     }
@@ -187,34 +185,32 @@ def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytes
     assert not mine.exists()
 
 
-def test_changes_that_no_capture_holds_are_spared_and_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_that_no_capture_holds_are_spared_and_named(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login")
     (worktree / "mine.txt").write_text("a person's work")
     (worktree / "build.log").write_text("ignored")
-    answer = run(capsys, "clean", "--yes")
+    answer = mz("clean", "--yes")
     assert answer.exit == 0
     assert "changes that no capture contains: mine.txt" in answer.out
     assert (worktree / "mine.txt").is_file()
     assert scene.refs() == [f"refs/mz/{RUN}/login"], "what changed is told by comparing with it"
-    assert run(capsys, "clean", "--yes", "--force").exit == 2, "force is for runs that are named"
-    assert run(capsys, "clean", "--yes", RUN, "--force").exit == 0
+    assert mz("clean", "--yes", "--force").exit == 2, "force is for runs that are named"
+    assert mz("clean", "--yes", RUN, "--force").exit == 0
     assert not worktree.exists()
     assert scene.refs() == []
 
 
-def test_a_worktree_that_was_half_removed_goes(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worktree_that_was_half_removed_goes(scene: Scene, mz: Mz) -> None:
     """As a kill in the middle leaves it: files are gone, and git's own file too."""
     worktree = scene.left(RUN, "login")
     (worktree / "a.txt").unlink()
     (worktree / ".git").unlink()
-    assert run(capsys, "clean", "--yes").exit == 0
+    assert mz("clean", "--yes").exit == 0
     assert not worktree.exists()
     assert scene.repo.git("worktree", "list", "--porcelain").count("worktree ") == 1
 
 
-def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
-    scene: Scene, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     feature_worktree = FeatureWorktree(run=RUN, feature="login", branch="feat/login")
     scene.repo.git("branch", "theirs")
@@ -224,50 +220,50 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
     kept = RefChange(name="refs/heads/main", old=scene.start, new="")
     scene.workspace.rescue(feature_worktree, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
     scene.repo.git("branch", "-D", "theirs")
-    answer = run(capsys, "clean", "--yes", "--json")
+    answer = mz("clean", "--yes", "--json")
     assert [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]] == [
         "no branch or tag contains its commit"
     ]
     assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
 
 
-def test_texts_of_pull_requests_go_only_when_asked(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_of_pull_requests_go_only_when_asked(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     body = scene.home / ".mz" / "pull-requests" / RUN / "login.md"
     body.parent.mkdir(parents=True)
     body.write_text("# Let people log in\n")
-    assert "--all removes it" in run(capsys, "clean", "--yes").out
+    assert "--all removes it" in mz("clean", "--yes").out
     assert body.is_file()
-    assert run(capsys, "clean", "--yes", "--all").exit == 0
+    assert mz("clean", "--yes", "--all").exit == 0
     assert not body.parent.exists()
 
 
-def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login")
-    recorded_run = scene.stories[RUN]
-    left = RetryPosted(feature=FeatureId("login"), phase=None, actor=recorded_run.blob("ada"))
-    recorded_run.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
-    assert f"`mz resume {RUN}` processes it" in run(capsys, "clean", "--yes").out
+    log = scene.stories[RUN]
+    left = RetryPosted(feature=FeatureId("login"), phase=None, actor=log.blob("ada"))
+    log.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
+    assert f"`mz resume {RUN}` processes it" in mz("clean", "--yes").out
     assert worktree.is_dir()
 
 
-def test_what_runs_left_that_the_log_does_not_know(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_runs_left_that_the_log_does_not_know(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     scene.repo.git("update-ref", f"refs/mz/{OTHER}/audit", scene.start)
-    answer = run(capsys, "clean", "--yes", "--json")
+    answer = mz("clean", "--yes", "--json")
     assert [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]] == ["the log has no such run"]
-    assert run(capsys, "clean", "--yes", OTHER, "--force").exit == 0
+    assert mz("clean", "--yes", OTHER, "--force").exit == 0
     assert scene.refs() == []
-    assert run(capsys, "clean", "--yes", OTHER).exit == 2
+    assert mz("clean", "--yes", OTHER).exit == 2
 
 
-def test_nobody_is_asked_without_a_terminal(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_is_asked_without_a_terminal(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login")
-    answer = run(capsys, "clean")
+    answer = mz("clean")
     assert answer.exit == 2
     assert "use --yes or --dry-run" in answer.err
-    assert run(capsys, "clean", "--json").exit == 2
-    assert "error[MZ5001]" in run(capsys, "clean", "zzz").err
+    assert mz("clean", "--json").exit == 2
+    assert "error[MZ5001]" in mz("clean", "zzz").err
     assert worktree.is_dir()
 
 
@@ -308,10 +304,10 @@ def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
     mz("resume", started, exit_code=21)
 
 
-def test_what_was_fetched_of_a_target_belongs_to_no_run(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_fetched_of_a_target_belongs_to_no_run(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     head = scene.repo.git("rev-parse", "HEAD").strip()
     scene.repo.git("update-ref", "refs/mz/targets/origin/main", head)
-    answer = run(capsys, "clean", "--yes", "--json")
+    answer = mz("clean", "--yes", "--json")
     assert answer.exit == 0, answer
     assert scene.refs() == ["refs/mz/targets/origin/main"]

@@ -13,8 +13,9 @@ from mz_cli.app.command_table import COMMANDS
 from mz_cli.app.completion import SHELLS, SOURCES, suggestions
 from mz_cli.app.help import SUGGESTION_KINDS
 
-from tests.cli.drive import MZ, run
+from tests.cli.drive import MZ, Mz
 from tests.cli.stored_run import RUN, StoredRun
+from tests.support.programs import finished
 
 SHELL_WORDS = {"bash": "complete -o nosort -F _mz_completion mz", "zsh": "#compdef mz", "fish": "complete --no-files"}
 
@@ -33,21 +34,21 @@ def completed(home: Path, line: str, shell: str = "zsh") -> list[str]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_of_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "completion", shell)
+def test_the_script_of_each_shell(shell: str, mz: Mz) -> None:
+    answer = mz("completion", shell)
     assert (answer.exit, answer.err) == (0, "")
     assert SHELL_WORDS[shell] in answer.out
     assert f"_MZ_COMPLETE={shell}_complete" in answer.out
 
 
-def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "completion", "tcsh").exit == 2
+def test_an_unknown_shell(mz: Mz) -> None:
+    assert mz("completion", "tcsh").exit == 2
 
 
 @pytest.mark.parametrize("shell", [name for name in SHELLS if shutil.which(name)])
-def test_real_shells_accept_the_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_real_shells_accept_the_script(shell: str, tmp_path: Path, mz: Mz) -> None:
     script = tmp_path / "completion"
-    script.write_text(run(capsys, "completion", shell).out)
+    script.write_text(mz("completion", shell).out)
     done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -79,19 +80,12 @@ def test_a_real_bash_completes(stored_run: StoredRun, line: str, expected: set[s
         '_mz_completion mz\nprintf "%s\\n" "${COMPREPLY[@]}"'
     )
     environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "--norc", "-c", commands],
-        cwd=stored_run.home,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finished("bash", "--norc", "-c", commands, cwd=stored_run.home, environment=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert set(done.stdout.split()) == expected
 
 
-def test_words_of_each_kind(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_each_kind(stored_run: StoredRun, mz: Mz) -> None:
     assert suggestions("runs", "", {}) == [RUN]
     assert suggestions("features", "l", {}) == ["login", "later"]
     assert suggestions("features", "", {"features": ("login", "audit")}) == ["export", "later"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mz_engine.config.schema import list_settings
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.support.gitrepo import GitRepo
 
 
@@ -22,12 +22,10 @@ def root(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_every_setting_is_shown_with_its_origin(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_setting_is_shown_with_its_origin(root: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "mz.yaml").write_text("agent: claude-code\nbudget:\n  run: '20.00'\ncommands:\n  test: {run: make test}\n")
     monkeypatch.setenv("MZ_AUTONOMY", "full_auto")
-    answer = run(capsys, "config", "show", "--show-origin")
+    answer = mz("config", "show", "--show-origin")
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in answer.out.splitlines()}
     assert answer.exit == 0
     assert rows.pop("setting") == ["value", "origin"]
@@ -38,11 +36,11 @@ def test_every_setting_is_shown_with_its_origin(
     assert rows["autonomy"] == ["full_auto", "MZ_AUTONOMY"]
     assert rows["limits.wait_max"] == ["1h", "default"]
     assert rows["workspace.keep_ignored"] == ["node_modules, .venv", "default"]
-    assert {len(line.split("\t")) for line in run(capsys, "config", "show").out.splitlines()} == {2}
+    assert {len(line.split("\t")) for line in mz("config", "show").out.splitlines()} == {2}
 
 
-def test_for_programs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = json.loads(run(capsys, "config", "show", "--json").out)
+def test_for_programs(root: Path, mz: Mz) -> None:
+    summary = json.loads(mz("config", "show", "--json").out)
     assert (summary["schema"], summary["file"], summary["repository"]) == ("mz.config-show/1", None, str(root))
     assert {element["origin"] for element in summary["settings"]} == {"default"}
     assert all(item["description"].endswith(".") for item in summary["settings"])
@@ -51,41 +49,39 @@ def test_for_programs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_secrets_are_masked(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.setenv("DATABASE_PASSWORD", "correct-horse-battery")
     (root / "mz.yaml").write_text(
         "commands: {test: DB=correct-horse-battery make}\nworkspace: {setup: [echo correct-horse-battery]}\n"
         "pull_requests: {remote: correct-horse-battery}\n"
     )
-    shown = run(capsys, "config", "show").out + run(capsys, "config", "show", "--json").out
+    shown = mz("config", "show").out + mz("config", "show", "--json").out
     assert "horse" not in shown
     assert shown.count("make") == 2
 
 
-def test_a_misspelt_variable_is_told_of(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_variable_is_told_of(root: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MZ_AUTONMY", "full_auto")
-    warned = run(capsys, "config", "show").err
+    warned = mz("config", "show").err
     assert warned == (
         "warning[MZ2012] the variable MZ_AUTONMY is not a setting and has no effect\nhint: did "
         "you mean `MZ_AUTONOMY`?\n"
     )
     monkeypatch.setenv("MZ_PARALLEL_MAX", "many")
-    refused = run(capsys, "config", "show")
+    refused = mz("config", "show")
     assert (refused.exit, refused.out) == (10, "")
     assert "error[MZ2011] MZ_PARALLEL_MAX: expected a whole number" in refused.err
     assert warned in refused.err
 
 
-def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "config", "validate")
+def test_what_is_valid(root: Path, mz: Mz) -> None:
+    answer = mz("config", "validate")
     assert (answer.exit, answer.out.splitlines()[0]) == (0, "no mz.yaml: all settings have their defaults")
     settings = "commands: {test: make, lint: make lint, build: make build}\n"
     (root / "mz.yaml").write_text(settings)
     (root / "features.md").write_text("## [FEAT] a: A\n## [DONE] b: B\n")
-    answer = run(capsys, "config", "validate")
+    answer = mz("config", "validate")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == (
         "mz.yaml is valid\npipeline monozukuri is valid\n"
@@ -93,20 +89,20 @@ def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "features.md is valid; features: 2\n"
     )
     (root / "mz.yaml").write_text(f"{settings}failover: [codex, gemini]\n")
-    output = run(capsys, "config", "validate").out
+    output = mz("config", "validate").out
     assert "supported: claude-code, then codex, then gemini; `mz doctor`" in output
     (root / "mz.yaml").write_text(settings)
-    summary = json.loads(run(capsys, "config", "validate", "--json").out)
+    summary = json.loads(mz("config", "validate", "--json").out)
     assert (summary["schema"], summary["file"], summary["features"], summary["warnings"]) == (
         "mz.config-validate/1", "mz.yaml", 2, [],
     )  # fmt: skip
 
 
-def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_is_wrong_is_said_at_once(root: Path, mz: Mz) -> None:
     (root / "mz.yaml").write_text("# one\npipeline: mnozukuri\nbacklog: wrong.md\nagent: gpt\nbase: nobranch\n")
     (root / "wrong.md").write_text("## [FEAT] a\n")
     GitRepo(root).commit({"README.md": "a project"})
-    answer = run(capsys, "config", "validate")
+    answer = mz("config", "validate")
     assert (answer.exit, answer.out) == (10, "")
     assert answer.err == (
         "error[MZ2013] mz.yaml:4:8 `agent`: unknown agent 'gpt'; known agents: aider, anthropic, claude-code, codex, "
@@ -120,11 +116,11 @@ def test_all_that_is_wrong_is_said_at_once(root: Path, capsys: pytest.CaptureFix
     )
 
 
-def test_an_unknown_agent_is_listed_with_the_other_mistakes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_agent_is_listed_with_the_other_mistakes(root: Path, mz: Mz) -> None:
     (root / "mz.yaml").write_text(
         "agent: clade-code\nautonomy: never\nagents: {mine: {command: 1}}\nfailover: [mine]\n"
     )
-    answer = run(capsys, "config", "validate")
+    answer = mz("config", "validate")
     assert answer.exit == 10
     first, *others = [line for line in answer.err.splitlines() if line.startswith("error")]
     assert first.startswith("error[MZ2013] mz.yaml:1:8 `agent`: unknown agent 'clade-code'; known agents: aider, ")
@@ -133,22 +129,22 @@ def test_an_unknown_agent_is_listed_with_the_other_mistakes(root: Path, capsys: 
     assert not any("failover" in line for line in others)
 
 
-def test_a_backlog_that_is_named_must_be_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_backlog_that_is_named_must_be_there(root: Path, mz: Mz) -> None:
     (root / "mz.yaml").write_text("backlog: nofile.md\n")
-    answer = run(capsys, "config", "validate")
+    answer = mz("config", "validate")
     assert (answer.exit, answer.out) == (10, "")
     assert "error[MZ2001] nofile.md the backlog file does not exist" in answer.err
 
 
-def test_steps_without_a_command_are_told_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_without_a_command_are_told_in_one_line(root: Path, mz: Mz) -> None:
     (root / "mz.yaml").write_text("commands: {test: make}\n")
-    assert run(capsys, "config", "validate").err == (
+    assert mz("config", "validate").err == (
         "warning[MZ3009] pipeline steps are skipped: mz.yaml has no command `build`, `lint`\n"
         "hint: write `NAME: COMMAND LINE` under `commands:` in mz.yaml\n"
     )
 
 
-def test_what_an_agent_will_lack_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_agent_will_lack_is_told(root: Path, mz: Mz) -> None:
     """By everything that looks at a run before it is paid for."""
     GitRepo(root).commit({"README.md": "a project", "features.md": "## [FEAT] a: A\n"})
     commands = "commands: {test: make, lint: make, build: make}\n"
@@ -158,19 +154,19 @@ def test_what_an_agent_will_lack_is_told(root: Path, capsys: pytest.CaptureFixtu
         "warning[MZ2016] a budget is set, but the model has no price: my-own; no money is reserved for calls\n",
     )
     for args in (("config", "validate"), ("run", "--dry-run")):
-        answer = run(capsys, *args)
+        answer = mz(*args)
         assert (answer.exit, [line in answer.err for line in summary]) == (0, [True, True]), args
-    checks = json.loads(run(capsys, "doctor", "--json").out)["checks"]
+    checks = json.loads(mz("doctor", "--json").out)["checks"]
     assert summary[0].partition("] ")[2].strip() in {check["summary"] for check in checks}
 
 
-def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_without_its_command_has_a_place(root: Path, mz: Mz) -> None:
     (root / "pipelines").mkdir()
     (root / "pipelines/own.yaml").write_text(
         "pipeline: own\nversion: 1\nphases:\n- {phase: a, gates: [{run: tset}], deliver: [push, open_pr]}\n"
     )
     (root / "mz.yaml").write_text("pipeline: own\ncommands: {test: make}\n")
-    answer = run(capsys, "config", "validate", "--json")
+    answer = mz("config", "validate", "--json")
     summary = json.loads(answer.err)
     assert (answer.exit, answer.out, summary["code"]) == (10, "", "MZ3009")
     assert summary["location"] == {"file": "pipelines/own.yaml", "line": 4, "column": 28}

@@ -10,7 +10,7 @@ from mz_cli.cost.sessions import SessionsReport
 from mz_events.catalog.call import AgentRequested, CallRef, SessionDropped, SessionDropReason
 from mz_events.names import Commit
 
-from tests.cli.drive import run
+from tests.cli.drive import Mz
 from tests.cli.stored_run import RUN, TREE, StoredRun
 
 NEWER = "20260302-080000-ffff"
@@ -47,48 +47,46 @@ def two_runs(stored_run: StoredRun) -> Path:
     return stored_run.home
 
 
-def report(capsys: pytest.CaptureFixture[str], *args: str) -> SessionsReport:
-    answer = run(capsys, "cost", *args, "--sessions", "--json")
+def report(mz: Mz, *args: str) -> SessionsReport:
+    answer = mz("cost", *args, "--sessions", "--json")
     assert (answer.exit, answer.err) == (0, "")
     return msgspec.convert({**msgspec.json.decode(answer.out)}, SessionsReport, strict=False)
 
 
-def test_prompts_are_compared_with_themselves_in_full(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sessions_report = report(capsys)
-    assert (sessions_report.run, sessions_report.baseline, sessions_report.measured) == (NEWER, None, ())
-    total = sessions_report.total
+def test_prompts_are_compared_with_themselves_in_full(two_runs: Path, mz: Mz) -> None:
+    sessions = report(mz)
+    assert (sessions.run, sessions.baseline, sessions.measured) == (NEWER, None, ())
+    total = sessions.total
     assert total.continued_calls > 0
     assert total.sessions + total.continued_calls == total.calls
     assert (total.sent_tokens, total.full_prompt_tokens) == (400 * total.continued_calls, 1000 * total.continued_calls)
     assert total.saved == 0.6
     assert total.dropped == {"rollback": 1}
-    assert "not measured" in " ".join(sessions_report.notes)
+    assert "not measured" in " ".join(sessions.notes)
 
 
-def test_two_runs_are_measured_over_what_both_delivered(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sessions_report = report(capsys, NEWER, "--baseline", RUN)
-    assert sessions_report.baseline == RUN
-    assert sessions_report.compared == ("login",)
-    figures = {session_figure.figure: session_figure for session_figure in sessions_report.measured}
+def test_two_runs_are_measured_over_what_both_delivered(two_runs: Path, mz: Mz) -> None:
+    sessions = report(mz, NEWER, "--baseline", RUN)
+    assert sessions.baseline == RUN
+    assert sessions.compared == ("login",)
+    figures = {session_figure.figure: session_figure for session_figure in sessions.measured}
     assert set(figures) == {"input", "new-input", "cache-reads", "output", "usd", "calls"}
     assert figures["input"].baseline == figures["input"].run
     assert figures["input"].saved == 0
 
 
-def test_runs_without_a_common_feature_measure_nothing(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_without_a_common_feature_measure_nothing(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.close()
     other = InSessions(stored_run.home, run=NEWER)
     other.begin("search")
     other.close()
-    sessions_report = report(capsys, NEWER, "--baseline", RUN)
-    assert (sessions_report.compared, sessions_report.measured, sessions_report.features) == ((), (), ())
-    assert "nothing can be measured" in " ".join(sessions_report.notes)
+    sessions = report(mz, NEWER, "--baseline", RUN)
+    assert (sessions.compared, sessions.measured, sessions.features) == ((), (), ())
+    assert "nothing can be measured" in " ".join(sessions.notes)
 
 
-def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "cost", "--sessions", "--baseline", RUN)
+def test_in_words(two_runs: Path, mz: Mz) -> None:
+    answer = mz("cost", "--sessions", "--baseline", RUN)
     assert answer.exit == 0
     assert "60.0%" in answer.out
     assert "rollback 1" in answer.out
@@ -98,8 +96,6 @@ def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "args", [("--all",), ("--gate", "+5%", "--baseline", RUN), (RUN, "--baseline", RUN)], ids=["all", "gate", "itself"]
 )
-def test_what_makes_no_sense_is_refused(
-    stored_run: StoredRun, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_sense_is_refused(stored_run: StoredRun, args: tuple[str, ...], mz: Mz) -> None:
     stored_run.close()
-    assert run(capsys, "cost", "--sessions", *args).exit == 2
+    assert mz("cost", "--sessions", *args).exit == 2

@@ -16,7 +16,7 @@ from mz_engine.setup.checks import CheckStatus
 from mz_engine.setup.doctor import backlog_check
 from mz_events.catalog.run import RunFinished
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.cli.fakeagent import FakeAgent
 from tests.cli.stored_run import StoredRun
 from tests.support.gitrepo import GitRepo
@@ -48,8 +48,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GitRepo:
     return repo
 
 
-def test_a_pipe_gets_a_table(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "doctor")
+def test_a_pipe_gets_a_table(repo: GitRepo, mz: Mz) -> None:
+    answer = mz("doctor")
     rows = [line.split("\t") for line in answer.out.splitlines()]
     assert rows[0] == ["check", "status", "result", "hint"]
     assert {len(row) for row in rows} == {4}
@@ -58,9 +58,9 @@ def test_a_pipe_gets_a_table(repo: GitRepo, capsys: pytest.CaptureFixture[str]) 
     assert (answer.exit, answer.err) == (0, "")
 
 
-def test_something_required_is_missing(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_something_required_is_missing(repo: GitRepo, mz: Mz) -> None:
     (repo.root / "mz.yaml").write_text("agent: abacus\n")
-    answer = run(capsys, "doctor", "--json")
+    answer = mz("doctor", "--json")
     summary = json.loads(answer.out)
     assert (answer.exit, summary["schema"], summary["exit"], summary["status"]) == (11, "mz.doctor/1", 11, "fail")
     assert (summary["repository"], summary["online"]) == (str(repo.root), False)
@@ -68,52 +68,47 @@ def test_something_required_is_missing(repo: GitRepo, capsys: pytest.CaptureFixt
 
 
 def test_in_a_linked_worktree_the_main_one_is_looked_at(
-    repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    repo: GitRepo, mz: Mz, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     repo.git("worktree", "add", "--quiet", str(tmp_path / "linked"))
     (repo.root / "mz.yaml").write_text("agent: abacus\n")
     monkeypatch.chdir(tmp_path / "linked")
-    assert json.loads(run(capsys, "doctor", "--json").out)["repository"] == str(repo.root)
+    assert json.loads(mz("doctor", "--json").out)["repository"] == str(repo.root)
 
 
-def test_every_check_is_explained(
-    repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_check_is_explained(repo: GitRepo, mz: Mz, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "mz").mkdir(parents=True)
     (tmp_path / "config" / "mz" / "prices.yaml").write_text("prices: []\n")
     (repo.root / "mz.yaml").write_text("# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\n")
-    names = {item["name"] for item in json.loads(run(capsys, "doctor", "--json").out)["checks"]}
+    names = {item["name"] for item in json.loads(mz("doctor", "--json").out)["checks"]}
     page = (ROOT / "docs/doctor.md").read_text("utf-8")
     named = {"agent:NAME" if name.startswith("agent:") else name for name in names}
     assert set(re.findall(r"^\| `([\w:-]+)` \|", page, re.MULTILINE)) == named
 
 
-def test_outside_of_a_repository(repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+def test_outside_of_a_repository(repo: GitRepo, mz: Mz, monkeypatch: pytest.MonkeyPatch,
                                  tmp_path: Path) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    answer = run(capsys, "doctor", "--json")
+    answer = mz("doctor", "--json")
     assert (answer.exit, json.loads(answer.out)["repository"]) == (0, None)
     assert "the checks of a project were skipped" in answer.out
 
 
-def test_nothing_is_written_and_no_secret_is_said(
-    repo: GitRepo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_written_and_no_secret_is_said(repo: GitRepo, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-a-very-secret-key")
     before = sorted(repo.root.rglob("*"))
-    answer = run(capsys, "doctor", "--json")
+    answer = mz("doctor", "--json")
     assert "very-secret" not in answer.out + answer.err
     assert sorted(repo.root.rglob("*")) == before
 
 
 def test_delivered_features_are_not_to_do(repo: GitRepo) -> None:
     (repo.root / "features.md").write_text("## [FEAT] login: Log in\n\n## [FEAT] audit: Keep a record\n")
-    recorded_run = StoredRun(repo.root)
-    recorded_run.begin("login")
-    recorded_run.deliver("login")
-    recorded_run.to_run(RunFinished())
-    recorded_run.close()
+    log = StoredRun(repo.root).begin("login")
+    log.deliver("login")
+    log.to_run(RunFinished())
+    log.close()
     before = sorted(repo.root.rglob("*"))
     assert backlog_check(repo.root, "features.md").summary == "features.md: 1 of 2 features to do"
     assert sorted(repo.root.rglob("*")) == before

@@ -19,7 +19,7 @@ from mz_recordings.drift.run import LibraryDrift
 from mz_recordings.findings.model import Finding, ReplayResult, Risk
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import run, spawn
+from tests.cli.drive import Mz, spawn
 from tests.support.changed import with_event, with_fields, with_file, with_line
 from tests.support.gitrepo import GitRepo
 from tests.support.workshop import Copy, clone
@@ -81,20 +81,13 @@ def found_as_json(drifted: LibraryDrift) -> list[dict[str, object]]:
 
 
 # wrong use ------------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    GitRepo(tmp_path).commit({"README.md": "x"})
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
     "phrase", [("--propose-noise",), ("--update-baseline",), ("-m", "x"), ("--propose-noise", "-m", " "),
               ("--propose-noise", "--update-baseline", "-m", "x"), ("--fail-on", "never")],
 )  # fmt: skip
-def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], phrase: tuple[str, ...]) -> None:
-    assert run(capsys, "drift", *phrase).exit == 2
+def test_who_writes_says_why(mz: Mz, phrase: tuple[str, ...]) -> None:
+    assert mz("drift", *phrase).exit == 2
 
 
 @pytest.mark.usefixtures("empty")
@@ -102,31 +95,29 @@ def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], phrase: tuple[s
     "phrase", [("--static",), ("-j", "2"), ("--junit", "x"), ("--sarif", "x"),
               ("--html", "x"), ("--github",)],
 )  # fmt: skip
-def test_what_means_nothing_to_who_writes_baselines_is_refused(
-    capsys: pytest.CaptureFixture[str], phrase: tuple[str, ...]
-) -> None:
-    result = run(capsys, "drift", "--update-baseline", "-m", "x", *phrase)
+def test_what_means_nothing_to_who_writes_baselines_is_refused(mz: Mz, phrase: tuple[str, ...]) -> None:
+    result = mz("drift", "--update-baseline", "-m", "x", *phrase)
     assert result.exit == 2
     assert "--static, -j and reports: no effect with --update-baseline" in result.err
 
 
-def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "drift")
+def test_nothing_to_check_is_no_success(empty: Path, mz: Mz) -> None:
+    result = mz("drift")
     assert (result.exit, "MZ6001" in result.err) == (4, True)
     (empty / "recordings").mkdir()
     (empty / "recordings" / "noise.yaml").write_text("noise: [{kind: DECISION, path: x, reason: r}]\n")
-    result = run(capsys, "drift")
+    result = mz("drift")
     assert (result.exit, result.err.splitlines()[0]) == (
         4,
         "error[MZ6020] recordings/noise.yaml: entry 1 (DECISION x) is rejected: HIDES_VERDICT: decisions of a rule, a "
         "gate or a permission are never noise",
     )
     (empty / "recordings" / "noise.yaml").write_text("[")
-    assert "MZ6020" in run(capsys, "drift").err
+    assert "MZ6020" in mz("drift").err
     (empty / "recordings" / "noise.yaml").unlink()
     (empty / "recordings" / "wire").mkdir()
     (empty / "recordings" / "wire" / "x-1.yaml").write_text("[")
-    result = run(capsys, "drift")
+    result = mz("drift")
     assert (result.exit, "MZ6021" in result.err) == (125, True)
 
 
@@ -143,9 +134,9 @@ def change(copy: Copy, changed: Callable[[Cassette], Cassette]) -> None:
     save(changed(copy.cassette()), copy.folder, replace=True)
 
 
-def found_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, list[tuple[str, str, str | None]]]:
+def found_in(mz: Mz, *args: str) -> tuple[int, list[tuple[str, str, str | None]]]:
     """Exit code, and kind, risk and call of each finding that is not about the invented prices of the workshop."""
-    answer = run(capsys, "drift", *args, "--json")
+    answer = mz("drift", *args, "--json")
     reported = json.loads(answer.out)
     assert (reported["schema"], reported["exit"]) == ("mz.drift/1", answer.exit)
     findings = [
@@ -156,15 +147,15 @@ def found_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, list[
 
 
 @pytest.mark.slow
-def test_each_kind_that_is_seen_without_playing(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_kind_that_is_seen_without_playing(copy: Copy, mz: Mz) -> None:
     clean = copy.cassette()
-    assert found_in(capsys, "--static") == (0, [])
+    assert found_in(mz, "--static") == (0, [])
 
     def planted(*changes: Callable[[Cassette], Cassette]) -> tuple[int, list[tuple[str, str, str | None]]]:
         save(clean, copy.folder, replace=True)
         for item in changes:
             change(copy, item)
-        return found_in(capsys, "--static")
+        return found_in(mz, "--static")
 
     def about(**fields: object) -> Callable[[Cassette], Cassette]:
         return lambda item: item._replace(manifest=msgspec.structs.replace(item.manifest, **fields))
@@ -176,10 +167,8 @@ def test_each_kind_that_is_seen_without_playing(copy: Copy, capsys: pytest.Captu
     assert planted(lambda entry: with_line(entry, WRITE, "result", lambda line: {**line, "mood": "good"})) == (
         0, [("STREAM", "low", None)],
     )  # fmt: skip
-    terminal_reason = planted(
-        lambda element: with_line(element, WRITE, "result", lambda line: {**line, "terminal_reason": 3})
-    )
-    assert terminal_reason == (3, [("STREAM", "high", None)])
+    reason = planted(lambda element: with_line(element, WRITE, "result", lambda line: {**line, "terminal_reason": 3}))
+    assert reason == (3, [("STREAM", "high", None)])
     for field, ended, result in (
         ({"reported_nanousd": 7}, 0, ("COST", "low", "write.a2")),
         ({"ending": "error"}, 3, ("STREAM", "medium", "write.a2")),
@@ -190,7 +179,7 @@ def test_each_kind_that_is_seen_without_playing(copy: Copy, capsys: pytest.Captu
     ) == (3, [("ARTIFACT", "medium", "write")])  # fmt: skip
     save(clean, copy.folder, replace=True)
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 1")
-    assert found_in(capsys, "--static") == (3, [("DECISION", "high", "write")])
+    assert found_in(mz, "--static") == (3, [("DECISION", "high", "write")])
 
 
 def _told_otherwise(fields: Mapping[str, object]) -> Callable[[Cassette], Cassette]:
@@ -199,11 +188,11 @@ def _told_otherwise(fields: Mapping[str, object]) -> Callable[[Cassette], Casset
 
 
 @pytest.mark.slow
-def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_recordings_and_what_is_learned_of_them(copy: Copy, mz: Mz) -> None:
     again = copy.root / "again"
     save(copy.cassette(), again)
     pair = ("recordings/notes", "again")
-    assert found_in(capsys, *pair) == (0, [])
+    assert found_in(mz, *pair) == (0, [])
 
     def answered(item: Cassette) -> Cassette:
         item = with_line(item, WRITE, "result", lambda line: {**line, "total_cost_usd": 0.011})
@@ -212,45 +201,45 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
 
     save(answered(copy.cassette()), again, replace=True)
     reported = [("ARTIFACT", "low", "write.a2"), ("COST", "low", "write.a2")]
-    assert found_in(capsys, *pair) == (0, reported)
-    assert found_in(capsys, *pair, "--fail-on", "low") == (3, reported)
-    assert found_in(capsys, *pair, "--propose-noise", "-m", "a live model") == (0, [])
+    assert found_in(mz, *pair) == (0, reported)
+    assert found_in(mz, *pair, "--fail-on", "low") == (3, reported)
+    assert found_in(mz, *pair, "--propose-noise", "-m", "a live model") == (0, [])
     assert "reason: a live model" in (copy.root / "recordings" / "noise.yaml").read_text()
-    answer = run(capsys, "drift", *pair)
+    answer = mz("drift", *pair)
     assert answer.out.endswith("1 cassette, 8 recordings, against again: no drift, 2 hidden as noise\n")
 
     save(with_fields(answered(copy.cassette()), WRITE, exit=1), again, replace=True)
-    assert found_in(capsys, *pair) == (3, [("TRACE", "high", "write.a2")])
-    assert "not noise: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--propose-noise", "-m", "x").out
+    assert found_in(mz, *pair) == (3, [("TRACE", "high", "write.a2")])
+    assert "not noise: STRUCTURAL_CHANGE" in mz("drift", *pair, "--propose-noise", "-m", "x").out
 
     noise = copy.root / "recordings" / "noise.yaml"
     noise.write_text(noise.read_text().replace("cassette: notes", "cassette: gone\n  until: 2026-01-01", 1))
     noise.write_text(
         noise.read_text().replace("path: reported", "path: poem.text").replace("kind: COST", "kind: ARTIFACT")
     )
-    assert found_in(capsys, "--static") == (4, [("EXPIRED", "medium", None), ("UNUSED", "low", None)])
+    assert found_in(mz, "--static") == (4, [("EXPIRED", "medium", None), ("UNUSED", "low", None)])
 
 
 @pytest.mark.slow
-def test_copied_or_damaged_answers_are_not_compared(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copied_or_damaged_answers_are_not_compared(copy: Copy, mz: Mz) -> None:
     again = copy.root / "again"
     manifest = copy.cassette().manifest
     save(copy.cassette()._replace(manifest=msgspec.structs.replace(manifest, provenance="copied")), again)
-    assert found_in(capsys, "recordings/notes", "again") == (4, [("COPIED", "high", None)])
+    assert found_in(mz, "recordings/notes", "again") == (4, [("COPIED", "high", None)])
     (again / "alpha" / "write.prompt.md").write_text("by hand")
-    assert found_in(capsys, "recordings/notes", "again") == (125, [("UNREADABLE", "high", None)])
-    assert found_in(capsys, "again", "--static") == (125, [("UNREADABLE", "high", None)])
+    assert found_in(mz, "recordings/notes", "again") == (125, [("UNREADABLE", "high", None)])
+    assert found_in(mz, "again", "--static") == (125, [("UNREADABLE", "high", None)])
 
 
 @pytest.mark.slow
-def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, mz: Mz) -> None:
     other = {"terminal_reason": 3, "mood": "good"}
     change(copy, lambda item: with_line(item, WRITE, "result", lambda line: {**line, **other}))
-    assert found_in(capsys, "--static") == (3, [("STREAM", "high", None), ("STREAM", "low", None)])
-    answer = run(capsys, "drift", "--update-baseline", "-m", "a patched command line")
+    assert found_in(mz, "--static") == (3, [("STREAM", "high", None), ("STREAM", "low", None)])
+    answer = mz("drift", "--update-baseline", "-m", "a patched command line")
     assert answer.out.startswith("recordings/wire/claude-code-2.1.197.yaml: of claude-code 2.1.197 ")
     assert "reason: a patched command line" in (copy.root / "recordings/wire/claude-code-2.1.197.yaml").read_text()
-    assert found_in(capsys, "--static")[1] == []
+    assert found_in(mz, "--static")[1] == []
     assert load(copy.folder) == copy.cassette()
 
 

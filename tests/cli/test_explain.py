@@ -20,7 +20,7 @@ from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import StoredRun
 from tests.support.examples import first_of_each
 from tests.support.tree import ROOT
@@ -40,27 +40,23 @@ PAYLOADS = sorted((ROOT / "tests/cases/events").glob("*.json"))
         (["verify", "--imported"], ["audit", "--verify", "--imported"]),
     ],
 )
-def test_former_names_of_commands(
-    former: list[str], now: list[str], stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, *former) == run(capsys, *now)
-    assert f"\n  {former[0]} " not in run(capsys, "help", "all").out
+def test_former_names_of_commands(former: list[str], now: list[str], stored_run: StoredRun, mz: Mz) -> None:
+    assert mz(*former) == mz(*now)
+    assert f"\n  {former[0]} " not in mz("help", "all").out
 
 
 @pytest.mark.parametrize(
     "args", [["clean", "--blobs", "r1"], ["clean", "--blobs", "--all"], ["audit", "--verify", "--full"],
               ["audit", "--verify", "r1", "--imported"], ["help", "status", "--json"]],
 )  # fmt: skip
-def test_words_that_do_not_fit_the_option(
-    args: list[str], stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer = run(capsys, *args)
+def test_words_that_do_not_fit_the_option(args: list[str], stored_run: StoredRun, mz: Mz) -> None:
+    answer = mz(*args)
     assert (answer.exit, answer.out) == (2, "")
 
 
 @pytest.mark.parametrize("word", ["MZ2005", "mz2005", "2005", "error[MZ2005]", "[mz2005]"])
-def test_an_error_code_in_every_spelling(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "help", "codes", word)
+def test_an_error_code_in_every_spelling(word: str, mz: Mz) -> None:
+    answer = mz("help", "codes", word)
     assert answer.exit == 0
     assert answer.out == (
         f"MZ2005: unknown key\n\n{CODES['MZ2005'].explanation}\n\nExit code 10: {MEANINGS[Exit.INVALID]}\n"
@@ -68,19 +64,16 @@ def test_an_error_code_in_every_spelling(word: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("word", ["21", "exit 21", "exit21"])
-def test_an_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(capsys, "help", "codes", word).out
-        == f"exit code 21: {MEANINGS[Exit.WAITING]}\n\n{NEXT_STEPS[Exit.WAITING]}\n"
-    )
-    assert "Errors that lead to it: MZ1003" in run(capsys, "help", "15").out
+def test_an_exit_code(word: str, mz: Mz) -> None:
+    assert mz("help", "codes", word).out == f"exit code 21: {MEANINGS[Exit.WAITING]}\n\n{NEXT_STEPS[Exit.WAITING]}\n"
+    assert "Errors that lead to it: MZ1003" in mz("help", "15").out
 
 
 @pytest.mark.parametrize("word", ["MZ2012", "MZ2016", "MZ3019"])
-def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "help", "codes", word).out.endswith("continues.\n\nNo exit code.\n")
-    assert json.loads(run(capsys, "help", "codes", word, "--json").out)["exit"] is None
-    assert word not in run(capsys, "help", "10").out
+def test_a_warning_has_no_exit_code(word: str, mz: Mz) -> None:
+    assert mz("help", "codes", word).out.endswith("continues.\n\nNo exit code.\n")
+    assert json.loads(mz("help", "codes", word, "--json").out)["exit"] is None
+    assert word not in mz("help", "10").out
 
 
 @pytest.mark.parametrize(
@@ -91,30 +84,30 @@ def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str
         ("\x1b[31mfoo", "no error code"),
     ],
 )
-def test_what_is_no_code(word: str, output: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "help", "codes", word)
+def test_what_is_no_code(word: str, output: str, mz: Mz) -> None:
+    answer = mz("help", "codes", word)
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith(f"error[MZ1002] {output}")
     assert "\x1b" not in answer.err
 
 
-def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = json.loads(run(capsys, "help", "MZ1005", "--json").out)
+def test_codes_for_programs(mz: Mz) -> None:
+    summary = json.loads(mz("help", "MZ1005", "--json").out)
     assert summary == {
         "schema": "mz.help-code/1", "kind": "error", "code": "MZ1005", "title": "the agent has no login",
         "explanation": CODES["MZ1005"].explanation, "exit": 11, "codes": [],
     }  # fmt: skip
-    listed = json.loads(run(capsys, "help", "codes", "--json").out)
+    listed = json.loads(mz("help", "codes", "--json").out)
     assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == ("mz.help-codes/1", len(CODES), len(Exit))
-    table = run(capsys, "help", "codes").out.splitlines()
+    table = mz("help", "codes").out.splitlines()
     assert table[0] == "code\texit\tmeaning"
     assert len(table) == 1 + len(CODES) + len(Exit)
 
 
 @pytest.mark.parametrize(("code", "way"), [(1, "mz retry"), (16, "mz cancel"), (20, "mz resume"),
                                            (21, "mz review list"), (22, "`budget` in mz.yaml")])  # fmt: skip
-def test_how_to_go_on(code: int, way: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert way in run(capsys, "help", str(code)).out
+def test_how_to_go_on(code: int, way: str, mz: Mz) -> None:
+    assert way in mz("help", str(code)).out
 
 
 def test_every_exit_code_has_a_meaning() -> None:
@@ -129,14 +122,14 @@ def test_a_terminal_gets_whole_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "made"), [("config", config_schema), ("pipeline", pipeline_schema),
                                             ("events", events_schema)])  # fmt: skip
-def test_schemas_are_printed(name: str, made: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
-    printed = json.loads(run(capsys, "schema", name).out)
+def test_schemas_are_printed(name: str, made: Callable[[], dict[str, Any]], mz: Mz) -> None:
+    printed = json.loads(mz("schema", name).out)
     assert printed == json.loads(json.dumps(made()))
     jsonschema.Draft7Validator.check_schema(printed)
 
 
-def test_an_unknown_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "schema", "confg")
+def test_an_unknown_schema(mz: Mz) -> None:
+    answer = mz("schema", "confg")
     assert (answer.exit, answer.out) == (2, "")
     assert "'config', 'pipeline', 'events'" in answer.err
 
@@ -168,8 +161,8 @@ def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     assert not validator.is_valid({**entry, "event": 5})
 
 
-def test_the_log_passes_the_schema_of_events(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "log", "--json").out.splitlines()
+def test_the_log_passes_the_schema_of_events(stored_run: StoredRun, mz: Mz) -> None:
+    lines = mz("log", "--json").out.splitlines()
     validator = events_validator()
     assert len(lines) > 10
     assert [line for line in lines if not validator.is_valid(json.loads(line))] == []

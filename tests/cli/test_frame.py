@@ -15,13 +15,13 @@ from mz_engine.model.config import Budget, Config
 from mz_engine.model.pins import Pins
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
-from mz_events.names import Digest
-from mz_projections.views.model import CallView, FeatureStatus, FeatureView, PhaseView, Question, RunView
+from mz_projections.views.model import CallView, FeatureStatus, FeatureView, PhaseView, RunView
 from mz_projections.views.run import run_view
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.stored_run import RUN, START_US, StoredRun
 from tests.support import trial
+from tests.support.views import CALL, question
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 NOW_US = START_US + 100_000_000
@@ -58,23 +58,7 @@ def texts(lines: tuple[Line, ...]) -> list[str]:
 
 
 def call(phase: str = "code", attempt: int = 2) -> CallView:
-    return CallView(
-        key="k",
-        event_ref="p",
-        phase=phase,
-        unit="",
-        iteration=1,
-        attempt=attempt,
-        role="builder",
-        agent="a",
-        model="m",
-        prompt=Digest("d"),
-        run=RUN,
-        feature="login",
-        estimated_tokens=0,
-        estimated_nanousd=None,
-        requested_at_us=NOW_US - 12_000_000,
-    )
+    return msgspec.structs.replace(CALL, phase=phase, attempt=attempt, run=RUN, requested_at_us=NOW_US - 12_000_000)
 
 
 def at_work(name: str = "login") -> FeatureView:
@@ -84,15 +68,7 @@ def at_work(name: str = "login") -> FeatureView:
 
 
 def one_of_each() -> RunView:
-    requested = Question(
-        question_kind=QuestionKind.APPROVAL,
-        code="size",
-        phase="tasks",
-        unit="",
-        detail=None,
-        since_us=START_US,
-        event_ref="p",
-    )
+    requested = question(QuestionKind.APPROVAL, "size", "tasks", since_us=START_US)
     features = (
         FeatureView(feature="first", status="delivered"),
         at_work(),
@@ -157,10 +133,7 @@ def test_what_has_no_room_is_counted_and_questions_come_first() -> None:
 
 def test_features_keep_their_places() -> None:
     shown = texts(render_frame(one_of_each(), scenery(80, 40)))
-    places = [
-        next(n for n, line in enumerate(shown) if f" {feature_view.feature} " in line)
-        for feature_view in one_of_each().features
-    ]
+    places = [next(n for n, line in enumerate(shown) if f" {view.feature} " in line) for view in one_of_each().features]
     assert places == sorted(places)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from mz_recordings.findings.model import KIND_PROPERTIES
 
 from tests.support.gitrepo import IDENTITY
 from tests.support.played_agent import install_agent
+from tests.support.programs import finished
 from tests.support.tree import ROOT
 
 PAGE = (ROOT / "docs" / "replay-in-ci.md").read_text("utf-8")
@@ -63,16 +63,7 @@ class Team:
     def run(self, line: str) -> str:
         """What a line of the page writes; it must end as the page says."""
         expected = int(match[1]) if (match := EXIT.search(line)) else 0
-        done = subprocess.run(
-            ["sh", "-c", line],
-            cwd=self.root,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = finished("sh", "-c", line, cwd=self.root, environment=self.environment, seconds=300)
         assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 

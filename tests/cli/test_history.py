@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,10 @@ from mz_recordings.past_runs.model import Divergence, EventFieldDifference, RunR
 from mz_recordings.past_runs.recheck import Recheck, RuleChange
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import MZ, run, spawn
+from tests.cli.drive import MZ, Mz, spawn
 from tests.cli.stored_run import RUN, StoredRun
 from tests.support.gitrepo import GitRepo
+from tests.support.programs import finished
 from tests.support.tapes import git
 from tests.support.workshop import clone
 
@@ -143,22 +143,20 @@ def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
         "--run r --variants",
     ],
 )
-def test_a_past_run_takes_nothing_that_is_for_cassettes(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    result = run(capsys, "replay", *text.split())
+def test_a_past_run_takes_nothing_that_is_for_cassettes(stored_run: StoredRun, mz: Mz, text: str) -> None:
+    result = mz("replay", *text.split())
     assert result.exit == 2
     assert "replays runs of the log" in result.err
 
 
-def test_an_unknown_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "replay", "--run", "nope")
+def test_an_unknown_run(stored_run: StoredRun, mz: Mz) -> None:
+    result = mz("replay", "--run", "nope")
     assert "MZ5001" in result.err
     assert result.exit not in (0, 3)
 
 
-def test_pins_that_are_gone_are_not_comparable(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "replay", "--run", RUN)
+def test_pins_that_are_gone_are_not_comparable(stored_run: StoredRun, mz: Mz) -> None:
+    result = mz("replay", "--run", RUN)
     assert (result.exit, "MZ6010" in result.err) == (125, True), result
 
 
@@ -170,10 +168,8 @@ def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--recheck-rules x"])
-def test_whatever_is_no_verdict_is_skipped(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    result = run(capsys, "replay", "--bisect", *text.split())
+def test_whatever_is_no_verdict_is_skipped(stored_run: StoredRun, mz: Mz, text: str) -> None:
+    result = mz("replay", "--bisect", *text.split())
     assert result.exit == 125
     assert result.err.startswith("error[")
 
@@ -239,14 +235,7 @@ def test_git_finds_the_commit_that_changed_a_prompt(recorded: Path, tmp_path: Pa
     commits.append(repository.commit())
 
     git(copy.root, "bisect", "start", commits[-1], commits[0])
-    done = subprocess.run(
-        ["git", "bisect", "run", *MZ, "replay", "--bisect", "-j", "2"],
-        cwd=copy.root,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    done = finished("git", "bisect", "run", *MZ, "replay", "--bisect", "-j", "2", cwd=copy.root, seconds=250)
     assert f"{commits[4]} is the first bad commit" in done.stdout, done
     git(copy.root, "checkout", "--quiet", commits[2])
     broken = spawn(copy.root, "replay", "--bisect", "--json", "--sarif", "mz.sarif")

@@ -16,7 +16,7 @@ from mz_cli.app.user_log import open_imported_log, short_names, user_data_direct
 from mz_cli.usage.costs import imported_costs, imported_table
 from mz_recordings.importing.importer import LOCK
 
-from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.cli.drive import MZ, Mz, on_terminal, spawn
 from tests.support.sessionfiles import MODEL, OTHER, SESSION, prompt, request, write
 
 LATE = "2026-03-01T23:30:00.000Z"
@@ -44,15 +44,15 @@ def sessions(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = run(capsys, "import", "--json")
+def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, mz: Mz) -> None:
+    first = mz("import", "--json")
     summary = json.loads(first.out)
     assert first.exit == 0
     assert summary["schema"] == "mz.import/1"
     assert summary["log"] == str(data)
     assert (summary["files_read"], summary["new_requests"], summary["already_counted_requests"]) == (3, 4, 1)
     assert summary["unpriced"] == [{"model": "claude-unheard-of", "requests": 1}]
-    again = json.loads(run(capsys, "import", "--json").out)
+    again = json.loads(mz("import", "--json").out)
     assert (again["files_read"], again["unchanged_files"], again["new_requests"]) == (0, 3, 0)
     assert summary["computed_usd"] == "0.00774"
 
@@ -92,7 +92,7 @@ MOVED = {
 @pytest.mark.parametrize("moved", [{}, MOVED, {**MOVED, "QWEN_RUNTIME_DIR": "", "QWEN_HOME": "home/.qwen"}])
 def test_sessions_are_found_where_their_agents_keep_them(
     moved: dict[str, str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    mz: Mz,
 ) -> None:  # fmt: skip
     if moved:
         monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
@@ -101,29 +101,29 @@ def test_sessions_are_found_where_their_agents_keep_them(
     for text, case in KEPT.items():
         (tmp_path / text).mkdir(parents=True)
         (tmp_path / text / Path(case).name).write_bytes((CASES / case).read_bytes())
-    summary = json.loads(run(capsys, "import", "--json").out)
+    summary = json.loads(mz("import", "--json").out)
     assert (summary["files_read"], summary["skipped_paths"]) == (len(KEPT), [])
 
 
-def test_an_empty_path_is_no_directory(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_path_is_no_directory(data: Path, sessions: Path, mz: Mz) -> None:
     """As a variable without a value gives one; the current directory is named by a dot."""
-    answer = run(capsys, "import", "")
+    answer = mz("import", "")
     assert answer.exit == 2
     assert "a PATH is empty" in answer.err
     assert not data.exists()
 
 
-def test_names_of_files_may_be_no_text(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_files_may_be_no_text(data: Path, tmp_path: Path, mz: Mz) -> None:
     folder = tmp_path / "f"
     folder.mkdir()
     for name, content in ((b"\xff.jsonl", request(1)), (b"\xfe.json", b"{}")):
         (folder / os.fsdecode(name)).write_bytes(content)
-    result = run(capsys, "import", str(folder), "--json")
+    result = mz("import", str(folder), "--json")
     assert result.exit == 0
     assert json.loads(result.out)["skipped_paths"] == [str(folder / "\ufffd.json")]
-    report = json.loads(run(capsys, "audit", "--imported", "--json").out)
+    report = json.loads(mz("audit", "--imported", "--json").out)
     assert [file["path"] for item in report["sessions"] for file in item["files"]] == [str(folder / "\ufffd.jsonl")]
-    refused = run(capsys, "transcript", str(folder / os.fsdecode(b"\xfe.json")), "--json")
+    refused = mz("transcript", str(folder / os.fsdecode(b"\xfe.json")), "--json")
     assert json.loads(refused.err)["code"] == "MZ6030"
 
 
@@ -136,52 +136,50 @@ def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) ->
 
 
 def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, mz: Mz
 ) -> None:
     write(tmp_path / "f/whole.jsonl", [request(1, session=OTHER)])
     (tmp_path / "f/short.jsonl").write_bytes((CASES / "claude-code/works-session-2.1.29.jsonl").read_bytes())
-    result = run(capsys, "import", str(tmp_path / "f"))
+    result = mz("import", str(tmp_path / "f"))
     assert "1 session may report fewer tokens than were used; list them with: mz audit --imported" in result.err
     assert "incomplete_sessions\t1\n" in result.out
-    again = json.loads(run(capsys, "import", str(tmp_path / "f"), "--json").out)
+    again = json.loads(mz("import", str(tmp_path / "f"), "--json").out)
     assert (again["sessions"], again["incomplete_sessions"]) == (0, 0)
-    cost = run(capsys, "cost", "--imported", "--by", "session")
+    cost = mz("cost", "--imported", "--by", "session")
     assert "1 of 2 sessions may report fewer tokens than were used: the cost may be more" in cost.err
-    document = json.loads(run(capsys, "cost", "--imported", "--by", "session", "--json").out)
+    document = json.loads(mz("cost", "--imported", "--by", "session", "--json").out)
     assert document["incomplete_sessions"] == 1
     assert sorted((element["sessions"], element["incomplete_sessions"]) for element in document["groups"]) == [
         (1, 0),
         (1, 1),
     ]
-    audit = run(capsys, "audit", "--imported")
+    audit = mz("audit", "--imported")
     assert "1 of 2 sessions may report fewer tokens than were used, such as claude-code/" in audit.err
-    report = json.loads(run(capsys, "audit", "--imported", "--json").out)
+    report = json.loads(mz("audit", "--imported", "--json").out)
     assert sorted(entry["incomplete_reasons"] for entry in report["sessions"]) == [[], ["output-open"]]
     (short,) = (item["session"] for item in report["sessions"] if item["incomplete_reasons"])
     shown = on_terminal(tmp_path, "audit", "--imported", short, env={"MZ_DATA": str(data), "COLUMNS": "200"})
     assert "missing      tokens: output tokens of some messages are those at their start" in shown
 
 
-def test_what_is_passed_over_is_named(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_passed_over_is_named(data: Path, sessions: Path, mz: Mz) -> None:
     for number in range(7):
         (sessions / f"notes-{number}.md").write_text("just words")
-    answer = run(capsys, "import")
+    answer = mz("import")
     names = ", ".join(str(sessions / f"notes-{number}.md") for number in range(5))
     assert f"skipped, unsupported format: {names} and 2 more" in answer.err
     assert answer.exit == 0
 
 
-def test_requests_without_a_model_are_said_to_be_so(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requests_without_a_model_are_said_to_be_so(data: Path, tmp_path: Path, mz: Mz) -> None:
     write(tmp_path / "f/a.jsonl", [request(1, model="")])
-    assert "unknown model: 1 request not in the total" in run(capsys, "import", str(tmp_path / "f")).err
+    assert "unknown model: 1 request not in the total" in mz("import", str(tmp_path / "f")).err
 
 
-def test_a_log_without_sessions_says_so(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_sessions_says_so(data: Path, tmp_path: Path, mz: Mz) -> None:
     (tmp_path / "f").mkdir()
-    run(capsys, "import", str(tmp_path / "f"))
-    answer = run(capsys, "cost", "--day")
+    mz("import", str(tmp_path / "f"))
+    answer = mz("cost", "--day")
     assert answer.out.count("\n") == 1
     assert "Nothing imported yet" in answer.err
 
@@ -189,11 +187,9 @@ def test_a_log_without_sessions_says_so(data: Path, tmp_path: Path, capsys: pyte
 STREAM = Path(__file__).parents[1] / "cases/transcripts/claude-code/works-stream-2.1.197.jsonl"
 
 
-def test_what_only_the_end_of_a_stream_tells_is_counted_alike(
-    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    summary = json.loads(run(capsys, "import", "--json", str(STREAM), str(sessions)).out)
-    answer = run(capsys, "cost", "--imported", "--by", "model", "--json")
+def test_what_only_the_end_of_a_stream_tells_is_counted_alike(data: Path, sessions: Path, mz: Mz) -> None:
+    summary = json.loads(mz("import", "--json", str(STREAM), str(sessions)).out)
+    answer = mz("cost", "--imported", "--by", "model", "--json")
     report = json.loads(answer.out)
     assert summary["reconciled_requests"] > 0
     assert report["total"]["requests"] == summary["new_requests"] + summary["reconciled_requests"]
@@ -203,13 +199,11 @@ def test_what_only_the_end_of_a_stream_tells_is_counted_alike(
     assert any("`reported` covers 1 of 3 sessions" in remark for remark in report["notes"])
 
 
-def test_money_of_a_call_to_several_models_is_no_single_ones(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_money_of_a_call_to_several_models_is_no_single_ones(data: Path, tmp_path: Path, mz: Mz) -> None:
     session = json.loads(STREAM.read_bytes().splitlines()[0])["session_id"]
     write(tmp_path / "f/a.jsonl", [request(1, session=session, model="claude-haiku-4-5-20251001")])
-    run(capsys, "import", str(STREAM), str(tmp_path / "f"))
-    report = json.loads(run(capsys, "cost", "--imported", "--by", "model", "--json").out)
+    mz("import", str(STREAM), str(tmp_path / "f"))
+    report = json.loads(mz("cost", "--imported", "--by", "model", "--json").out)
     (full,) = (group for group in report["groups"] if group["reported_usd"])
     assert (full["name"], full["computed_usd"]) == ("(full calls)", None)
     assert not any("but no requests" in remark for remark in report["notes"]), "they stand in other groups"
@@ -262,74 +256,68 @@ def test_an_audit_has_the_times_of_requests(data: Path, sessions: Path, tmp_path
     assert "computed, nothing reported" in shown
 
 
-def test_nothing_to_import_is_said(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "import")
+def test_nothing_to_import_is_said(data: Path, mz: Mz) -> None:
+    answer = mz("import")
     assert answer.exit == 0
     assert "nothing to import" in answer.err
 
 
-def test_a_path_that_is_not_there_is_named_and_the_others_are_read(
-    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, "import", "/no/such/place", "/nor/such").exit == 2
+def test_a_path_that_is_not_there_is_named_and_the_others_are_read(data: Path, sessions: Path, mz: Mz) -> None:
+    assert mz("import", "/no/such/place", "/nor/such").exit == 2
     assert not data.exists()
-    answer = run(capsys, "import", "/no/such/place", str(sessions))
+    answer = mz("import", "/no/such/place", str(sessions))
     assert answer.exit == 1
     assert "not read: /no/such/place: No such file or directory" in answer.err
     assert "new_requests\t4" in answer.out
 
 
-def test_what_cannot_be_read_ends_with_1(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_ends_with_1(data: Path, sessions: Path, mz: Mz) -> None:
     (sessions / "x.jsonl").symlink_to(sessions / "x.jsonl")
-    answer = run(capsys, "import")
+    answer = mz("import")
     assert answer.exit == 1
     assert f"not read: {sessions / 'x.jsonl'}: " in answer.err
     (sessions / "notes.txt").write_text("just words")
-    answer = run(capsys, "import", str(sessions / "notes.txt"))
+    answer = mz("import", str(sessions / "notes.txt"))
     assert answer.exit == 1
     assert "notes.txt" in answer.err
     assert "it begins with 'just words'" in answer.err
 
 
-def test_a_known_place_that_cannot_be_looked_at_is_named(
-    data: Path, sessions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_known_place_that_cannot_be_looked_at_is_named(data: Path, sessions: Path, tmp_path: Path, mz: Mz) -> None:
     codex = tmp_path / "home/.codex"
     codex.symlink_to(codex)
-    answer = run(capsys, "import")
+    answer = mz("import")
     assert answer.exit == 1
     assert f"not read: {codex / 'sessions'}: " in answer.err
     assert "new_requests\t4" in answer.out
-    assert run(capsys, "import", str(codex / "sessions/x.jsonl")).exit == 1
+    assert mz("import", str(codex / "sessions/x.jsonl")).exit == 1
 
 
-def test_one_at_a_time(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_at_a_time(data: Path, sessions: Path, mz: Mz) -> None:
     data.mkdir()
     with open(data / LOCK, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        answer = run(capsys, "import")
+        answer = mz("import")
     assert answer.exit == 16
     assert "another process is importing" in answer.err
 
 
-def test_without_a_log_the_way_to_one_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_log_the_way_to_one_is_named(data: Path, mz: Mz) -> None:
     for args in (("log", "--imported"), ("audit", "--imported"), ("verify", "--imported")):
-        answer = run(capsys, *args)
+        answer = mz(*args)
         assert answer.exit == 2
         assert "`mz import`" in answer.err
     assert not data.exists()
 
 
-def test_the_log_audit_and_check_of_imported_sessions(
-    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, "import")
-    lines = run(capsys, "log", "--imported", SESSION[:4]).out.splitlines()
+def test_the_log_audit_and_check_of_imported_sessions(data: Path, sessions: Path, mz: Mz) -> None:
+    mz("import")
+    lines = mz("log", "--imported", SESSION[:4]).out.splitlines()
     assert [line.split("\t")[2] for line in lines] == [
         "imported.session-found", "imported.file-read", "imported.priced", "imported.file-read", "imported.priced",
     ]  # fmt: skip
-    assert json.loads(run(capsys, "log", "--imported", "--json").out.splitlines()[0])["schema"] == "mz.log/1"
-    report = json.loads(run(capsys, "audit", "--imported", SESSION, "--json").out)
+    assert json.loads(mz("log", "--imported", "--json").out.splitlines()[0])["schema"] == "mz.log/1"
+    report = json.loads(mz("audit", "--imported", SESSION, "--json").out)
     assert report["intact"] is True
     (session,) = report["sessions"]
     assert (session["requests"], session["subagents"], session["prompts"]) == (3, ["a1"], 1)
@@ -337,27 +325,25 @@ def test_the_log_audit_and_check_of_imported_sessions(
     assert {file["path"] for file in session["files"]} == {
         str(sessions / f"{SESSION}.jsonl"), str(sessions / f"{SESSION}/subagents/agent-a1.jsonl"),
     }  # fmt: skip
-    assert len(run(capsys, "audit", "--imported").out.splitlines()) == 3
-    verified = run(capsys, "audit", "--verify", "--imported")
+    assert len(mz("audit", "--imported").out.splitlines()) == 3
+    verified = mz("audit", "--verify", "--imported")
     assert verified.exit == 0
     assert "log intact" in verified.err
     blob = next(path for path in (data / "blobs").rglob("*") if path.is_file())
     blob.unlink()
-    assert run(capsys, "audit", "--verify", "--imported").exit == 1
-    assert run(capsys, "audit", "--imported").exit == 1
+    assert mz("audit", "--verify", "--imported").exit == 1
+    assert mz("audit", "--imported").exit == 1
 
 
-def test_a_session_is_found_by_the_beginning_of_its_id(
-    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, "import")
+def test_a_session_is_found_by_the_beginning_of_its_id(data: Path, sessions: Path, mz: Mz) -> None:
+    mz("import")
     for name in (SESSION, f"claude-code/{SESSION}", "aaaa", "claude-code/aa"):
-        assert run(capsys, "log", "--imported", name).out.count("\n") == 5
-    answer = run(capsys, "log", "--imported", "zzzz")
+        assert mz("log", "--imported", name).out.count("\n") == 5
+    answer = mz("log", "--imported", "zzzz")
     assert answer.exit == 2
     assert "no session 'zzzz' was imported" in answer.err
-    assert "2 sessions begin with 'claude'" in run(capsys, "audit", "--imported", "claude").err
-    assert run(capsys, "log", "r1", "--imported", "aaaa").exit == 2
+    assert "2 sessions begin with 'claude'" in mz("audit", "--imported", "claude").err
+    assert mz("log", "r1", "--imported", "aaaa").exit == 2
 
 
 def test_an_audit_for_people_says_what_is_missing(data: Path, sessions: Path, tmp_path: Path) -> None:
@@ -372,8 +358,8 @@ def test_an_audit_for_people_says_what_is_missing(data: Path, sessions: Path, tm
 
 
 # costs ----------------------------------------------------------------------------------------------------------------
-def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "import")
+def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, mz: Mz) -> None:
+    mz("import")
     with open_imported_log() as log:
         berlin = imported_costs(log, "day", zone=ZoneInfo("Europe/Berlin"))
         utc = imported_costs(log, "day", zone=ZoneInfo("UTC"))
@@ -394,10 +380,8 @@ def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, capsys: pyt
         ("part", ["(main conversation)", "a1"]),
     ],
 )
-def test_groups_add_up(
-    data: Path, sessions: Path, capsys: pytest.CaptureFixture[str], by: str, names: list[str]
-) -> None:
-    run(capsys, "import")
+def test_groups_add_up(data: Path, sessions: Path, mz: Mz, by: str, names: list[str]) -> None:
+    mz("import")
     with open_imported_log() as log:
         report = imported_costs(log, by, zone=ZoneInfo("UTC"))  # type: ignore[arg-type]  # a parameter is a str
     assert [group.name for group in report.groups] == names
@@ -407,8 +391,8 @@ def test_groups_add_up(
     assert len(imported_table(report, {}, "").rows) == len(names) + 1
 
 
-def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "import")
+def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, mz: Mz) -> None:
+    mz("import")
     with open_imported_log() as log:
         costs = imported_costs(log, "model")
     table = imported_table(costs, {}, "")
@@ -416,15 +400,15 @@ def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytes
     assert costs.notes == ("1 request without a price: the cost may be more than `computed` says",)
 
 
-def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, mz: Mz) -> None:
     """Two sessions without requests: one tells money, the other only a prompt. A third has all."""
     paid = b'{"type":"result","subtype":"success","session_id":"p1","total_cost_usd":0.25,"num_turns":1}\n'
     begun = b'{"type":"system","subtype":"init","session_id":"p1","model":"claude-sonnet-4-5","cwd":"/","tools":[]}\n'
     (tmp_path / "paid.jsonl").write_bytes(begun + paid)
     write(tmp_path / "begun.jsonl", [prompt()])
     write(tmp_path / "whole.jsonl", [request(1, session=OTHER)])
-    run(capsys, "import", *(str(tmp_path / f"{name}.jsonl") for name in ("paid", "begun", "whole")))
-    report = json.loads(run(capsys, "cost", "--imported", "--by", "session", "--json").out)
+    mz("import", *(str(tmp_path / f"{name}.jsonl") for name in ("paid", "begun", "whole")))
+    report = json.loads(mz("cost", "--imported", "--by", "session", "--json").out)
     assert {group["name"]: (group["computed_usd"], group["reported_usd"]) for group in report["groups"]} == {
         "claude-code/p1": (None, "0.25"), f"claude-code/{OTHER}": (report["total"]["computed_usd"], None),
     }  # fmt: skip
@@ -433,14 +417,14 @@ def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsy
         "1 session with reported money but no requests: the cost may be more than `computed` says",
         "not in these sums: 1 session without requests or money (mz audit --imported)",
     ]
-    audit = json.loads(run(capsys, "audit", "--imported", "--json").out)
+    audit = json.loads(mz("audit", "--imported", "--json").out)
     assert sorted(item["requests"] for item in audit["sessions"] if item["computed_usd"] is None) == [0, 0]
-    rows = [line.split("\t") for line in run(capsys, "audit", "--imported").out.splitlines()]
+    rows = [line.split("\t") for line in mz("audit", "--imported").out.splitlines()]
     assert sorted(row[-2] for row in rows[1:])[:2] == ["-", "-"]
 
 
-def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "import")
+def test_a_period_is_cut_out(data: Path, sessions: Path, mz: Mz) -> None:
+    mz("import")
     with open_imported_log() as log:
         assert (
             imported_costs(log, "day", parse_period("2026-03-01T23:00", None, 0, ZoneInfo("UTC"))).total.requests == 1
@@ -450,11 +434,9 @@ def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureF
     assert empty.total.requests == 0
 
 
-def test_worktrees_of_runs_count_for_their_repository(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_worktrees_of_runs_count_for_their_repository(data: Path, tmp_path: Path, mz: Mz) -> None:
     write(tmp_path / "f/a.jsonl", [request(1, cwd="/home/dev/app/.mz/worktrees/r1/login")])
-    run(capsys, "import", str(tmp_path / "f"))
+    mz("import", str(tmp_path / "f"))
     with open_imported_log() as log:
         costs = imported_costs(log, "project")
     assert [group.name for group in costs.groups] == ["/home/dev/app"]
@@ -467,25 +449,22 @@ def test_where_the_log_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert user_data_directory({}) == tmp_path / "share/mz"
 
 
-def test_the_command_shows_them_by_day(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "import")
+def test_the_command_shows_them_by_day(data: Path, sessions: Path, mz: Mz) -> None:
+    mz("import")
     args = ("cost", "--imported", "--timezone", "UTC", "--json")
-    report = json.loads(run(capsys, *args).out)
+    report = json.loads(mz(*args).out)
     assert report["schema"] == "mz.cost-imported/1"
     assert (report["by"], [group["name"] for group in report["groups"]]) == ("day", ["2026-03-01"])
     (group,) = report["groups"]
-    assert (group["uncached_input_tokens"], group["cache_write_5m_tokens"], group["cache_read_tokens"]) == (
-        40,
-        800,
-        4000,
-    )
+    assert group["uncached_input_tokens"] == 40
+    assert (group["cache_write_5m_tokens"], group["cache_read_tokens"]) == (800, 4000)
     assert group["computed_usd"] == "0.00774"
-    assert run(capsys, "cost", "--day", "--timezone", "UTC").out.splitlines()[1].startswith("2026-03-01\t")
-    assert run(capsys, "cost", "--imported", "--by", "part").out.splitlines()[0].startswith("part\tmodels\t")
-    assert run(capsys, "cost", "--imported", "--since", "2026-03-02", "--timezone", "UTC").out.count("\n") == 1
+    assert mz("cost", "--day", "--timezone", "UTC").out.splitlines()[1].startswith("2026-03-01\t")
+    assert mz("cost", "--imported", "--by", "part").out.splitlines()[0].startswith("part\tmodels\t")
+    assert mz("cost", "--imported", "--since", "2026-03-02", "--timezone", "UTC").out.count("\n") == 1
 
 
-def test_options_that_make_no_sense_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_make_no_sense_together(data: Path, mz: Mz) -> None:
     for args in (("r1", "--imported"), ("--imported", "--all"), ("--imported", "--by", "phase"), ("--by", "project"),
                   ("--day", "--by", "month"), ("--imported", "--since", "soon")):  # fmt: skip
-        assert run(capsys, "cost", *args).exit == 2, args
+        assert mz("cost", *args).exit == 2, args

@@ -24,7 +24,7 @@ from mz_engine.run.settings import load_config
 from mz_engine.setup.templates import DetectedProject, InitChoices, Strategy
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run, spawn
+from tests.cli.drive import Mz, on_terminal, spawn
 from tests.cli.fakeagent import FakeAgent
 from tests.support.examples import first_of_each
 
@@ -47,8 +47,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_first_files(repository: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "init")
+def test_first_files(repository: Path, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("init")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
     loaded = load_config(repository, {}, {})
@@ -61,10 +61,8 @@ def test_first_files(repository: Path, capsys: pytest.CaptureFixture[str], snaps
     assert ".mz" not in status
 
 
-def test_nothing_is_written_in_a_dry_run(
-    repository: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
-) -> None:
-    answer = run(capsys, "init", "--dry-run")
+def test_nothing_is_written_in_a_dry_run(repository: Path, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("init", "--dry-run")
     assert answer.exit == 0
     assert answer.out == snapshot
     assert sorted(path.name for path in repository.iterdir()) == [".git", "package.json"]
@@ -76,16 +74,16 @@ def identity(path: Path) -> tuple[int, ...]:
     return result.st_ino, result.st_mode, result.st_size, result.st_mtime_ns, result.st_ctime_ns
 
 
-def test_what_is_there_stays(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_there_stays(repository: Path, mz: Mz) -> None:
     (repository / "mz.yaml").write_text("agent: claude-code\n")
     (repository / "features.md").symlink_to("nowhere.md")
     (repository / ".gitignore").write_bytes(b"target\r\n/.mz/\r\n")
     before = {name: identity(repository / name) for name in ("mz.yaml", "features.md", ".gitignore")}
-    answer = run(capsys, "init")
+    answer = mz("init")
     assert answer.exit == 0
     assert answer.out.count("kept ") == 3
     assert {name: identity(repository / name) for name in before} == before
-    assert run(capsys, "init").out.count("kept ") == 4
+    assert mz("init").out.count("kept ") == 4
 
 
 @pytest.mark.parametrize(
@@ -96,42 +94,40 @@ def test_what_is_there_stays(repository: Path, capsys: pytest.CaptureFixture[str
         lambda case: None,
     ),
 )  # fmt: skip
-def test_gitignore_is_completed(
-    repository: Path, capsys: pytest.CaptureFixture[str], before: bytes, after: bytes
-) -> None:
+def test_gitignore_is_completed(repository: Path, mz: Mz, before: bytes, after: bytes) -> None:
     (repository / ".gitignore").write_bytes(before)
-    run(capsys, "init")
+    mz("init")
     assert (repository / ".gitignore").read_bytes() == after
 
 
-def test_an_old_schema_is_renewed(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "init")
+def test_an_old_schema_is_renewed(repository: Path, mz: Mz) -> None:
+    mz("init")
     schema = repository / ".mz/schema/mz.yaml.json"
     new = schema.read_bytes()
     schema.write_bytes(b"{}")
-    assert "updated .mz/schema/mz.yaml.json" in run(capsys, "init").out
+    assert "updated .mz/schema/mz.yaml.json" in mz("init").out
     assert schema.read_bytes() == new
 
 
-def test_a_repository_without_tests(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repository_without_tests(repository: Path, mz: Mz) -> None:
     (repository / "package.json").unlink()
-    answer = run(capsys, "init")
+    answer = mz("init")
     assert answer.exit == 0
     assert answer.err == "hint: no test command was detected; set it under `commands:` in mz.yaml\n"
-    assert run(capsys, "init").err == ""
+    assert mz("init").err == ""
 
 
-def test_from_a_folder_inside(repository: Path, capsys: pytest.CaptureFixture[str],
+def test_from_a_folder_inside(repository: Path, mz: Mz,
                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     (repository / "src" / "deep").mkdir(parents=True)
     monkeypatch.chdir(repository / "src" / "deep")
-    assert run(capsys, "init").exit == 0
+    assert mz("init").exit == 0
     assert (repository / "mz.yaml").is_file()
 
 
-def test_a_place_that_cannot_be_written(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_cannot_be_written(repository: Path, mz: Mz) -> None:
     (repository / ".mz").write_text("a file where a directory should be")
-    answer = run(capsys, "init")
+    answer = mz("init")
     assert answer.exit == 15
     assert answer.err.startswith("error[MZ1003] ")
     assert stat.S_ISREG((repository / ".mz").stat().st_mode)
@@ -157,10 +153,10 @@ def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "mz.yaml").read_text() == "mine"
 
 
-def test_what_a_dry_run_shows_is_what_is_written(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = json.loads(run(capsys, "init", "--dry-run", "--json").out)
-    output = run(capsys, "init", "--dry-run").out
-    answer = json.loads(run(capsys, "init", "--json").out)
+def test_what_a_dry_run_shows_is_what_is_written(repository: Path, mz: Mz) -> None:
+    shown = json.loads(mz("init", "--dry-run", "--json").out)
+    output = mz("init", "--dry-run").out
+    answer = json.loads(mz("init", "--json").out)
     assert (shown["schema"], shown["dry_run"], answer["dry_run"]) == ("mz.init/1", True, False)
     assert shown == {**answer, "dry_run": True}
     for file in shown["files"]:
@@ -168,28 +164,26 @@ def test_what_a_dry_run_shows_is_what_is_written(repository: Path, capsys: pytes
     config = (repository / "mz.yaml").read_text()
     assert "".join(f"    {line}\n" for line in config.splitlines()) in output
     jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(config))
-    assert [file["content"] for file in json.loads(run(capsys, "init", "--json").out)["files"]] == [None] * 4
+    assert [file["content"] for file in json.loads(mz("init", "--json").out)["files"]] == [None] * 4
 
 
-def test_what_is_still_to_be_done_is_said(
-    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_still_to_be_done_is_said(repository: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY")
-    output = run(capsys, "init", "--dry-run").err
+    output = mz("init", "--dry-run").err
     assert output == (
         "hint: `claude` has neither a login nor a key: run `claude` once and log in, or set ANTHROPIC_API_KEY\n"
     )
     subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
     (repository.parent / "tools/bin/claude").unlink()
-    output = run(capsys, "init", "--dry-run").err
+    output = mz("init", "--dry-run").err
     assert "hint: no agent is installed; `mz doctor` shows how to install claude-code\n" in output
     assert "hint: commit once before `mz run`: worktrees start from a commit\n" in output
 
 
-def test_without_a_commit_there_is_no_plan(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_commit_there_is_no_plan(repository: Path, mz: Mz) -> None:
     subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
-    run(capsys, "init")
-    answer = run(capsys, "run", "--dry-run")
+    mz("init")
+    answer = mz("run", "--dry-run")
     assert (answer.exit, answer.out) == (15, "")
     assert answer.err == (
         "error[MZ1003] the repository has no commit yet\nhint: worktrees start from one: commit once\n"
@@ -268,18 +262,18 @@ def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
     assert sorted(path.name for path in repository.iterdir()) == [".git", "package.json"]
 
 
-def test_a_workflow_is_written_once(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = run(capsys, "init", "--ci", "--dry-run")
+def test_a_workflow_is_written_once(repository: Path, mz: Mz) -> None:
+    shown = mz("init", "--ci", "--dry-run")
     assert "would create .github/workflows/mz.yml: replays all recordings" in shown.out
     assert not (repository / ".github").exists()
-    assert "mz.yml" not in run(capsys, "init", "--dry-run").out
-    made = run(capsys, "init", "--ci", "--yes")
+    assert "mz.yml" not in mz("init", "--dry-run").out
+    made = mz("init", "--ci", "--yes")
     assert "created .github/workflows/mz.yml" in made.out
     assert "hint: CI has no recording to replay yet" in made.err
     path = repository / ".github/workflows/mz.yml"
     assert yaml.safe_load(path.read_text())[True]["push"]["branches"] == ["trunk"]
     path.write_text("mine")
-    again = json.loads(run(capsys, "init", "--ci", "--json").out)
+    again = json.loads(mz("init", "--ci", "--json").out)
     assert again["files"][-1] == {
         "path": ".github/workflows/mz.yml", "action": "keep", "about": "already exists", "content": None,
     }  # fmt: skip

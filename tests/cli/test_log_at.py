@@ -32,7 +32,7 @@ from mz_events.catalog.run import (
 from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.stored_run import RUN, StoredRun
 from tests.support import steps
 from tests.support.samples import sample, samples
@@ -41,10 +41,10 @@ from tests.support.steps import DIGEST
 NEWER = "20260302-080000-ffff"
 
 
-def at(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    answer = run(capsys, "log", "--at", *args, "--json")
-    assert (answer.exit, answer.err) == (0, "")
-    return msgspec.json.decode(answer.out)
+def at(mz: Mz, *args: str) -> Any:
+    answer = mz("log", "--at", *args, "--json")
+    assert answer.err == ""
+    return decoded(answer)
 
 
 def state(*events: Event) -> Any:
@@ -78,11 +78,8 @@ def test_held_waiting_and_ended() -> None:
     assert (held["state"], held["within"], held["hold"], held["until"]) == (
         "held", "working", "timer", "1970-01-01T00:00:00.000000Z")  # fmt: skip
     waits = state(*UNIT, HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.BLOCKER, detail=DIGEST))
-    assert (waits["state"], waits["question"]["question_kind"], waits["question"]["detail"]) == (
-        "waiting",
-        "blocker",
-        "a text",
-    )
+    assert (waits["state"], waits["question"]["question_kind"]) == ("waiting", "blocker")
+    assert waits["question"]["detail"] == "a text"
     failed = state(*BUILD, FeatureFailed(code="no"))
     assert (failed["state"], failed["code"], failed["done"]) == ("failed", "no", ["plan"])
     assert (state(steps.STARTED)["state"], state(steps.STARTED)["branch"]) == ("opening", "feat/a")
@@ -101,11 +98,9 @@ def test_held_waiting_and_ended() -> None:
 )
 def test_a_run(event: Event | None, status: str) -> None:
     begun = (sample(RunStarted), sample(ItemAdded), *([event] if event else []))
-    run_state_shape = run_state(steps.given_run(*begun))
-    assert (run_state_shape.status, [track_shape.state for track_shape in run_state_shape.features]) == (
-        status,
-        ["queued"],
-    )
+    shape = run_state(steps.given_run(*begun))
+    assert shape.status == status
+    assert [track.state for track in shape.features] == ["queued"]
 
 
 def test_money_of_a_run() -> None:
@@ -122,34 +117,32 @@ def test_money_of_a_run() -> None:
 def test_any_event_may_come_first(stream: str) -> None:
     """Nothing that was ever recorded may keep people from looking."""
     for event in samples():
-        recorded_events = steps.recorded(event, stream=stream)
-        assert state_rows(state_at(recorded_events, 1, "here", lambda _: ""))
+        events = steps.recorded(event, stream=stream)
+        assert state_rows(state_at(events, 1, "here", lambda _: ""))
     assert feature_state(steps.state_after(), (), lambda _: "").state == "unborn"
 
 
 # through the command --------------------------------------------------------------------------------------------------
-def test_it_is_the_state_of_then(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    early, late = at(capsys, "login@9"), at(capsys, "login@43")
+def test_it_is_the_state_of_then(stored_run: StoredRun, mz: Mz) -> None:
+    early, late = at(mz, "login@9"), at(mz, "login@43")
     assert (early["event_ref"], early["event"], early["newest"]) == (f"run/{RUN}/login@9", "artifact.validated", 43)
     assert early["feature"]["cost"]["calls"] == 1
     assert late["feature"]["cost"]["calls"] == 4
     assert (early["run"], late["run"]) == (None, None)
-    assert at(capsys, f"{RUN}@5")["run"]["features"][-1]["id"] == "later"
-    assert len(at(capsys, f"{RUN}@3")["run"]["features"]) == 2
+    assert at(mz, f"{RUN}@5")["run"]["features"][-1]["id"] == "later"
+    assert len(at(mz, f"{RUN}@3")["run"]["features"]) == 2
 
 
-def test_in_a_pipe_and_on_a_terminal(stored_run: StoredRun, capsys: pytest.CaptureFixture[str],
+def test_in_a_pipe_and_on_a_terminal(stored_run: StoredRun, mz: Mz,
                                      snapshot: SnapshotAssertion) -> None:  # fmt: skip
-    assert run(capsys, "log", "--at", "login@9").out == snapshot
+    assert mz("log", "--at", "login@9").out == snapshot
     shown = on_terminal(stored_run.home, "log", "--at", f"{RUN}@12", columns=80, env={"NO_COLOR": "1"})
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_places(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.close()
-    newer = StoredRun(stored_run.home, run=NEWER)
-    newer.begin("login", "20260301")
-    newer.admit("login")
+    newer = StoredRun(stored_run.home, run=NEWER).begin("login", "20260301").admit("login")
     newer.close()
     for args, text in (
         (("login@1",), f"run/{NEWER}/login@1"),
@@ -161,7 +154,7 @@ def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[st
         ((f"run/{RUN}/login@1",), f"run/{RUN}/login@1"),
     ):
         *chosen, wanted = args
-        assert at(capsys, wanted, *chosen)["event_ref"] == text
+        assert at(mz, wanted, *chosen)["event_ref"] == text
 
 
 @pytest.mark.parametrize(
@@ -183,18 +176,16 @@ def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[st
         (f"{RUN}/a/b@1", 10, "has no feature 'a'"),
     ],
 )
-def test_places_that_are_not_there(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], folder: str, exit_code: int, message: str
-) -> None:
-    answer = run(capsys, "log", "--at", folder)
+def test_places_that_are_not_there(stored_run: StoredRun, mz: Mz, folder: str, exit_code: int, message: str) -> None:
+    answer = mz("log", "--at", folder)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
 
-def test_a_state_is_no_list(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_is_no_list(stored_run: StoredRun, mz: Mz) -> None:
     for args in (("--all",), ("--follow",)):
-        assert run(capsys, "log", "--at", "login@1", *args).exit == 2
+        assert mz("log", "--at", "login@1", *args).exit == 2
 
 
-def test_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "log", "--at", "login@1").exit == 2
+def test_nothing_ran(home: Path, mz: Mz) -> None:
+    assert mz("log", "--at", "login@1").exit == 2

@@ -135,9 +135,8 @@ def test_stopped_by_the_user(capsys: pytest.CaptureFixture[str], raised: BaseExc
 
 
 def test_ctrl_c_ends_a_following_log(home: Path) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login")
-    recorded_run.close()
+    log = StoredRun(home).begin("login")
+    log.close()
     child = subprocess.Popen(
         [*MZ, "log", "--follow"], cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -171,9 +170,8 @@ def test_an_answer_that_does_not_fit_is_a_failure(stored_run: StoredRun, args: t
 
 
 def test_text_that_the_encoding_lacks_is_escaped(home: Path) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", title="Grüße 🎉")
-    recorded_run.close()
+    log = StoredRun(home).begin("login", title="Grüße 🎉")
+    log.close()
     answer = spawn(home, "status", PYTHONIOENCODING="ascii")
     assert answer.exit == 0
     assert "Gr\\xfc\\xdfe \\U0001f389" in answer.out

@@ -9,7 +9,7 @@ import pytest
 from mz_engine.pipelines.load import PipelineSource, built_in_pipelines
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.support.tree import ROOT
 
 TRIAL = (ROOT / "pipelines" / "trial.yaml").read_text("utf-8")
@@ -37,11 +37,11 @@ def commands(home: Path, *names: str) -> None:
     (home / "mz.yaml").write_text("commands:\n" + "".join(f"  {name}: 'true'\n" for name in names))
 
 
-def test_those_of_the_repository_come_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_those_of_the_repository_come_first(home: Path, mz: Mz) -> None:
     give(home, "broken", BROKEN)
     give(home, "torn", "phases: [")
     (home / "mz.yaml").write_text("pipeline: torn\n")
-    summary = msgspec.json.decode(run(capsys, "pipelines", "list", "--json").out)["pipelines"]
+    summary = msgspec.json.decode(mz("pipelines", "list", "--json").out)["pipelines"]
     assert [(entry["name"], entry["file"], entry["chosen"]) for entry in summary] == [
         ("broken", "pipelines/broken.yaml", False),
         ("torn", "pipelines/torn.yaml", True),
@@ -52,23 +52,21 @@ def test_those_of_the_repository_come_first(home: Path, capsys: pytest.CaptureFi
 
 
 def test_outside_of_a_repository_the_built_in_ones_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mz: Mz
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "monozukuri\tyes\tbuilt in" in run(capsys, "pipelines", "list").out
+    assert "monozukuri\tyes\tbuilt in" in mz("pipelines", "list").out
 
 
-def test_everything_that_a_pipeline_does_is_shown(
-    home: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
-) -> None:
+def test_everything_that_a_pipeline_does_is_shown(home: Path, mz: Mz, snapshot: SnapshotAssertion) -> None:
     give(home, "trial", TRIAL)
-    assert run(capsys, "pipelines", "show", "trial").out == snapshot
-    assert run(capsys, "pipelines", "show", "trial", "--yaml").out == TRIAL
+    assert mz("pipelines", "show", "trial").out == snapshot
+    assert mz("pipelines", "show", "trial", "--yaml").out == TRIAL
 
 
-def test_a_definition_is_printed_with_its_defaults(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_definition_is_printed_with_its_defaults(home: Path, mz: Mz) -> None:
     give(home, "trial", TRIAL)
-    summary = msgspec.json.decode(run(capsys, "pipelines", "show", "trial", "--json").out)
+    summary = msgspec.json.decode(mz("pipelines", "show", "trial", "--json").out)
     plan, build, _ = summary["definition"]["phases"]
     assert plan["timeout"] == {"total": 1800, "idle": 300}
     assert build["ask_person"][0]["in"] == ["CRITICAL", "BLOCKER"]
@@ -84,43 +82,37 @@ def test_the_page_on_a_terminal(home: Path) -> None:
     assert "\t" not in shown
 
 
-def test_all_that_is_wrong_is_told_with_its_place(
-    home: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
-) -> None:
+def test_all_that_is_wrong_is_told_with_its_place(home: Path, mz: Mz, snapshot: SnapshotAssertion) -> None:
     give(home, "broken", BROKEN)
-    answer = run(capsys, "pipelines", "lint")
+    answer = mz("pipelines", "lint")
     assert answer.exit == 10
     assert answer.out == snapshot
-    summary = msgspec.json.decode(run(capsys, "pipelines", "lint", "broken", "--json").out)
+    summary = msgspec.json.decode(mz("pipelines", "lint", "broken", "--json").out)
     assert summary["errors"] == len(summary["diagnostics"]) == len(answer.out.splitlines()) - 1
     assert summary["diagnostics"][0]["location"] == {"file": "pipelines/broken.yaml", "line": 6, "column": 11}
 
 
-def test_files_are_meant_from_where_one_stands(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_are_meant_from_where_one_stands(home: Path, monkeypatch: pytest.MonkeyPatch, mz: Mz) -> None:
     (home / "below").mkdir()
     (home / "below" / "own.yaml").write_text("phases: {}\n")
     monkeypatch.chdir(home / "below")
-    answer = run(capsys, "pipelines", "lint", "own.yaml", "nowhere.yml", "monozukuri")
+    answer = mz("pipelines", "lint", "own.yaml", "nowhere.yml", "monozukuri")
     assert answer.exit == 10
     assert "own.yaml:1:9\terror\tMZ2006" in answer.out
     assert "nowhere.yml\terror\tMZ2001" in answer.out
     assert answer.err == "3 files: 4 errors, 7 warnings\n"
 
 
-def test_warnings_alone_are_no_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "pipelines", "lint", "monozukuri")
+def test_warnings_alone_are_no_failure(home: Path, mz: Mz) -> None:
+    answer = mz("pipelines", "lint", "monozukuri")
     assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 7 warnings\n")
 
 
 @pytest.mark.parametrize("texts", [(), ("test",), ("build", "lint", "test")])
-def test_a_new_one_passes_the_lint_and_says_what_each_line_is(
-    home: Path, capsys: pytest.CaptureFixture[str], texts: tuple[str, ...]
-) -> None:
+def test_a_new_one_passes_the_lint_and_says_what_each_line_is(home: Path, mz: Mz, texts: tuple[str, ...]) -> None:
     commands(home, *texts) if texts else None
-    assert run(capsys, "pipelines", "new", "mine").exit == 0
-    answer = run(capsys, "pipelines", "lint", "mine")
+    assert mz("pipelines", "new", "mine").exit == 0
+    answer = mz("pipelines", "lint", "mine")
     assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 0 warnings\n")
     text = (home / "pipelines" / "mine.yaml").read_text()
     pipeline, _ = PipelineSource(name="mine.yaml", text=text).parse()
@@ -129,15 +121,15 @@ def test_a_new_one_passes_the_lint_and_says_what_each_line_is(
     assert text.count("#") >= 15
 
 
-def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, mz: Mz) -> None:
     commands(home, "test", "lint")
-    answer = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri", "--json")
+    answer = mz("pipelines", "new", "mine", "--from", "monozukuri", "--json")
     summary = msgspec.json.decode(answer.out)
     assert (answer.exit, summary["copied_from"], summary["errors"]) == (0, "monozukuri", 0)
     copied, _ = PipelineSource(name="mine.yaml", text=(home / "pipelines" / "mine.yaml").read_text()).parse()
     assert copied.pipeline == "mine"
-    origin = msgspec.json.decode(run(capsys, "pipelines", "show", "monozukuri", "--json").out)["definition"]
-    mine = msgspec.json.decode(run(capsys, "pipelines", "show", "mine", "--json").out)["definition"]
+    origin = msgspec.json.decode(mz("pipelines", "show", "monozukuri", "--json").out)["definition"]
+    mine = msgspec.json.decode(mz("pipelines", "show", "mine", "--json").out)["definition"]
     (code,) = (phase for phase in origin["phases"] if phase["phase"] == "code")
     code["gates"] = [gate for gate in code["gates"] if gate["run"] != "build"]
     assert mine == {**origin, "pipeline": "mine"}
@@ -145,21 +137,21 @@ def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: p
 
 
 @pytest.mark.parametrize("texts", [(), ("test",), ("build", "lint"), ("build", "lint", "test")])
-def test_a_copy_passes_the_lint(home: Path, capsys: pytest.CaptureFixture[str], texts: tuple[str, ...]) -> None:
+def test_a_copy_passes_the_lint(home: Path, mz: Mz, texts: tuple[str, ...]) -> None:
     commands(home, *texts) if texts else None
-    output = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri").err
+    output = mz("pipelines", "new", "mine", "--from", "monozukuri").err
     lacking = [name for name in ("test", "build", "lint") if name not in texts]
     assert output == (
         f"omitted, because mz.yaml does not define the command: steps that run {', '.join(lacking)}\n"
         if lacking
         else ""
     )
-    assert run(capsys, "pipelines", "lint", "mine").err == "1 file: 0 errors, 0 warnings\n"
+    assert mz("pipelines", "lint", "mine").err == "1 file: 0 errors, 0 warnings\n"
 
 
-def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(home: Path, mz: Mz) -> None:
     give(home, "mine", "a person's own")
-    answer = run(capsys, "pipelines", "new", "mine")
+    answer = mz("pipelines", "new", "mine")
     assert answer.exit == 10
     assert "error[MZ2015] pipelines/mine.yaml already exists" in answer.err
     assert (home / "pipelines" / "mine.yaml").read_text() == "a person's own"
@@ -174,17 +166,15 @@ def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) 
         (("show", "x\x1b[31my"), 10, "there is no pipeline `xy`"),
     ],
 )
-def test_what_cannot_be(
-    home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, output: str
-) -> None:
-    answer = run(capsys, "pipelines", *args)
+def test_what_cannot_be(home: Path, mz: Mz, args: tuple[str, ...], exit_code: int, output: str) -> None:
+    answer = mz("pipelines", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert output in answer.err
     assert "\x1b" not in answer.err
 
 
-def test_a_place_that_cannot_be_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_cannot_be_written(home: Path, mz: Mz) -> None:
     (home / "pipelines").write_text("a file in the way")
-    answer = run(capsys, "pipelines", "new", "mine")
+    answer = mz("pipelines", "new", "mine")
     assert answer.exit == 15
     assert "pipelines/mine.yaml cannot be written: " in answer.err

@@ -6,7 +6,6 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-import msgspec
 import pytest
 from mz_cli.terminal.text import exact_usd, parse_usd
 from mz_engine.model.pins import Pins, encode_pins
@@ -16,7 +15,7 @@ from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStoppe
 from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.fakeagent import FakeAgent
 from tests.cli.stored_run import StoredRun
 from tests.support.gitrepo import GitRepo
@@ -60,14 +59,12 @@ def everything(home: Path) -> dict[Path, tuple[bytes, int]]:
     }
 
 
-def plan(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    answer = run(capsys, "run", "--dry-run", "--json", *args)
-    assert answer.exit == 0, answer
-    return msgspec.json.decode(answer.out)
+def plan(mz: Mz, *args: str) -> Any:
+    return decoded(mz("run", "--dry-run", "--json", *args))
 
 
-def test_order_and_reasons(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = plan(capsys)
+def test_order_and_reasons(repository: GitRepo, mz: Mz) -> None:
+    shown = plan(mz)
     assert [(entry["id"], entry["holds"]) for entry in shown["features"]] == [
         ("login", []),
         ("audit", [{"reason": "dependency", "blocked_by": "login"}]),
@@ -78,8 +75,8 @@ def test_order_and_reasons(repository: GitRepo, capsys: pytest.CaptureFixture[st
     ]  # fmt: skip
 
 
-def test_what_each_phase_calls_checks_and_asks(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
-    steps = {step["phase"]: step for step in plan(capsys)["steps"]}
+def test_what_each_phase_calls_checks_and_asks(repository: GitRepo, mz: Mz) -> None:
+    steps = {step["phase"]: step for step in plan(mz)["steps"]}
     assert list(steps) == ["prd", "techspec", "tasks", "code", "tests", "pr"]
     (builder,) = steps["code"]["calls"]
     assert (builder["role"], builder["tier"], builder["tools"]) == ("builder", "mid", ["read", "write", "shell"])
@@ -88,48 +85,48 @@ def test_what_each_phase_calls_checks_and_asks(repository: GitRepo, capsys: pyte
     assert steps["code"]["gates"] == ["test"], "lint and build have no command"
     assert steps["prd"]["asks"] == []
     assert "open_pr" in steps["pr"]["delivers"]
-    supervised = plan(capsys, "--autonomy", "supervised")["steps"]
+    supervised = plan(mz, "--autonomy", "supervised")["steps"]
     assert supervised[0]["asks"] == ["checkpoint"]
 
 
-def test_the_sums_agree(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = plan(capsys)
+def test_the_sums_agree(repository: GitRepo, mz: Mz) -> None:
+    shown = plan(mz)
     for rows in (shown["features"], shown["steps"]):
         assert sum(row["estimated_tokens"] for row in rows) == shown["estimated_tokens"]
         assert exact_usd(sum(parse_usd(row["estimated_usd"]) for row in rows)) == shown["estimated_usd"]
     assert shown["within_budget"] is None
 
 
-def test_a_budget_that_will_not_do(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_that_will_not_do(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})
-    shown = plan(capsys)
+    shown = plan(mz)
     held = {item["id"]: [hold["reason"] for hold in item["holds"]] for item in shown["features"]}
     assert held["login"] == ["feature-budget"]
     assert "run-budget" in held["audit"]
     assert shown["within_budget"] is False
-    answer = run(capsys, "run", "--dry-run")
+    answer = mz("run", "--dry-run")
     assert "the budget is too low: it will be used up at about audit" in answer.out
     assert "of $0.60" in answer.out
 
 
-def test_a_model_without_a_price(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_price(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}models: {{mid: nobody-knows-it}}\n"})
-    shown = plan(capsys)
+    shown = plan(mz)
     assert shown["estimated_usd"] is None
     assert shown["estimated_tokens"] > 0
     assert shown["steps"][0]["calls"][0]["model"] == "nobody-knows-it"
     assert shown["features"][0]["estimated_usd"] is None
-    assert "tokens, unpriced" in run(capsys, "run", "--dry-run").out
+    assert "tokens, unpriced" in mz("run", "--dry-run").out
 
 
 def test_what_a_run_would_miss_is_told(
-    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    repository: GitRepo, home: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "mz.yaml").write_text("commands: {test: nowhere-a}\npull_requests: {strategy: draft}\n")
     (home / "bin").mkdir()
     (home / "bin/git").symlink_to(Path(which("git") or ""))
     monkeypatch.setenv("PATH", str(home / "bin"))
-    answer = run(capsys, "run", "--dry-run")
+    answer = mz("run", "--dry-run")
     lines = [line for line in answer.err.splitlines() if line.startswith("warning")]
     assert (answer.exit, lines) == (0, [
         "warning[MZ3009] pipeline steps are skipped: mz.yaml has no command `build`, `lint`",
@@ -138,50 +135,45 @@ def test_what_a_run_would_miss_is_told(
         "warning[MZ1003] the remote 'origin' for pull requests does not exist",
     ])  # fmt: skip
     repository.git("remote", "add", "origin", "/nowhere")
-    assert "warning[MZ1004] pull requests need `gh`, which is not on PATH" in run(capsys, "run", "--dry-run").err
+    assert "warning[MZ1004] pull requests need `gh`, which is not on PATH" in mz("run", "--dry-run").err
 
 
 @pytest.mark.parametrize("args", [(), ("--json",), ("--exit-code",)])
-def test_nothing_is_written(
-    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
-) -> None:
+def test_nothing_is_written(repository: GitRepo, home: Path, mz: Mz, args: tuple[str, ...]) -> None:
     refs = repository.git("for-each-ref")
     before = everything(home)
-    assert run(capsys, "run", "--dry-run", *args).exit == (1 if args == ("--exit-code",) else 0)
+    assert mz("run", "--dry-run", *args).exit == (1 if args == ("--exit-code",) else 0)
     assert everything(home) == before
     assert not (home / ".mz").exists()
     assert repository.git("for-each-ref") == refs
 
 
-def test_nothing_is_written_where_something_ran(
-    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_written_where_something_ran(repository: GitRepo, home: Path, mz: Mz) -> None:
     """Not even the read models that a real run brings up to date."""
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login")
-    recorded_run.deliver("login")
-    recorded_run.to_run(RunFinished())
-    recorded_run.close()
+    log = StoredRun(home).begin("login")
+    log.deliver("login")
+    log.to_run(RunFinished())
+    log.close()
     before = everything(home)
-    shown = plan(capsys)
+    shown = plan(mz)
     assert everything(home) == before
     assert "login" in [item["id"] for item in shown["left_out"] if item["reason"] == "delivered"]
 
 
-def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_agents_that_take_over_are_named(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}failover: [codex, claude-code, gemini]\n"})
-    shown = plan(capsys)
+    shown = plan(mz)
     assert (shown["agent"], shown["failover"]) == ("claude-code", ["codex", "gemini"])
-    assert "agent claude-code, then codex, then gemini, autonomy" in run(capsys, "run", "--dry-run").out
+    assert "agent claude-code, then codex, then gemini, autonomy" in mz("run", "--dry-run").out
 
 
-def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = unfinished_run(home)
-    recorded_run.close()
-    shown = plan(capsys)
-    assert shown["continued_run"] == recorded_run.run
+def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, mz: Mz) -> None:
+    log = unfinished_run(home)
+    log.close()
+    shown = plan(mz)
+    assert shown["continued_run"] == log.run
     assert shown["features"] == []
-    assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
+    assert mz("run", "--dry-run", "--exit-code").exit == 1
 
 
 def unfinished_run(home: Path) -> StoredRun:
@@ -190,54 +182,48 @@ def unfinished_run(home: Path) -> StoredRun:
     material = load_valid_pipeline_files(home)
     pipeline, _ = load_pipeline(config.pipeline, home)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", "audit", "export", pins=encode_pins(pins))
-    return recorded_run
+    return StoredRun(home).begin("login", "audit", "export", pins=encode_pins(pins))
 
 
-def test_an_unfinished_run_keeps_its_settings(
-    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded_run = unfinished_run(home)
+def test_an_unfinished_run_keeps_its_settings(repository: GitRepo, home: Path, mz: Mz) -> None:
+    log = unfinished_run(home)
     waits = FeatureStopped(feature=FeatureId("login"), version=1, status=FeatureOutcome.WAITING)
-    recorded_run.to_run(FeatureAdmitted(feature=FeatureId("login")), waits)
-    recorded_run.close()
+    log.to_run(FeatureAdmitted(feature=FeatureId("login")), waits)
+    log.close()
     repository.write({"mz.yaml": f"{SETTINGS}autonomy: full_auto\nparallel_max: 7\nagent: codex\n"})
-    shown = plan(capsys, "--autonomy", "supervised")
+    shown = plan(mz, "--autonomy", "supervised")
     assert (shown["autonomy"], shown["parallel_max"], shown["agent"]) == ("supervised", 2, "claude-code")
-    assert "waiting for an answer: login; see `mz review list`" in run(capsys, "run", "--dry-run").err
+    assert "waiting for an answer: login; see `mz review list`" in mz("run", "--dry-run").err
     for dry in ((), ("--dry-run",)):
-        answer = run(capsys, "run", *dry, "--autonomy", "full_auto", "--agent", "codex")
+        answer = mz("run", *dry, "--autonomy", "full_auto", "--agent", "codex")
         assert answer.exit == 16
         assert "has agent claude-code and autonomy supervised, and keeps it" in answer.err
-        assert f"mz cancel {recorded_run.run}" in answer.err
-        unknown = run(capsys, "run", *dry, "--agent", "nobody")
+        assert f"mz cancel {log.run}" in answer.err
+        unknown = mz("run", *dry, "--agent", "nobody")
         assert (unknown.exit, "command line: `agent`: unknown agent 'nobody'" in unknown.err) == (10, True)
 
 
-def test_a_run_names_all_that_is_wrong(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_names_all_that_is_wrong(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": "pipeline: mnozukuri\nbacklog: wrong.md\nbase: nobranch\n"})
     for args in (("run",), ("run", "--dry-run"), ("config", "validate")):
-        answer = run(capsys, *args)
+        answer = mz(*args)
         assert answer.exit == 10
         places = [line.split()[1] for line in answer.err.splitlines() if line.startswith("error")]
         assert places == ["mz.yaml:3:7", "mz.yaml:1:11", "wrong.md"]
 
 
-def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
+def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, mz: Mz) -> None:
+    assert mz("run", "--dry-run", "--exit-code").exit == 1
     repository.write({"features.md": BACKLOG.replace("[FEAT]", "[DONE]")})
-    assert run(capsys, "run", "--dry-run", "--exit-code").exit == 0
-    refused = run(capsys, "run", "--exit-code")
+    assert mz("run", "--dry-run", "--exit-code").exit == 0
+    refused = mz("run", "--exit-code")
     assert refused.exit == 2
     assert "--exit-code requires --dry-run" in refused.err
 
 
-def test_tabs_hold_the_features_alone(
-    repository: GitRepo, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
-) -> None:
-    assert run(capsys, "run", "--dry-run", "--format", "tsv").out == snapshot
-    in_a_pipe = run(capsys, "run", "--dry-run").out
+def test_tabs_hold_the_features_alone(repository: GitRepo, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    assert mz("run", "--dry-run", "--format", "tsv").out == snapshot
+    in_a_pipe = mz("run", "--dry-run").out
     assert in_a_pipe.startswith("a new run: monozukuri on main, agent claude-code, ")
     assert "left out: theirs: in-progress\n" in in_a_pipe
     assert "\t" not in in_a_pipe
@@ -255,23 +241,23 @@ def test_on_a_terminal(
 
 
 @pytest.mark.parametrize("columns", [1, 20, 80])
-def test_hostile_titles(repository: GitRepo, home: Path, columns: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_titles(repository: GitRepo, home: Path, columns: int, mz: Mz) -> None:
     repository.write({"features.md": f"## [FEAT] login: {HOSTILE}\n\n{HOSTILE}\n"})
     shown = on_terminal(home, "run", "--dry-run", columns=columns, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\u202e" not in shown
-    rows = run(capsys, "run", "--dry-run", "--format", "tsv").out.splitlines()
+    rows = mz("run", "--dry-run", "--format", "tsv").out.splitlines()
     assert len(rows) == 2
     assert "🎉 漢字 " + "x" * 10_000 in rows[1]
-    assert plan(capsys)["features"][0]["title"].endswith("x" * 10_000)
+    assert plan(mz)["features"][0]["title"].endswith("x" * 10_000)
 
 
 @pytest.mark.slow
-def test_thousands_of_features(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thousands_of_features(repository: GitRepo, home: Path, mz: Mz) -> None:
     def feature(number: int) -> str:
         after = f"- depends on: f{number - 1}\n" if number % 3 else ""
         return f"## [FEAT] f{number}: Feature {number}\n{after}\nWords of it{'.' * (number % 50)}\n"
 
     repository.write({"features.md": "\n".join(feature(number) for number in range(5000))})
-    shown = plan(capsys)
+    shown = plan(mz)
     assert len(shown["features"]) == 5000

@@ -284,12 +284,12 @@ def test_a_run_that_goes_on_is_shown_whole(stored_run: StoredRun) -> None:
 
 def test_what_the_agent_says_is_seen_while_it_works(stored_run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SpoolReader, "recent_output", lambda reader, key: (f"I work on {key.split('/')[1]}",))
-    recorded_events = [entry for entry in stored_run.recorded if entry.position <= 9]
+    events = [entry for entry in stored_run.recorded if entry.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         shown = make_progress(StoredLog(), "", stream=stream, environment=TERM)
         with shown:
-            for item in recorded_events:
+            for item in events:
                 shown.on_event(item)
             terminal.until(lambda lines: any("» I work on login" in line for line in lines))
     terminal.close()

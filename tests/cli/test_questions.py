@@ -26,11 +26,11 @@ from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, Waiting
 from mz_projections.views.messages import open_questions
-from mz_projections.views.model import Question
 from mz_qa.simulation.driver import drive_run
 
 from tests.support import trial
 from tests.support.asking import ASKING, Asking
+from tests.support.views import question
 
 SENT_BACK = "the feature is rolled back again, with your note"
 COMES: dict[str, tuple[type[Event], ...]] = {
@@ -95,18 +95,9 @@ def test_every_question_is_put_into_words(name: str) -> None:
     assert question.code in question_text(question)
 
 
-def question(kind: QuestionKind, code: str, phase: str = "") -> Question:
-    return Question(
-        question_kind=kind, code=code, phase=phase, unit="", detail=None, since_us=0, event_ref="run/r1/b@1"
-    )
-
-
 def test_an_approval_after_a_phase_names_the_phase() -> None:
     """Its code is called like a level of autonomy."""
-    requested = Question(
-        question_kind=QuestionKind.APPROVAL, code="checkpoint", phase="prd", unit="", detail=None, since_us=0,
-        event_ref="s@1",
-    )  # fmt: skip
+    requested = question(QuestionKind.APPROVAL, "checkpoint", "prd")
     assert question_text(requested) == "the pipeline requires your approval (after prd)"
     assert question_text(replace(requested, code="breaking")) == "the pipeline requires your approval (breaking)"
 
@@ -125,10 +116,7 @@ def test_what_is_asked_before_the_first_phase(code: str, text: str, does: str) -
         title=Digest("0" * 64), body=Digest("0" * 64),
     )  # fmt: skip
     human_requested = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=code)
-    question = Question(
-        question_kind=QuestionKind.CONFLICT, code=code, phase="", unit="", detail=None, since_us=0, event_ref="s@1"
-    )  # fmt: skip
-    assert question_text(question).startswith(text)
+    assert question_text(question(QuestionKind.CONFLICT, code)).startswith(text)
     summary = verdict_effects(Waiting(human_requested, CreatingWorkspace(started=started, run_version=1)), None)
     assert all(does in output for verdict, output in summary if verdict is not Verdict.REJECT)
 

@@ -17,7 +17,7 @@ from mz_recordings.cassette.model import FORMAT
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, ReplayResult
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import run, spawn
+from tests.cli.drive import Mz, spawn
 from tests.support.gitrepo import GitRepo
 from tests.support.workshop import Copy, Workshop, clone
 
@@ -78,45 +78,38 @@ def test_the_name_of_a_folder_is_no_line_of_its_own(capsys: pytest.CaptureFixtur
 
 
 # wrong use ------------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    GitRepo(tmp_path).commit({"README.md": "x"})
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, "replay")
+def test_nothing_to_replay_is_no_success(empty: Path, mz: Mz) -> None:
+    result = mz("replay")
     assert result.exit == 4
     assert result.err.startswith("error[MZ6001] no cassette in recordings\nhint: record a run first")
     (empty / "mz.yaml").write_text("recordings: tapes/of/agents\n")
-    assert "no cassette in tapes/of/agents" in run(capsys, "replay").err
+    assert "no cassette in tapes/of/agents" in mz("replay").err
 
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize("args", [("--accept", "PROMPT"), ("-m", "x"), ("--accept", "PROMPT", "-m", " ")])
-def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
-    result = run(capsys, "replay", *args)
+def test_who_accepts_says_why(mz: Mz, args: tuple[str, ...]) -> None:
+    result = mz("replay", *args)
     assert result.exit == 2
     assert "--accept and -m go together" in result.err
 
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize("args", [("--bundled", "--prune"), ("--variants", "--prune"), ("--inject", "a=b", "--prune")])
-def test_altered_recordings_are_not_updated(capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
-    answer = run(capsys, "replay", *args)
+def test_altered_recordings_are_not_updated(mz: Mz, args: tuple[str, ...]) -> None:
+    answer = mz("replay", *args)
     assert (answer.exit, answer.err[:14]) == (2, "error[MZ1002] ")
 
 
 @pytest.mark.slow
-def test_several_cassettes_are_played_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "replay", *map(str, bundled_cassettes()[-2:]), "-j", "2", "--json")
+def test_several_cassettes_are_played_at_once(mz: Mz) -> None:
+    answer = mz("replay", *map(str, bundled_cassettes()[-2:]), "-j", "2", "--json")
     assert len(msgspec.json.decode(answer.out)["cassettes"]) == 2, answer.err
 
 
-def test_nothing_to_record(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "MZ5001" in run(capsys, "record").err
-    assert run(capsys, "run", "--record", "--dry-run").exit == 2
+def test_nothing_to_record(mz: Mz) -> None:
+    assert "MZ5001" in mz("record").err
+    assert mz("run", "--record", "--dry-run").exit == 2
 
 
 REPLAYED = "1 cassette, 8 recordings replayed, 3 commands answered"

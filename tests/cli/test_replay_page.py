@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import finished
 from tests.support.tree import ROOT
 from tests.support.workshop import Copy, Workshop
 
@@ -36,14 +36,8 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
             if args.strip() in ELSEWHERE:
                 continue
             match = re.search(r"exit (\d+)", output)
-            done = subprocess.run(
-                ["sh", "-c", args],
-                cwd=workshop.root,
-                env={**os.environ, **workshop.environment},
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
+            done = finished(
+                "sh", "-c", args, cwd=workshop.root, environment={**os.environ, **workshop.environment}, seconds=120
             )
             expected = int(match[1]) if match else WAITS.get(args.strip(), 0)
             assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"

@@ -17,7 +17,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_recordings.findings.model import Finding, ReplayResult
 
-from tests.cli.drive import run
+from tests.cli.drive import Mz
 from tests.support.reports import FAILED
 
 ALL = ReportOptions(files={"junit": "junit.xml", "sarif": "mz.sarif", "html": "mz.html"}, github=True)
@@ -35,12 +35,10 @@ def summary(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # before any work ------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("path", ["absent/junit.xml", "README/junit.xml", "/proc/junit.xml", "round/junit.xml", ""])
-def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(
-    path: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(path: str, mz: Mz) -> None:
     Path("README").write_text("a file")
     Path("round").symlink_to("round")
-    result = run(capsys, "replay", "--junit", path)
+    result = mz("replay", "--junit", path)
     assert (result.exit, result.out) == (11, "")
     assert result.err.startswith(f"error[MZ1007] the report {Path(path)} cannot be written: ")
     assert "hint: name a file in an existing, writable directory" in result.err
@@ -54,9 +52,9 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(
         ("--junit", "-", "--sarif", "-"), ("--json", "--sarif", "-"),
     ],
 )  # fmt: skip
-def test_two_answers_in_one_place_are_refused(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_answers_in_one_place_are_refused(args: tuple[str, ...], mz: Mz) -> None:
     Path("link").symlink_to(".")
-    result = run(capsys, "replay", *args)
+    result = mz("replay", *args)
     assert result.exit == 2
     assert "two reports have the same destination" in result.err
 
@@ -72,12 +70,10 @@ def test_seeing_whether_a_file_can_be_written_leaves_none() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_summary_that_cannot_be_written_is_seen_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_that_cannot_be_written_is_seen_too(monkeypatch: pytest.MonkeyPatch, mz: Mz) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "absent/summary.md")
-    assert "MZ1007" in run(capsys, "replay", "--github").err
-    assert "MZ6001" in run(capsys, "replay").err
+    assert "MZ1007" in mz("replay", "--github").err
+    assert "MZ6001" in mz("replay").err
 
 
 # writing --------------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ from mz_recordings.rerecord.plan import CallSelection, CallSelector, RepeatedCal
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
 from mz_recordings.rerecord.workspace import CarefulWorkspace, RerecordWorkspace, pending_path, write_pending
 
-from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.cli.drive import MZ, Mz, on_terminal, spawn
 from tests.support.again import Again
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette as tape
@@ -207,13 +207,6 @@ def test_nobody_accepts_where_nobody_is_asked() -> None:
     assert (rejected_kinds(gone, NOBODY), rejected_kinds(gone, replace(NOBODY, prune=True))) == (("UNUSED",), ())
 
 
-@pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    GitRepo(tmp_path).commit({"README.md": "x"})
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
     ("args", "code", "message"),
@@ -226,8 +219,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
 )
-def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, message: str) -> None:
-    result = run(capsys, "rerecord", *args)
+def test_wrong_use(mz: Mz, args: tuple[str, ...], code: int, message: str) -> None:
+    result = mz("rerecord", *args)
     assert (result.exit, result.out) == (code, "")
     assert message in result.err
 
@@ -444,7 +437,7 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again, monkeypatc
 
 @pytest.mark.slow
 def test_a_new_cassette_waits_until_every_kind_is_accepted(
-    again: Again, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    again: Again, mz: Mz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later mz, with a newer format, accepts it, so that a copy of the old one is kept."""
     root, path = again.copy.root, again.copy.folder
@@ -460,14 +453,14 @@ def test_a_new_cassette_waits_until_every_kind_is_accepted(
     assert "a new cassette is waiting for your decision" in refused.err
 
     monkeypatch.chdir(root)
-    wrong = run(capsys, "rerecord", "--accept-pending", "--accept", "COST")
+    wrong = mz("rerecord", "--accept-pending", "--accept", "COST")
     assert wrong.exit == 3
     assert "mz rerecord recordings/notes --accept-pending --accept" in wrong.err
-    result = run(capsys, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
+    result = mz("rerecord", "--accept-pending", "--accept", "ALL", "--json")
     assert result.exit == 0, result.err
     (shown,) = json.loads(result.out)["cassettes"]
     assert (shown["written"], shown["backup"]) == (True, None)
     assert not pending_path(path).parent.exists()
     assert load(path).calls[-1].contents == text
-    nothing_waits = run(capsys, "rerecord", "--accept-pending")
+    nothing_waits = mz("rerecord", "--accept-pending")
     assert nothing_waits.exit == 4

@@ -6,9 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from mz_engine.run.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
@@ -25,24 +23,12 @@ from mz_projections.views.model import Question
 from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import Result, on_terminal, run
+from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.stored_run import StoredRun
 from tests.support import trial
-from tests.support.asking import ASKING, Asking, Shelf, keep, writes
+from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep, writes
 
-Mz = Callable[..., Result]
-DATABASE = Path(".mz/mz.db")
-
-
-class Clock:
-    def now_us(self) -> int:
-        return 2_000_000
-
-
-@pytest.fixture
-def mz(home: Path, capsys: pytest.CaptureFixture[str]) -> Mz:
-    """`mz` in this process; the directory has a run in its log as soon as `kept` was called."""
-    return lambda *args: run(capsys, *args)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
@@ -56,19 +42,9 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MZ_USER", "Ada \x1b[31mLovelace")
 
 
-def inbox() -> list[Event]:
-    with SqliteStore(DATABASE, read_only=True) as store:
-        return [recorded.event for recorded in store.read(inbox_stream(trial.RUN))]
-
-
 def phrase(digest: Digest | None) -> str:
     assert digest is not None
     return FileBlobs(Path(".mz/blobs")).get(digest).decode()
-
-
-def decoded(answer: Result) -> Any:
-    assert answer.exit == 0, answer
-    return msgspec.json.decode(answer.out)
 
 
 def left_by_others(*events: Event) -> None:
@@ -395,8 +371,7 @@ def test_an_answer_is_written_in_an_editor(
 def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[str], str]) -> None:
     """A newer run that has the feature, and asks nothing, does not hide it."""
     feature = kept("blocker")
-    newer = StoredRun(home, run="r2")
-    newer.begin(feature)
+    newer = StoredRun(home, run="r2").begin(feature)
     newer.close()
     assert decoded(mz("review", "show", feature, "--json"))["run"] == "r1"
     assert decoded(mz("review", "approve", feature, "--json"))["run"] == "r1"

@@ -9,7 +9,7 @@ from mz_cli.app.context import open_log
 from mz_cli.app.selectors import part_text, select
 from mz_events.catalog.run import RunFinished
 
-from tests.cli.drive import run
+from tests.cli.drive import Mz
 from tests.cli.stored_run import RUN, StoredRun
 
 
@@ -70,9 +70,9 @@ def test_forms(
     ],
 )
 def test_errors_name_what_exists(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
+    stored_run: StoredRun, mz: Mz, args: tuple[str, ...], exit_code: int, message: str
 ) -> None:
-    answer = run(capsys, *args)
+    answer = mz(*args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
@@ -81,25 +81,23 @@ def test_errors_name_what_exists(
     "command", ["show", "retry", "review show", "fork", "status", "log", "cost", "audit", "cancel"]
 )
 @pytest.mark.parametrize("name", ["lgin", f"{RUN}/lgin"])
-def test_an_unknown_feature_is_one_error_everywhere(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], command: str, name: str
-) -> None:
-    answer = run(capsys, *command.split(), name)
+def test_an_unknown_feature_is_one_error_everywhere(stored_run: StoredRun, mz: Mz, command: str, name: str) -> None:
+    answer = mz(*command.split(), name)
     assert (answer.exit, answer.out) == (10, "")
     assert answer.err.startswith("error[MZ4010]")
     assert "did you mean `login`?" in answer.err
 
 
-def test_every_printed_name_of_a_call_is_a_selector(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    calls = msgspec.json.decode(run(capsys, "cost", "--by", "attempt", "--json").out)["groups"]
+def test_every_printed_name_of_a_call_is_a_selector(stored_run: StoredRun, mz: Mz) -> None:
+    calls = msgspec.json.decode(mz("cost", "--by", "attempt", "--json").out)["groups"]
     assert len(calls) > 3
     for group in calls:
         call = group["call"]
         part = part_text(call["phase"], call["unit"], call["iteration"], call["attempt"], call["role"])
         for selector in (group["name"], f"run/{group['name']}", f"{call['feature']}{part}"):
-            answer = run(capsys, "cost", selector, "--by", "attempt", "--json")
+            answer = mz("cost", selector, "--by", "attempt", "--json")
             assert group["name"] in [entry["name"] for entry in msgspec.json.decode(answer.out)["groups"]]
-            assert run(capsys, "show", selector).exit == run(capsys, "log", selector).exit == 0
+            assert mz("show", selector).exit == mz("log", selector).exit == 0
 
 
 def test_units_iterations_and_roles(stored_run: StoredRun) -> None:
@@ -113,11 +111,9 @@ def test_units_iterations_and_roles(stored_run: StoredRun) -> None:
     assert str(selector) == f"{RUN}/login/code/u1#2.1:security"
 
 
-def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(stored_run: StoredRun, mz: Mz) -> None:
     def events(selector: str) -> list[dict[str, object]]:
-        return [msgspec.json.decode(line) for line in run(capsys, "log", selector, "--json").out.splitlines()[1:]]
+        return [msgspec.json.decode(line) for line in mz("log", selector, "--json").out.splitlines()[1:]]
 
     phase, attempt, event = events("login/code"), events("login/code#2"), events("login@3")
     assert {line["stream"] for line in phase} == {f"run/{RUN}/login"}
@@ -126,18 +122,18 @@ def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(
     assert [line["event_ref"] for line in event] == [f"run/{RUN}/login@3"]
 
 
-def test_a_text_by_its_digest(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_by_its_digest(stored_run: StoredRun, mz: Mz) -> None:
     digest = stored_run.blob("Let people log in")
-    assert run(capsys, "show", digest[:10]).out == run(capsys, "show", digest).out == "Let people log in"
-    unknown = run(capsys, "show", "0123456789")
+    assert mz("show", digest[:10]).out == mz("show", digest).out == "Let people log in"
+    unknown = mz("show", "0123456789")
     assert (unknown.exit, unknown.out) == (2, "")
     assert "the log cites no digest '0123456789'" in unknown.err
     assert "hint: " in unknown.err
-    assert run(capsys, "show", digest, "--json").exit == 2
+    assert mz("show", digest, "--json").exit == 2
 
 
-def test_a_text_that_no_event_cites(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "the log cites no digest" in run(capsys, "show", stored_run.blob("cited by nothing")).err
+def test_a_text_that_no_event_cites(stored_run: StoredRun, mz: Mz) -> None:
+    assert "the log cites no digest" in mz("show", stored_run.blob("cited by nothing")).err
 
 
 def test_suggestions_grow_with_the_selector(stored_run: StoredRun) -> None:
@@ -149,9 +145,9 @@ def test_suggestions_grow_with_the_selector(stored_run: StoredRun) -> None:
     assert suggestions("features", f"{RUN}/login/c", {}) == [f"{RUN}/login/code"]
 
 
-def test_a_finished_run_is_not_resumed(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_not_resumed(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.to_run(RunFinished())
     stored_run.close()
-    answer = run(capsys, "resume", RUN)
+    answer = mz("resume", RUN)
     assert (answer.exit, answer.out) == (2, "")
     assert f"run {RUN} is finished" in answer.err

@@ -11,28 +11,26 @@ from mz_events.catalog.feature import PhaseStarted
 from mz_events.catalog.validation import ArtifactParsed, CommandRan, GateChecked, Violation
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import TREE, StoredRun
 from tests.support.gitrepo import GitRepo
 
 
 @pytest.mark.parametrize("args", [("login",), ("audit",), ("later",), ("login/code#1", "--prompt", "--output")])
-def test_as_text(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, args: tuple[str, ...]
-) -> None:
-    answer = run(capsys, "show", *args)
+def test_as_text(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion, args: tuple[str, ...]) -> None:
+    answer = mz("show", *args)
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
 
-def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "show", "login/code", "--prompt", "--json")
+def test_as_json(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("show", "login/code", "--prompt", "--json")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
 
-def test_prompts_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
+def test_prompts_only_on_request(stored_run: StoredRun, mz: Mz) -> None:
+    shown = msgspec.json.decode(mz("show", "login", "--json").out)
     assert {call["prompt"] for call in shown["calls"]} == {None}
     assert len(shown["calls"]) == 4
 
@@ -52,32 +50,29 @@ def test_prompts_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFi
         (("login/code#0",), 2, "attempts count from 1"),
     ],
 )
-def test_what_is_not_there(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
-) -> None:
-    answer = run(capsys, "show", *args)
+def test_what_is_not_there(stored_run: StoredRun, mz: Mz, args: tuple[str, ...], exit_code: int, message: str) -> None:
+    answer = mz("show", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
 
-def test_the_newest_run_that_has_the_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_run_that_has_the_feature(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.close()
-    newer = StoredRun(stored_run.home, run="20260302-080000-ffff")
-    newer.begin("other")
+    newer = StoredRun(stored_run.home, run="20260302-080000-ffff").begin("other")
     newer.close()
-    assert msgspec.json.decode(run(capsys, "show", "login", "--json").out)["run"] == stored_run.run
+    assert msgspec.json.decode(mz("show", "login", "--json").out)["run"] == stored_run.run
 
 
-def test_long_messages_are_complete(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_messages_are_complete(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.admit("later")
     ref = stored_run.ref("later", "prd")
     stored_run.ask("later", ref)
     stored_run.wait("later", detail="y" * 5000)
     stored_run.close()
-    assert "y" * 5000 in run(capsys, "show", "later").out
+    assert "y" * 5000 in mz("show", "later").out
 
 
-def test_the_output_of_a_failed_gate_is_printed_once(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_failed_gate_is_printed_once(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.admit("later")
     stored_run.to_feature("later", PhaseStarted(phase="code", iteration=1))
     ref = stored_run.ref("later", "code")
@@ -90,14 +85,12 @@ def test_the_output_of_a_failed_gate_is_printed_once(stored_run: StoredRun, caps
         GateChecked(phase="code", unit="", gate="test", passed=False, cause="code",
                     violations=(Violation(rule="test"),), report=stored_run.blob('["the command failed: E: boom"]')),
     )  # fmt: skip
-    output = run(capsys, "show", "later/code#1").out
+    output = mz("show", "later/code#1").out
     assert output.count("boom") == 1
     assert "    rejected by gate test\n    gate test: 1 passed, 1 failed, exit 1" in output
 
 
-def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.admit("later")
     stored_run.to_feature("later", PhaseStarted(phase="prd", iteration=1))
     ref = stored_run.ref("later", "prd")
@@ -115,23 +108,23 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
         problem=Problem(kind=ProblemClass.PHASE, code="no-terminal"),
     )  # fmt: skip
     stored_run.to_feature("later", replied, read)
-    output = run(capsys, "show", "later").out
+    output = mz("show", "later").out
     assert "    exit 3; 1 line of output cannot be decoded; --output shows its output\n" in output
     assert "resu" not in output
-    output = run(capsys, "show", "later", "--output").out
+    output = mz("show", "later", "--output").out
     assert '    exit 3; 1 line of output cannot be decoded\n    stdout:\n    | {"type": "resu' in output
     assert output.endswith("    stderr: (empty)\n")
     assert "\x1b" not in output
-    (call,) = msgspec.json.decode(run(capsys, "show", "later", "--output", "--json").out)["calls"]
+    (call,) = msgspec.json.decode(mz("show", "later", "--output", "--json").out)["calls"]
     assert (call["undecodable_lines"], call["stderr"]) == (1, "")
 
 
-def test_erased_words_are_left_out(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_erased_words_are_left_out(stored_run: StoredRun, mz: Mz) -> None:
     for path in stored_run.blobs.root.rglob("*"):
         if path.is_file():
             path.unlink()
-    assert run(capsys, "show", "login").exit == 0
-    assert run(capsys, "show", "login", "--json", "--prompt").exit == 0
+    assert mz("show", "login").exit == 0
+    assert mz("show", "login", "--json", "--prompt").exit == 0
 
 
 @pytest.mark.parametrize(
@@ -169,14 +162,12 @@ def test_an_artifact_is_printed_whole(stored_run: StoredRun, capsysbinary: pytes
         assert capsysbinary.readouterr().out == text
 
 
-def test_an_artifact_of_several_units_is_asked_for_by_unit(
-    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_artifact_of_several_units_is_asked_for_by_unit(stored_run: StoredRun, mz: Mz) -> None:
     unit_story(stored_run)
-    answer = run(capsys, "show", "later", "--artifact", "code")
+    answer = mz("show", "later", "--artifact", "code")
     assert answer.exit == 2
     assert "'code' exists per unit: name one of code/u1, code/u2" in answer.err
-    shown = msgspec.json.decode(run(capsys, "show", "later", "--artifact", "code/u1", "--json").out)
+    shown = msgspec.json.decode(mz("show", "later", "--artifact", "code/u1", "--json").out)
     assert shown["schema"] == "mz.show-artifact/1"
     assert (shown["artifact"], shown["unit"], shown["text"][:6]) == ("code", "u1", "# u1 2")
 
@@ -188,38 +179,38 @@ def test_an_artifact_on_a_terminal_has_no_escapes(stored_run: StoredRun) -> None
     assert on_terminal(stored_run.home, "show", "later", "--artifact", "code/u1") == "# u1 2\nred\n"
 
 
-def test_an_erased_artifact_is_an_error(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_erased_artifact_is_an_error(stored_run: StoredRun, mz: Mz) -> None:
     for path in stored_run.blobs.root.rglob("*"):
         if path.is_file():
             path.unlink()
-    answer = run(capsys, "show", "login", "--artifact", "prd")
+    answer = mz("show", "login", "--artifact", "prd")
     assert (answer.exit, answer.out) == (11, "")
     assert "error[MZ1006]" in answer.err
 
 
 # what belongs to an attempt -------------------------------------------------------------------------------------------
-def test_only_what_belongs_to_the_attempt(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    full = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
-    first = msgspec.json.decode(run(capsys, "show", "login/code#1", "--json").out)
+def test_only_what_belongs_to_the_attempt(stored_run: StoredRun, mz: Mz) -> None:
+    full = msgspec.json.decode(mz("show", "login", "--json").out)
+    first = msgspec.json.decode(mz("show", "login/code#1", "--json").out)
     assert [(c["name"], c["attempt"], c["exit"]) for c in full["commands"]] == [("test", 1, 1), ("test", 2, 0)]
     assert [(c["name"], c["attempt"]) for c in first["commands"]] == [("test", 1)]
     assert [artifact["artifact"] for artifact in first["artifacts"]] == ["code"]
     assert first["changed_paths"] == ["src/login.py"]
-    prd = msgspec.json.decode(run(capsys, "show", "audit/prd", "--json").out)
+    prd = msgspec.json.decode(mz("show", "audit/prd", "--json").out)
     assert prd["changed_paths"] == []
 
 
-def test_violations_say_rule_place_and_message(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = msgspec.json.decode(run(capsys, "show", "login/prd#1", "--json").out)
+def test_violations_say_rule_place_and_message(stored_run: StoredRun, mz: Mz) -> None:
+    shown = msgspec.json.decode(mz("show", "login/prd#1", "--json").out)
     (rejection,) = shown["calls"][0]["rejections"]
     assert rejection["violations"] == [
         {"rule": "sections", "path": "prd.md", "line": None, "message": "The section Risks is missing."}
     ]
 
 
-def test_what_commands_printed_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_commands_printed_only_on_request(stored_run: StoredRun, mz: Mz) -> None:
     args = "show", "login/code", "--json"
-    quiet, loud = [msgspec.json.decode(run(capsys, *args, *more).out) for more in ((), ("--output",))]
+    quiet, loud = [msgspec.json.decode(mz(*args, *more).out) for more in ((), ("--output",))]
     assert {c["output"] for c in quiet["commands"]} == {None}
     assert {c["output"] for c in loud["commands"]} == {"E  assert"}
     assert {c["excerpt"] for c in quiet["commands"]} == {"E"}
@@ -246,18 +237,16 @@ def captured(stored_run: StoredRun) -> GitRepo:
     return repository
 
 
-def test_what_a_phase_and_an_attempt_changed(
-    captured: GitRepo, stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    phase = run(capsys, "show", "later", "--diff").out
+def test_what_a_phase_and_an_attempt_changed(captured: GitRepo, stored_run: StoredRun, mz: Mz) -> None:
+    phase = mz("show", "later", "--diff").out
     assert "\n  +2\n" in phase
     assert "two" not in phase
-    attempt = run(capsys, "show", "later/code#2", "--diff").out
+    attempt = mz("show", "later/code#2", "--diff").out
     assert "\n    -two \n    +2\n" in attempt
-    shown = msgspec.json.decode(run(capsys, "show", "later/code#1", "--diff", "--json").out)
+    shown = msgspec.json.decode(mz("show", "later/code#1", "--diff", "--json").out)
     assert shown["history"][0]["diff"] is None
     assert "+two" in shown["calls"][0]["diff"]
-    assert msgspec.json.decode(run(capsys, "show", "later", "--json").out)["history"][0]["diff"] is None
+    assert msgspec.json.decode(mz("show", "later", "--json").out)["history"][0]["diff"] is None
 
 
 @pytest.mark.slow
@@ -269,7 +258,7 @@ def test_diffs_have_colours_on_a_terminal_only(captured: GitRepo, stored_run: St
     assert "\x1b" not in on_terminal(stored_run.home, "show", "later", "--diff", env={"NO_COLOR": "1"})
 
 
-def test_captures_that_are_gone(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "show", "login", "--diff")
+def test_captures_that_are_gone(stored_run: StoredRun, mz: Mz) -> None:
+    answer = mz("show", "login", "--diff")
     assert answer.exit == 0
     assert "(the captures are no longer in the repository)" in answer.out

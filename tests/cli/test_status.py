@@ -12,20 +12,20 @@ from mz_events.names import FeatureId, run_stream
 from mz_events.store import Append
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run, spawn
+from tests.cli.drive import Mz, on_terminal, spawn
 from tests.cli.stored_run import RUN, START_US, TREE, StoredRun, tell
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond line \u202e🎉 " + "x" * 10_000
 
 
-def test_in_a_pipe(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "status")
+def test_in_a_pipe(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("status")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
 
-def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "status", RUN, "--json")
+def test_as_json(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("status", RUN, "--json")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out.replace(str(stored_run.home), "HOME") == snapshot
 
@@ -44,43 +44,39 @@ def test_colours_only_where_they_are_wanted(stored_run: StoredRun) -> None:
     assert "\x1b" not in spawn(stored_run.home, "status", FORCE_COLOR="1").out
 
 
-def test_unknown_is_never_zero(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login")
-    recorded_run.admit("login")
-    ref = recorded_run.ref("login", "prd")
-    recorded_run.ask("login", ref)
-    recorded_run.reply("login", ref, computed=None)
-    recorded_run.close()
-    (feature,) = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
+def test_unknown_is_never_zero(home: Path, mz: Mz) -> None:
+    log = StoredRun(home).begin("login").admit("login")
+    ref = log.ref("login", "prd")
+    log.ask("login", ref)
+    log.reply("login", ref, computed=None)
+    log.close()
+    (feature,) = msgspec.json.decode(mz("status", "--json").out)["features"]
     assert feature["computed_usd"] is None
     assert feature["tests"] is None
-    assert "unpriced" in run(capsys, "status").out
+    assert "unpriced" in mz("status").out
 
 
 @pytest.mark.parametrize("columns", [1, 20, 80, 300])
-def test_hostile_titles(home: Path, columns: int, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", "audit", title=HOSTILE)
-    recorded_run.wait("audit", detail=HOSTILE)
-    recorded_run.close()
+def test_hostile_titles(home: Path, columns: int, mz: Mz) -> None:
+    log = StoredRun(home).begin("login", "audit", title=HOSTILE)
+    log.wait("audit", detail=HOSTILE)
+    log.close()
     shown = on_terminal(home, "status", columns=columns, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\u202e" not in shown
-    rows = run(capsys, "status").out.splitlines()
+    rows = mz("status").out.splitlines()
     assert len(rows) == 3
     assert r"red\nsecond line 🎉 " + "x" * 10_000 in rows[1]
-    title = msgspec.json.decode(run(capsys, "status", "--json").out)["features"][0]["title"]
+    title = msgspec.json.decode(mz("status", "--json").out)["features"][0]["title"]
     assert title.endswith("x" * 10_000)
     assert "\x1b" not in title
 
 
-def test_which_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_run(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.close()
-    newer = StoredRun(stored_run.home, run="20260302-080000-ffff")
-    newer.begin("later")
+    newer = StoredRun(stored_run.home, run="20260302-080000-ffff").begin("later")
     newer.close()
-    shown = [msgspec.json.decode(run(capsys, "status", *args, "--json").out)["run"]
+    shown = [msgspec.json.decode(mz("status", *args, "--json").out)["run"]
              for args in ((), ("20260301",), (RUN,), ("20260302",))]  # fmt: skip
     assert shown == ["20260302-080000-ffff", RUN, RUN, "20260302-080000-ffff"]
     for selector, exit_code, problem in (
@@ -89,62 +85,58 @@ def test_which_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) ->
         ("login/prd", 2, "'login/prd' is a part of a feature"),
         (f"{RUN}@2", 2, f"'{RUN}@2' is an event"),
     ):
-        answer = run(capsys, "status", selector)
+        answer = mz("status", selector)
         assert (answer.exit, answer.out) == (exit_code, "")
         assert problem in answer.err
 
 
-def test_which_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_feature(stored_run: StoredRun, mz: Mz) -> None:
     complete, *of_feature = [
-        msgspec.json.decode(run(capsys, "status", *selector, "--json").out)
-        for selector in ((), ("login",), (f"{RUN}/login",))
+        msgspec.json.decode(mz("status", *selector, "--json").out) for selector in ((), ("login",), (f"{RUN}/login",))
     ]
     assert [feature for feature in complete["features"] if feature["id"] == "login"] == of_feature[0]["features"]
     assert of_feature[0] == of_feature[1]
     assert complete["run"] == of_feature[0]["run"]
 
 
-def test_from_inside_a_worktree(stored_run: StoredRun, capsys: pytest.CaptureFixture[str],
+def test_from_inside_a_worktree(stored_run: StoredRun, mz: Mz,
                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     tree = stored_run.home / ".mz" / "worktrees" / RUN / "login"
     tree.mkdir(parents=True)
     (tree / ".git").write_text(f"gitdir: {stored_run.home}/.git/worktrees/login\n")
     monkeypatch.chdir(tree)
-    assert run(capsys, "status").exit == 0
+    assert mz("status").exit == 0
 
 
 def test_from_a_linked_worktree_elsewhere(stored_run: StoredRun, tmp_path_factory: pytest.TempPathFactory,
-                                          capsys: pytest.CaptureFixture[str],
+                                          mz: Mz,
                                           monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     other = tmp_path_factory.mktemp("other")
     (other / ".git").write_text(f"gitdir: {stored_run.home}/.git/worktrees/other\n")
     monkeypatch.chdir(other)
-    assert run(capsys, "status").exit == 0
+    assert mz("status").exit == 0
 
 
-def test_reading_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_changes_nothing(home: Path, mz: Mz) -> None:
     tell(home).close()
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    assert run(capsys, "status").exit == 0
+    assert mz("status").exit == 0
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
 
 
-def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_the_work_is(home: Path, mz: Mz) -> None:
     """The worktree as long as it is there; the pull request with its checks."""
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", "audit")
-    recorded_run.deliver("login")
-    recorded_run.to_feature(
-        "login", ChecksPolled(key="k", commit=TREE, commit_known=True, passed=3, failed=1, pending=0)
-    )
-    recorded_run.wait("audit")
-    recorded_run.close()
+    log = StoredRun(home).begin("login", "audit")
+    log.deliver("login")
+    log.to_feature("login", ChecksPolled(key="k", commit=TREE, commit_known=True, passed=3, failed=1, pending=0))
+    log.wait("audit")
+    log.close()
     tree = home / ".mz" / "worktrees" / RUN / "audit"
     tree.mkdir(parents=True)
-    login, audit = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
+    login, audit = msgspec.json.decode(mz("status", "--json").out)["features"]
     assert (login["worktree"], audit["worktree"]) == (None, str(tree))
     assert login["checks"] == {"passed": 3, "failed": 1, "pending": 0}
-    heads, first, second = [line.split("\t") for line in run(capsys, "status").out.splitlines()]
+    heads, first, second = [line.split("\t") for line in mz("status").out.splitlines()]
     assert dict(zip(heads, first, strict=True))["pull_request"] == "https://forge.invalid/pull/7"
     assert dict(zip(heads, second, strict=True))["worktree"] == str(tree)
     assert dict(zip(heads, second, strict=True))["run"] == RUN
@@ -154,11 +146,10 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
-def test_thousands_of_features(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("first")
-    added = next(item.event for item in recorded_run.recorded if isinstance(item.event, ItemAdded))
+def test_thousands_of_features(home: Path, mz: Mz) -> None:
+    log = StoredRun(home).begin("first")
+    added = next(item.event for item in log.recorded if isinstance(item.event, ItemAdded))
     more = tuple(msgspec.structs.replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))
-    recorded_run.store.append([Append(run_stream(RUN), None, more)], START_US)
-    recorded_run.close()
-    assert run(capsys, "status").out.count("\n") == 5002
+    log.store.append([Append(run_stream(RUN), None, more)], START_US)
+    log.close()
+    assert mz("status").out.count("\n") == 5002

@@ -11,7 +11,7 @@ import pytest
 from mz_cli.usage.transcript import TranscriptReport
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.cli.drive import MZ, Mz, on_terminal, spawn
 from tests.support.tree import ROOT
 from tools.docs.json_documents import document_type
 
@@ -21,8 +21,8 @@ FIELDS = ["schema", "agent", "version", "session_id", "status", "models", "usage
 TOKENS = ["input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning"]
 
 
-def test_json_is_one_object_of_the_documented_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "transcript", str(CASES / "works-stream-2.1.197.jsonl"), "--json")
+def test_json_is_one_object_of_the_documented_shape(mz: Mz) -> None:
+    answer = mz("transcript", str(CASES / "works-stream-2.1.197.jsonl"), "--json")
     assert (answer.exit, answer.err) == (0, "")
     plain = msgspec.json.decode(answer.out)
     assert list(plain) == FIELDS
@@ -35,8 +35,8 @@ def test_json_is_one_object_of_the_documented_shape(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", ["works-stream-2.1.197", "refused-stream-2.1.197", "sub-agent-session-1.0.3"])
-def test_a_table_says_it_to_people(name: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "transcript", str(CASES / f"{name}.jsonl"))
+def test_a_table_says_it_to_people(name: str, mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("transcript", str(CASES / f"{name}.jsonl"))
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
@@ -95,40 +95,35 @@ def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(
-    content: bytes | None,
-    args: tuple[str, ...],
-    code: str,
-    exit_code: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    content: bytes | None, args: tuple[str, ...], code: str, exit_code: int, tmp_path: Path, mz: Mz
 ) -> None:
     file = tmp_path / "x.jsonl"
     if content is not None:
         file.write_bytes(content)
-    answer = run(capsys, "transcript", str(file), *args)
+    answer = mz("transcript", str(file), *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert answer.err.startswith(code.format(file=file)), answer.err
     assert "hint: " in answer.err
 
 
-def test_a_file_without_permission_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_permission_is_named(tmp_path: Path, mz: Mz) -> None:
     """As anybody else than root a mode would do; a directory cannot be read by anybody."""
-    answer = run(capsys, "transcript", str(tmp_path))
+    answer = mz("transcript", str(tmp_path))
     assert answer.exit == 10
     assert ": cannot be read: is a directory" in answer.err
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "link"])
-def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, mz: Mz) -> None:
     (tmp_path / "link").symlink_to("/dev/zero")
-    answer = run(capsys, "transcript", str(tmp_path / device))
+    answer = mz("transcript", str(tmp_path / device))
     assert answer.exit == 10
     assert "cannot be read: is a device" in answer.err
 
 
-def test_an_agent_limits_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_limits_what_is_taken(mz: Mz) -> None:
     file = str(CASES / "works-stream-2.1.197.jsonl")
-    assert run(capsys, "transcript", file, "--agent", "claude-code").exit == 0
-    answer = run(capsys, "transcript", file, "--agent", "codex")
+    assert mz("transcript", file, "--agent", "claude-code").exit == 0
+    answer = mz("transcript", file, "--agent", "codex")
     assert answer.exit == 10
     assert ": is claude-stream, which claude-code writes\nhint: leave --agent out" in answer.err

@@ -11,7 +11,7 @@ from mz_cli.app.context import open_log
 from mz_cli.common.verification import verify_log
 
 from tests.cli.damage import blob_path, tamper
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import RUN, StoredRun
 
 LOGIN = f"run/{RUN}/login"
@@ -25,19 +25,19 @@ def log(stored_run: StoredRun) -> StoredRun:
     return stored_run
 
 
-def result(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    answer = run(capsys, "audit", "--verify", *args, "--json")
+def result(mz: Mz, *args: str) -> Any:
+    answer = mz("audit", "--verify", *args, "--json")
     report = msgspec.json.decode(answer.out)
     assert answer.exit == (0 if report["intact"] else 1)
     assert report["intact"] == (not report["findings"])
     return report
 
 
-def test_a_whole_log(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    report = result(capsys)
+def test_a_whole_log(log: StoredRun, mz: Mz) -> None:
+    report = result(mz)
     assert (report["intact"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
     assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
-    answer = run(capsys, "audit", "--verify")
+    answer = mz("audit", "--verify")
     assert (answer.exit, answer.out) == (0, "event\tkind\tmessage\thint\n")
     assert answer.err.startswith(f"log intact: {len(log.recorded)} events in 4 streams")
 
@@ -58,23 +58,21 @@ def test_a_whole_log(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None
         (["DELETE FROM stream WHERE name LIKE '%/login'"], "?@1", "was changed"),
     ],
 )  # fmt: skip
-def test_a_changed_log(
-    log: StoredRun, capsys: pytest.CaptureFixture[str], statements: list[str], folder: str, what: str
-) -> None:
+def test_a_changed_log(log: StoredRun, mz: Mz, statements: list[str], folder: str, what: str) -> None:
     tamper(log.home, *statements)
-    findings = result(capsys)["findings"]
+    findings = result(mz)["findings"]
     assert {finding["kind"] for finding in findings} == {"chain"}
     assert (findings[0]["event_ref"], what in findings[0]["message"]) == (folder, True)
     assert "restore .mz/mz.db" in findings[0]["hint"]
-    assert run(capsys, "audit", "--verify").exit == 1
+    assert mz("audit", "--verify").exit == 1
 
 
-def test_blobs_that_are_gone_or_changed(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_blobs_that_are_gone_or_changed(log: StoredRun, mz: Mz) -> None:
     gone, changed = log.blob("# text"), log.blob("Do it, please.")
     blob_path(log.home, gone).unlink()
     path = blob_path(log.home, changed)
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    findings = {finding["event_ref"]: finding for finding in result(capsys)["findings"]}
+    findings = {finding["event_ref"]: finding for finding in result(mz)["findings"]}
     assert set(findings) == {f"{LOGIN}@3", f"{LOGIN}@8"}
     assert findings[f"{LOGIN}@8"]["message"] == f"blob {gone} is missing; 3 more events cite it"
     assert f"restore .mz/blobs/{gone[:2]}/{gone[2:]}" in findings[f"{LOGIN}@8"]["hint"]
@@ -85,7 +83,7 @@ def test_blobs_that_are_gone_or_changed(log: StoredRun, capsys: pytest.CaptureFi
     assert "log damaged: 2 findings" in shown
 
 
-def test_a_file_that_is_none(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_none(log: StoredRun, mz: Mz) -> None:
     """What can still be opened is judged; what cannot is said to be unusable."""
     file = log.home / ".mz" / "mz.db"
     tamper(log.home, "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -93,28 +91,26 @@ def test_a_file_that_is_none(log: StoredRun, capsys: pytest.CaptureFixture[str])
     for at in range(len(data) // 2, len(data), 97):
         data[at] ^= 0x55
     file.write_bytes(bytes(data))
-    report = result(capsys)
+    report = result(mz)
     assert (report["findings"][0]["kind"], report["findings"][0]["event_ref"]) == ("file", "log")
     file.write_bytes(bytes(data[: len(data) // 3]))
-    assert run(capsys, "audit", "--verify").exit == 11
+    assert mz("audit", "--verify").exit == 11
 
 
-def test_one_run(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    newer = StoredRun(log.home, run=NEWER)
-    newer.begin("login")
+def test_one_run(log: StoredRun, mz: Mz) -> None:
+    newer = StoredRun(log.home, run=NEWER).begin("login")
     newer.close()
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
-    report = result(capsys, NEWER)
+    report = result(mz, NEWER)
     assert (report["run"], report["events"], report["findings_elsewhere"], report["intact"]) == (NEWER, 2, 1, True)
-    assert "1 more finding in other runs" in run(capsys, "audit", "--verify", NEWER).err
-    assert result(capsys, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
-    assert run(capsys, "audit", "--verify", "nope").exit == 2
+    assert "1 more finding in other runs" in mz("audit", "--verify", NEWER).err
+    assert result(mz, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
+    assert mz("audit", "--verify", "nope").exit == 2
 
 
-def test_a_stream_that_is_gone_concerns_every_run(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_that_is_gone_concerns_every_run(log: StoredRun, mz: Mz) -> None:
     """What is missing says no more whose it was."""
-    newer = StoredRun(log.home, run=NEWER)
-    newer.begin("login")
+    newer = StoredRun(log.home, run=NEWER).begin("login")
     newer.close()
     last = "SELECT id FROM stream WHERE name LIKE '%abcd/export'"
     tamper(
@@ -123,7 +119,7 @@ def test_a_stream_that_is_gone_concerns_every_run(log: StoredRun, capsys: pytest
     tamper(log.home, f"DELETE FROM event WHERE position > (SELECT min(position) FROM event WHERE position > 58) "
                      f"AND stream_id = (SELECT id FROM stream WHERE name = 'run/{RUN}')")  # fmt: skip
     for run_id in (RUN, NEWER):
-        assert "are missing" in " ".join(finding["message"] for finding in result(capsys, run_id)["findings"])
+        assert "are missing" in " ".join(finding["message"] for finding in result(mz, run_id)["findings"])
 
 
 def test_long_checks_say_how_far_they_are(log: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +131,7 @@ def test_long_checks_say_how_far_they_are(log: StoredRun, monkeypatch: pytest.Mo
     assert texts[-1].endswith("blobs checked")
 
 
-def test_nothing_is_changed_by_checking(home: Path, log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_changed_by_checking(home: Path, log: StoredRun, mz: Mz) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    result(capsys)
+    result(mz)
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before

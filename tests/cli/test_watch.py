@@ -15,7 +15,7 @@ from mz_cli.app.context import open_log
 from mz_cli.live.watch import follow_events
 from mz_events.catalog.run import RunResumed
 
-from tests.cli.drive import MZ, run
+from tests.cli.drive import MZ, Mz
 from tests.cli.stored_run import RUN, StoredRun, tell
 from tests.support.terminal import Terminal
 
@@ -25,14 +25,13 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 @pytest.fixture
 def held(home: Path) -> Iterator[StoredRun]:
     """A run that this process works on, with one feature delivered and one at work."""
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login", "audit")
-    recorded_run.deliver("login")
-    recorded_run.admit("audit")
+    log = StoredRun(home).begin("login", "audit")
+    log.deliver("login")
+    log.admit("audit")
     with open(home / ".mz" / "run.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield recorded_run
-    recorded_run.close()
+        yield log
+    log.close()
 
 
 @pytest.mark.slow
@@ -74,20 +73,18 @@ def test_what_is_new_comes_until_the_run_rests(held: StoredRun, home: Path) -> N
 
 
 def test_it_ends_when_the_process_is_gone(home: Path) -> None:
-    recorded_run = StoredRun(home)
-    recorded_run.begin("login")
-    recorded_run.admit("login")
+    recorded_run = StoredRun(home).begin("login").admit("login")
     recorded_run.close()
     with open_log(home) as log:
         assert list(follow_events(log, RUN)) == []
 
 
-def test_a_run_that_nobody_works_on_is_printed_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_nobody_works_on_is_printed_at_once(home: Path, mz: Mz) -> None:
     tell(home).close()
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    watched, printed = run(capsys, "status", "--watch"), run(capsys, "status")
+    watched, printed = mz("status", "--watch"), mz("status")
     assert (watched.exit, watched.out, watched.err) == (0, printed.out, "")
-    assert json.loads(run(capsys, "status", "--watch", "--json").out)["run"] == RUN
+    assert json.loads(mz("status", "--watch", "--json").out)["run"] == RUN
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
 
 

@@ -59,9 +59,9 @@ def test_the_key_is_looked_for(tmp_path: Path) -> None:
     assert "ANTHROPIC_API_KEY" in lacking.fix
     assert lacking.version
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
-        auth_check = ADAPTER.check_auth({**outside, name: "canary-key"})
-        assert auth_check.code == ""
-        assert "canary" not in repr(auth_check)
+        check = ADAPTER.check_auth({**outside, name: "canary-key"})
+        assert check.code == ""
+        assert "canary" not in repr(check)
     assert ADAPTER.check_auth({**outside, "ANTHROPIC_API_KEY": ""}).code == "auth-missing"
 
 

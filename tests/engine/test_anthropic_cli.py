@@ -32,12 +32,10 @@ DRIVEN = ("works", "recovers", "terminated")
 def test_ways_to_end(name: str, tmp_path: Path) -> None:
     expected = ANTHROPIC.expected[name]
     result, endpoint = ANTHROPIC.drive(name, tmp_path)
-    parsed_reply = ADAPTER.parse_output(result)
+    reply = ADAPTER.parse_output(result)
     assert endpoint.complaints == []
-    assert (parsed_reply.ending, parsed_reply.problem.code if parsed_reply.problem else "") == (
-        expected.terminal,
-        expected.code,
-    )
+    code = reply.problem.code if reply.problem else ""
+    assert (reply.ending, code) == (expected.terminal, expected.code)
     assert result.exit == (143 if name == "terminated" else 0 if expected.terminal == "success" else 1)
     assert result.stderr == b""
 
@@ -116,8 +114,8 @@ def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
         processes = AgentProcesses(tmp_path / "project", texts, Secrets({"ANTHROPIC_API_KEY": "canary-of-a-key"}))
         result = ADAPTER.run_call(call, texts, processes.spawn)
         headers = {name.lower(): value for name, value in endpoint.requests[0].headers.items()}
-    parsed_reply = ADAPTER.parse_output(result)
-    assert parsed_reply.ending == "success"
+    reply = ADAPTER.parse_output(result)
+    assert reply.ending == "success"
     assert headers["authorization"] == "Bearer canary-of-a-key"
     assert b"canary-of-a-key" not in result.stdout + result.stderr
 
@@ -129,9 +127,9 @@ def test_a_call_that_hangs_is_ended_by_its_limit(tmp_path: Path) -> None:
     with Endpoint(lambda _: Hang()) as endpoint:
         texts = environment(tmp_path / "home", endpoint.url)
         result = ADAPTER.run_call(call, texts, AgentProcesses(tmp_path, texts, Secrets({})).spawn)
-    parsed_reply = ADAPTER.parse_output(result)
-    assert parsed_reply.problem is not None
-    assert parsed_reply.problem.code == "idle"
+    reply = ADAPTER.parse_output(result)
+    assert reply.problem is not None
+    assert reply.problem.code == "idle"
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

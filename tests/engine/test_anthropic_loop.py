@@ -79,10 +79,10 @@ def in_turn(*answers: Answer) -> Script:
 
 # what goes over the wire ----------------------------------------------------------------------------------------------
 def test_it_works_and_counts_each_request(desk: Desk) -> None:
-    parsed_reply = desk.call(works)
-    assert (parsed_reply.text, code_of(parsed_reply)) == ("Done: note.md is there.", "")
+    reply = desk.call(works)
+    assert (reply.text, code_of(reply)) == ("Done: note.md is there.", "")
     assert (desk.work / "note.md").read_text() == "# Hi\n"
-    assert len(parsed_reply.usage) == len(desk.requests) == 3
+    assert len(reply.usage) == len(desk.requests) == 3
     assert [line["name"] for line in desk.lines_of("tool")] == ["write_file", "run_command"]
     assert desk.lines[-1]["requests"] == 3
 
@@ -109,8 +109,8 @@ def test_only_the_tools_of_the_phase_are_offered(tools: tuple[str, ...], names: 
 
 
 def test_a_tool_that_was_not_offered_does_nothing(desk: Desk) -> None:
-    parsed_reply = desk.call(works, tools=("read",))
-    assert code_of(parsed_reply) == ""
+    reply = desk.call(works, tools=("read",))
+    assert code_of(reply) == ""
     assert not (desk.work / "note.md").exists()
     assert all(line["failed"] for line in desk.lines_of("tool_result"))
 
@@ -163,14 +163,14 @@ def test_errors_of_tools_go_back_to_the_model(desk: Desk) -> None:
     ],
 )
 def test_reasons_to_stop(garbage: Answer, code: str, desk: Desk) -> None:
-    parsed_reply = desk.call(lambda _: garbage)
-    assert code_of(parsed_reply) == code
+    reply = desk.call(lambda _: garbage)
+    assert code_of(reply) == code
     assert not list(desk.work.glob("x"))
 
 
 def test_a_pause_is_gone_on_from(desk: Desk) -> None:
-    parsed_reply = desk.call(in_turn(answer("pause_turn", text("half")), answer("end_turn", text("whole"))))
-    assert parsed_reply.text == "whole"
+    reply = desk.call(in_turn(answer("pause_turn", text("half")), answer("end_turn", text("whole"))))
+    assert reply.text == "whole"
     assert sent(desk.requests[1].body["messages"])[-1]["role"] == "assistant"
 
 
@@ -181,9 +181,9 @@ def test_thoughts_go_back_as_they_came(desk: Desk) -> None:
 
 
 def test_turns_are_limited(desk: Desk) -> None:
-    parsed_reply = desk.call(lambda _: Reply("on", (Use("list_files", {}),)), turns_max=3)
-    assert code_of(parsed_reply) == "turn-limit"
-    assert len(parsed_reply.usage) == 3
+    reply = desk.call(lambda _: Reply("on", (Use("list_files", {}),)), turns_max=3)
+    assert code_of(reply) == "turn-limit"
+    assert len(reply.usage) == 3
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_turns_are_limited(desk: Desk) -> None:
     ],
 )
 def test_what_is_tried_again(failure: Refusal, count: int, desk: Desk) -> None:
-    parsed_reply = desk.call(lambda _: failure)
-    assert parsed_reply.problem is not None
+    reply = desk.call(lambda _: failure)
+    assert reply.problem is not None
     assert len(desk.requests) == count
     assert len(desk.lines_of("retry")) == count - 1
 
@@ -225,35 +225,35 @@ def test_what_answers_without_a_kind_is_known_by_its_status(status: int, code: s
 def test_what_passes_is_passed(desk: Desk) -> None:
     failures = (refuses(529, "overloaded_error", "Overloaded", SOON), refuses(500, "api_error", "x", SOON))
     answers = [script(None) for script in failures]  # type: ignore[arg-type]
-    parsed_reply = desk.call(in_turn(*answers, Reply("ok")))
-    assert parsed_reply.text == "ok"
+    reply = desk.call(in_turn(*answers, Reply("ok")))
+    assert reply.text == "ok"
     assert [line["attempt"] for line in desk.lines_of("retry")] == [1, 2]
     assert desk.waits == [0.001, 0.001]
 
 
 def test_a_long_wait_is_named(desk: Desk) -> None:
-    parsed_reply = desk.call(refuses(429, "rate_limit_error", "slow down", {"retry-after": "300"}))
-    assert parsed_reply.problem is not None
-    assert parsed_reply.problem.retry_after_seconds == 300
+    reply = desk.call(refuses(429, "rate_limit_error", "slow down", {"retry-after": "300"}))
+    assert reply.problem is not None
+    assert reply.problem.retry_after_seconds == 300
 
 
 def test_an_error_in_the_middle_of_a_stream(desk: Desk) -> None:
-    parsed_reply = desk.call(lambda _: breaks_off("rate_limit_error", "slow down"), turns_max=1)
-    assert code_of(parsed_reply) == "rate-limit"
-    assert len(parsed_reply.usage) == 1
-    assert parsed_reply.usage[0].input == 10
+    reply = desk.call(lambda _: breaks_off("rate_limit_error", "slow down"), turns_max=1)
+    assert code_of(reply) == "rate-limit"
+    assert len(reply.usage) == 1
+    assert reply.usage[0].input == 10
 
 
 def test_half_an_answer_runs_no_tool(desk: Desk) -> None:
-    parsed_reply = desk.call(in_turn(Cut(Reply("", (Use("write_file", {"path": "x", "content": "y"}),))), Reply("ok")))
-    assert parsed_reply.text == "ok"
+    reply = desk.call(in_turn(Cut(Reply("", (Use("write_file", {"path": "x", "content": "y"}),))), Reply("ok")))
+    assert reply.text == "ok"
     assert not (desk.work / "x").exists()
 
 
 def test_without_a_key_nothing_is_asked(desk: Desk) -> None:
-    parsed_reply = desk.call(works, environment={"ANTHROPIC_API_KEY": ""})
-    assert code_of(parsed_reply) == "auth-failure"
-    assert "set ANTHROPIC_API_KEY" in parsed_reply.problem_detail
+    reply = desk.call(works, environment={"ANTHROPIC_API_KEY": ""})
+    assert code_of(reply) == "auth-failure"
+    assert "set ANTHROPIC_API_KEY" in reply.problem_detail
     assert desk.requests == []
 
 
@@ -286,8 +286,8 @@ def test_an_empty_prompt_is_not_sent(desk: Desk) -> None:
 # sessions -------------------------------------------------------------------------------------------------------------
 def test_a_conversation_is_continued(desk: Desk) -> None:
     desk.call(works, prompt="Remember seven.")
-    parsed_reply = desk.call(lambda _: Reply("seven"), prompt="Which number?", resumes=True)
-    assert (parsed_reply.text, parsed_reply.session) == ("seven", "s-1")
+    reply = desk.call(lambda _: Reply("seven"), prompt="Which number?", resumes=True)
+    assert (reply.text, reply.session) == ("seven", "s-1")
     texts = desk.requests[0].user_texts()
     assert (texts[0], texts[-1]) == ("Remember seven.", "Which number?")
     desk.call(lambda _: Reply("eight"), prompt="And more?", resumes=True)
@@ -306,9 +306,9 @@ def test_a_conversation_of_another_directory_is_refused(desk: Desk) -> None:
     desk.call(works)
     desk.work = desk.folder / "elsewhere"
     desk.work.mkdir()
-    parsed_reply = desk.call(works, resumes=True)
-    assert code_of(parsed_reply) == "session-missing"
-    assert str(desk.folder / "work") in parsed_reply.problem_detail
+    reply = desk.call(works, resumes=True)
+    assert code_of(reply) == "session-missing"
+    assert str(desk.folder / "work") in reply.problem_detail
 
 
 def _folder(path: Path) -> None:
@@ -332,8 +332,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_conversation_that_is_lost_is_a_clear_failure(damage: str, desk: Desk) -> None:
     desk.call(works)
     DAMAGES[damage](desk.state / "s-1.json")
-    parsed_reply = desk.call(works, resumes=True)
-    assert code_of(parsed_reply) == "session-missing"
+    reply = desk.call(works, resumes=True)
+    assert code_of(reply) == "session-missing"
     assert desk.requests == []
 
 
@@ -352,15 +352,15 @@ def test_a_conversation_is_kept_after_each_turn(desk: Desk) -> None:
     failing = refuses(400, "invalid_request_error", "x")
     used = Reply("", (Use("list_files", {}),))
     desk.call(lambda request: failing(request) if request.results() else used)
-    parsed_reply = desk.call(lambda _: Reply("went on"), resumes=True)
-    assert parsed_reply.text == "went on"
+    reply = desk.call(lambda _: Reply("went on"), resumes=True)
+    assert reply.text == "went on"
     assert [m["role"] for m in desk.requests[0].body["messages"]] == ["user", "assistant", "user", "user"]
 
 
 def test_where_nothing_can_be_kept_the_work_goes_on(desk: Desk) -> None:
     desk.state.write_text("a file")
-    parsed_reply = desk.call(works)
-    assert code_of(parsed_reply) == ""
+    reply = desk.call(works)
+    assert code_of(reply) == ""
     (note,) = desk.lines_of("note")
     assert "not kept" in note["text"]
 
@@ -482,8 +482,8 @@ def test_whatever_the_model_says_there_is_a_last_word(answers: list[Answer]) -> 
     folder = Path(tempfile.mkdtemp())
     try:
         desk = Desk(folder)
-        parsed_reply = desk.call(in_turn(*answers), turns_max=4, tools=("read", "write"))
-        assert parsed_reply.problem is not None or parsed_reply.ending == "success"
+        reply = desk.call(in_turn(*answers), turns_max=4, tools=("read", "write"))
+        assert reply.problem is not None or reply.ending == "success"
         assert "loop_failed" not in json.dumps(desk.lines[-1])
         assert {path.name for path in folder.iterdir()} <= {"work", "state"}
     finally:

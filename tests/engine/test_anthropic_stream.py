@@ -41,30 +41,30 @@ def request(name: str, **usage: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ANTHROPIC.existing)
 def test_streams_of_the_real_program(name: str) -> None:
-    expected, parsed_reply = EXPECTED[name], reading(ANTHROPIC.stored(name))
-    problem = parsed_reply.problem
+    expected, reply = EXPECTED[name], reading(ANTHROPIC.stored(name))
+    problem = reply.problem
     result = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (parsed_reply.ending, *result) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert parsed_reply.version.startswith("2.")
-    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
-    assert parsed_reply.undecodable_lines == 0
+    assert (reply.ending, *result) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert reply.version.startswith("2.")
+    assert reply.session == "11111111-2222-4333-8444-555555555555"
+    assert reply.undecodable_lines == 0
 
 
 def test_a_finished_call() -> None:
-    parsed_reply = reading(ANTHROPIC.stored("works"))
-    assert parsed_reply.text == "Done: note.md is there."
-    first, second, last = parsed_reply.usage
+    reply = reading(ANTHROPIC.stored("works"))
+    assert reply.text == "Done: note.md is there."
+    first, second, last = reply.usage
     assert (first.requests, first.reasoning, first.cache_write_1h) == (1, 40, 0)
     assert second.cache_write_1h > 0
     assert last.input == last.cache_read + last.cache_write_5m + last.cache_write_1h + 12
-    assert parsed_reply.reported_nanousd is None
+    assert reply.reported_nanousd is None
 
 
 def test_what_was_used_before_the_stream_was_cut_counts() -> None:
-    parsed_reply = reading(ANTHROPIC.stored("cut"))
-    assert len(parsed_reply.usage) == 3
-    assert parsed_reply.problem_detail.startswith("connection error: peer closed connection")
-    assert parsed_reply.usage == reading(ANTHROPIC.stored("cut")).usage
+    reply = reading(ANTHROPIC.stored("cut"))
+    assert len(reply.usage) == 3
+    assert reply.problem_detail.startswith("connection error: peer closed connection")
+    assert reply.usage == reading(ANTHROPIC.stored("cut")).usage
 
 
 def test_usage() -> None:
@@ -153,6 +153,6 @@ LINES = st.binary(max_size=40) | EVENTS.map(lambda event: json.dumps(event).enco
 @examples(300)
 @given(st.lists(LINES, max_size=6), st.sampled_from([0, 1, 143, -9, None]))
 def test_any_bytes_give_a_reading(lines: list[bytes], code: int | None) -> None:
-    parsed_reply = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))
-    assert parsed_reply.problem is not None or parsed_reply.ending == "success"
-    assert all(0 <= usage.cache_read <= usage.input and usage.reasoning <= usage.output for usage in parsed_reply.usage)
+    reply = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))
+    assert reply.problem is not None or reply.ending == "success"
+    assert all(0 <= usage.cache_read <= usage.input and usage.reasoning <= usage.output for usage in reply.usage)

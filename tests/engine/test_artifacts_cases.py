@@ -52,11 +52,10 @@ def ids(value: object) -> str | None:
 
 @pytest.mark.parametrize(("kind", "case"), cases(), ids=ids)
 def test_rules_and_lines(kind: str, case: Case) -> None:
-    rule_findings = validate(load_rules()[kind], case.content, "where", replace(Limits(), **case.limits), case.others)
+    findings = validate(load_rules()[kind], case.content, "where", replace(Limits(), **case.limits), case.others)
     wanted = [(name, int(line) if line else None) for name, _, line in (text.partition(":") for text in case.breaks)]
     assert [
-        (f.violation.rule, f.violation.line if line else None)
-        for f, (_, line) in zip(rule_findings, wanted, strict=True)
+        (f.violation.rule, f.violation.line if line else None) for f, (_, line) in zip(findings, wanted, strict=True)
     ] == wanted
 
 

@@ -23,9 +23,9 @@ def facts(*changed: str, artifacts: dict[str, ParsedArtifact] | None = None, **l
 
 
 def broken(name: str, feature_rule_input: FeatureRuleInput) -> list[tuple[str, str]]:
-    rule_findings = tuple(FEATURE_RULES[name](feature_rule_input))
-    assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in rule_findings)
-    return [(finding.violation.rule, finding.violation.path) for finding in rule_findings]
+    findings = tuple(FEATURE_RULES[name](feature_rule_input))
+    assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in findings)
+    return [(finding.violation.rule, finding.violation.path) for finding in findings]
 
 
 PLANNED = {

@@ -143,8 +143,8 @@ def test_a_message_is_one_line_whatever_the_artifact_says() -> None:
         '[{"id": "a\\nb", "files_touched": ["../x\\ny"], "depends_on": ["a\\nb", "c\\u2028d"]}, {"id": "a\\nb"}]'
         + " " * 60
     )
-    rule_findings = validate(load_rules()["tasks"], text, "t.json", Limits(), {})
+    findings = validate(load_rules()["tasks"], text, "t.json", Limits(), {})
     assert {"tasks.id", "tasks.files", "tasks.known", "tasks.unique", "tasks.order"} <= {
-        finding.violation.rule for finding in rule_findings
+        finding.violation.rule for finding in findings
     }
-    assert all(len(finding.message.splitlines()) == 1 for finding in rule_findings)
+    assert all(len(finding.message.splitlines()) == 1 for finding in findings)

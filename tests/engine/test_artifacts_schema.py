@@ -55,8 +55,8 @@ def test_what_lacks_a_field_breaks_both(name: str, data: st.DataObject) -> None:
     for value in (lost.field, *lost.aliases):
         draft.items[0].pop(value, None)
     assert not jsonschema.Draft7Validator(schema(name)).is_valid(json.loads(draft.text))
-    rule_findings = validate(draft.rules, draft.text, "a.json", Limits(), draft.others)
-    assert any(rule_finding.violation.rule == lost.id for rule_finding in rule_findings)
+    findings = validate(draft.rules, draft.text, "a.json", Limits(), draft.others)
+    assert any(rule_finding.violation.rule == lost.id for rule_finding in findings)
 
 
 def test_limits_are_the_settings_own() -> None:

@@ -55,24 +55,15 @@ def test_a_fit_is_the_median_call() -> None:
     """One call that ran wild moves nothing."""
     coefficients = median_coefficients(CELL, [sample(used=used) for used in (4000, 5000, 5000, 6000, 900_000)])
     assert (coefficients.agent, coefficients.model, coefficients.phase, coefficients.calls) == ("a", "m", "code", 5)
-    assert (coefficients.input, coefficients.output, coefficients.cache_read, coefficients.cache_write) == (
-        5.0,
-        0.5,
-        0.5,
-        0.1,
-    )
+    assert (coefficients.input, coefficients.output) == (5.0, 0.5)
+    assert (coefficients.cache_read, coefficients.cache_write) == (0.5, 0.1)
     assert (coefficients.input_tokens, coefficients.output_tokens) == (5000, 1000)
 
 
 def test_cells_with_enough_calls_and_no_others() -> None:
     samples = [*[sample()] * GROUP_CALLS_MIN, *[sample(phase="plan")] * (GROUP_CALLS_MIN - 1), *[sample(model="n")]]
     cells = [
-        (
-            group_calibration.coefficients.agent,
-            group_calibration.coefficients.model,
-            group_calibration.coefficients.phase,
-        )
-        for group_calibration in calibrate(samples)
+        (group.coefficients.agent, group.coefficients.model, group.coefficients.phase) for group in calibrate(samples)
     ]
     assert cells == [("a", "", ""), ("a", "m", ""), CELL]
     assert groups_with_too_few_calls(samples) == ((("a", "m", "plan"), 4), (("a", "n", "code"), 1))
@@ -83,7 +74,7 @@ def test_the_error_after_is_that_of_calls_that_were_not_looked_at() -> None:
     (alike,) = (item for item in calibrate([sample()] * 6) if item.coefficients.phase)
     assert (alike.error_before, alike.error_after, alike.improves) == (0.5, 0.0, True)
     odd = [sample(used=used) for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
-    (unlike,) = (group_calibration for group_calibration in calibrate(odd) if group_calibration.coefficients.phase)
+    (unlike,) = (group for group in calibrate(odd) if group.coefficients.phase)
     assert unlike.error_after > 0.9
     assert not unlike.improves
 
@@ -92,9 +83,7 @@ def test_calls_that_their_own_coefficients_do_not_help_are_not_left_to_those_of_
     """Nine phases alike would else say of the tenth, which is like nothing, that it takes forty times as much."""
     unlike = [sample(used=used, phase="plan") for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
     fitted = calibrate([*unlike, *[sample(used=40_000)] * 9])
-    assert [group_calibration.coefficients.phase for group_calibration in fitted if not group_calibration.improves] == [
-        "plan"
-    ]
+    assert [group.coefficients.phase for group in fitted if not group.improves] == ["plan"]
     kept = useful_coefficients(fitted)
     assert expected_tokens(kept, "a", "m", "code", 1000, 2000).input == 40_000
     assert expected_tokens(kept, "a", "m", "plan", 1000, 2000) == expected_tokens((), "a", "m", "plan", 1000, 2000)

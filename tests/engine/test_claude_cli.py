@@ -32,10 +32,10 @@ def test_every_way_to_end(name: str, tmp_path: Path) -> None:
 def test_it_works_in_its_directory_and_counts_exactly(tmp_path: Path) -> None:
     result, endpoint = CLAUDE.drive("works", tmp_path)
     assert (tmp_path / "work" / "note.md").read_text() == "# Hi\n"
-    parsed_reply = ADAPTER.parse_output(result)
-    assert sum(usage.requests or 0 for usage in parsed_reply.usage) == len(endpoint.requests) == 3
-    priced = GenaiPrices().price(parsed_reply.usage, JUNE_2026_US)
-    assert priced.nanousd == parsed_reply.reported_nanousd
+    reply = ADAPTER.parse_output(result)
+    assert sum(usage.requests or 0 for usage in reply.usage) == len(endpoint.requests) == 3
+    priced = GenaiPrices().price(reply.usage, JUNE_2026_US)
+    assert priced.nanousd == reply.reported_nanousd
 
 
 def test_it_offers_the_tools_that_were_asked_for(tmp_path: Path) -> None:
@@ -61,10 +61,10 @@ def test_a_session_is_continued(tmp_path: Path) -> None:
         there = {**outside, "ANTHROPIC_BASE_URL": endpoint.url}
         _run(tmp_path, there, first)
         again = spec("Which number?", session, resumes=True)
-        parsed_reply = ADAPTER.parse_output(_run(tmp_path, there, again))
+        reply = ADAPTER.parse_output(_run(tmp_path, there, again))
     assert endpoint.complaints == []
-    assert parsed_reply.text == "seven"
-    assert parsed_reply.session == session
+    assert reply.text == "seven"
+    assert reply.session == session
 
 
 def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
 
     outside, call = _call(tmp_path, "surprise")
     with Endpoint(lost) as endpoint:
-        parsed_reply = ADAPTER.parse_output(_run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call))
-    assert parsed_reply.ending == "error"
-    assert "no answer to 'surprise" in parsed_reply.problem_detail
+        reply = ADAPTER.parse_output(_run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call))
+    assert reply.ending == "error"
+    assert "no answer to 'surprise" in reply.problem_detail
     assert len(endpoint.complaints) == 1
 
 

@@ -65,9 +65,9 @@ def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert auth_check.code == "tool-missing"
-    assert "npm install" in auth_check.fix
+    check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert check.code == "tool-missing"
+    assert "npm install" in check.fix
 
 
 @pytest.mark.parametrize(
@@ -83,27 +83,27 @@ def test_the_command_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_gives_no_version(tmp_path: Path, script: str, why: str) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="tell-nobody"))
-    assert (auth_check.code, auth_check.version) == ("tool-missing", "")
-    assert auth_check.message == f"{tmp_path}/bin/claude --version printed no version ({why})"
+    check = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="tell-nobody"))
+    assert (check.code, check.version) == ("tool-missing", "")
+    assert check.message == f"{tmp_path}/bin/claude --version printed no version ({why})"
 
 
 def test_the_command_cannot_be_executed(tmp_path: Path) -> None:
     (programs.put_program(tmp_path, "claude", "") / "claude").write_text("#!/no/such/interpreter\n")
-    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert auth_check.message.endswith("(" + f"{tmp_path}/claude: No such file or directory; it printed nothing)")
+    check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert check.message.endswith("(" + f"{tmp_path}/claude: No such file or directory; it printed nothing)")
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo '2.1.197 (Claude Code)'"))
-    assert (auth_check.code, auth_check.version) == ("auth-missing", "2.1.197")
+    check = ADAPTER.check_auth(outside(tmp_path, "echo '2.1.197 (Claude Code)'"))
+    assert (check.code, check.version) == ("auth-missing", "2.1.197")
 
 
 @pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK"])
 def test_a_key_is_a_login(tmp_path: Path, name: str) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", **{name: "tell-nobody"}))
-    assert auth_check.code == ""
-    assert "tell-nobody" not in repr(auth_check)
+    check = ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", **{name: "tell-nobody"}))
+    assert check.code == ""
+    assert "tell-nobody" not in repr(check)
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ def assistant_line(name: str, text: str, **usage: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", CLAUDE.existing)
 def test_streams_of_the_real_cli(name: str) -> None:
-    expected, parsed_reply = CLAUDE.expected[name], reading(CLAUDE.stored(name))
-    code, kind, wait = _problem(parsed_reply)
-    assert (parsed_reply.ending, code, kind, wait) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert parsed_reply.version == "" if name == "no-session" else parsed_reply.version.startswith("2.")
-    assert parsed_reply.undecodable_lines == 0
+    expected, reply = CLAUDE.expected[name], reading(CLAUDE.stored(name))
+    code, kind, wait = _problem(reply)
+    assert (reply.ending, code, kind, wait) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert reply.version == "" if name == "no-session" else reply.version.startswith("2.")
+    assert reply.undecodable_lines == 0
 
 
 def _problem(parsed_reply: ParsedReply) -> tuple[str, ProblemClass | None, int | None]:
@@ -57,36 +57,36 @@ def _problem(parsed_reply: ParsedReply) -> tuple[str, ProblemClass | None, int |
 
 
 def test_a_finished_call() -> None:
-    parsed_reply = reading(CLAUDE.stored("works"))
-    assert parsed_reply.text == "Done: note.md is there."
-    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
-    (usage,) = parsed_reply.usage
+    reply = reading(CLAUDE.stored("works"))
+    assert reply.text == "Done: note.md is there."
+    assert reply.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = reply.usage
     assert usage.model == "claude-sonnet-4-6"
     assert usage.requests == 3
     assert usage.input > usage.cache_read + usage.cache_write_5m > 0
-    assert parsed_reply.reported_nanousd is not None
+    assert reply.reported_nanousd is not None
     by_hand = 3_000 * (usage.input - usage.cache_read - usage.cache_write_5m)
     by_hand += 300 * usage.cache_read + 3_750 * usage.cache_write_5m + 15_000 * usage.output
-    assert parsed_reply.reported_nanousd == by_hand
+    assert reply.reported_nanousd == by_hand
 
 
 @pytest.mark.parametrize("name", CLAUDE.existing)
 def test_every_prefix_is_read(name: str) -> None:
     result = CLAUDE.stored(name)
-    parsed_reply = reading(result)
+    reply = reading(result)
     for cut in range(0, len(result.stdout.rstrip()), 7):
         observed = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
         assert observed.ending == "no-terminal"
         assert observed.problem is not None
-        assert observed.session in (None, parsed_reply.session)
+        assert observed.session in (None, reply.session)
         assert observed.undecodable_lines <= 1
 
 
 @examples(300)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read(data: bytes) -> None:
-    parsed_reply = reading(CallResult(stdout=data, stderr=data, exit=None, duration_ms=1))
-    assert parsed_reply.ending in ("success", "error", "no-terminal")
+    reply = reading(CallResult(stdout=data, stderr=data, exit=None, duration_ms=1))
+    assert reply.ending in ("success", "error", "no-terminal")
 
 
 @examples(100)
@@ -102,47 +102,43 @@ def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
             if isinstance(inner, dict) and inner:
                 inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(JSON)
         events.append(event)
-    parsed_reply = read(*events)
-    assert all(usage.input >= 0 and usage.output >= 0 for usage in parsed_reply.usage)
+    reply = read(*events)
+    assert all(usage.input >= 0 and usage.output >= 0 for usage in reply.usage)
 
 
 def test_lines_that_are_no_json_are_counted() -> None:
-    parsed_reply = read(
-        b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu'
-    )
-    assert parsed_reply.ending == "success"
-    assert parsed_reply.undecodable_lines == 5
+    reply = read(b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu')
+    assert reply.ending == "success"
+    assert reply.undecodable_lines == 5
 
 
 def test_an_api_error_is_an_error_though_it_calls_itself_success() -> None:
-    parsed_reply = read(finished(is_error=True, result="API Error: 500 upstream", api_error_status=500), exit_=1)
-    assert parsed_reply.ending == "error"
-    assert _problem(parsed_reply)[0] == "overloaded"
+    reply = read(finished(is_error=True, result="API Error: 500 upstream", api_error_status=500), exit_=1)
+    assert reply.ending == "error"
+    assert _problem(reply)[0] == "overloaded"
 
 
 def test_without_is_error_the_subtype_decides() -> None:
     old = {"type": "result", "subtype": "error_during_execution", "errors": ["it broke", 3]}
-    parsed_reply = read(old, exit_=1)
-    assert parsed_reply.ending == "error"
-    assert parsed_reply.text == parsed_reply.problem_detail == "it broke"
-    assert _problem(parsed_reply)[:2] == ("exit-1", ProblemClass.UNKNOWN)
+    reply = read(old, exit_=1)
+    assert reply.ending == "error"
+    assert reply.text == reply.problem_detail == "it broke"
+    assert _problem(reply)[:2] == ("exit-1", ProblemClass.UNKNOWN)
 
 
 @pytest.mark.parametrize(
     ("subtype", "code"), [("error_max_turns", "turn-limit"), ("error_max_budget_usd", "call-budget")]
 )
 def test_limits_of_the_cli(subtype: str, code: str) -> None:
-    parsed_reply = read(finished(subtype=subtype, is_error=True, result=None, errors=["Reached it"]), exit_=1)
-    assert _problem(parsed_reply)[:2] == (code, ProblemClass.PHASE)
+    reply = read(finished(subtype=subtype, is_error=True, result=None, errors=["Reached it"]), exit_=1)
+    assert _problem(reply)[:2] == (code, ProblemClass.PHASE)
 
 
 def test_exit_0_without_a_result_is_a_failure() -> None:
-    parsed_reply = read(
-        {"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": "2.0.0"}, exit_=0
-    )
-    assert _problem(parsed_reply)[0] == "no-terminal"
-    assert parsed_reply.session == "s"
-    assert parsed_reply.version == "2.0.0"
+    reply = read({"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": "2.0.0"}, exit_=0)
+    assert _problem(reply)[0] == "no-terminal"
+    assert reply.session == "s"
+    assert reply.version == "2.0.0"
 
 
 def test_what_we_did_ourselves_comes_first() -> None:
@@ -152,10 +148,8 @@ def test_what_we_did_ourselves_comes_first() -> None:
 
 def test_an_earlier_api_error_that_was_retried_is_over() -> None:
     broken = assistant_line("a", "API Error") | {"error": "rate_limit"}
-    parsed_reply = read(
-        broken, assistant_line("b", "fine"), finished(subtype="error_max_turns", is_error=True), exit_=1
-    )
-    assert _problem(parsed_reply)[0] == "turn-limit"
+    reply = read(broken, assistant_line("b", "fine"), finished(subtype="error_max_turns", is_error=True), exit_=1)
+    assert _problem(reply)[0] == "turn-limit"
 
 
 def test_the_last_of_several_results_counts() -> None:
@@ -163,13 +157,13 @@ def test_the_last_of_several_results_counts() -> None:
     models = {"m": {"inputTokens": 5, "outputTokens": 9, "cacheReadInputTokens": 100, "cacheCreationInputTokens": 70}}
     split = {"cache_creation_input_tokens": 30, "cache_creation": {"ephemeral_1h_input_tokens": 30}}
     document = {"cache_creation_input_tokens": 40, "cache_creation": {"ephemeral_5m_input_tokens": 40}}
-    parsed_reply = read(
+    reply = read(
         finished(result="first", total_cost_usd=0.10, usage=split, modelUsage={}),
         finished(result="second", total_cost_usd=0.1394, usage=document, modelUsage=models),
     )
-    assert parsed_reply.text == "second"
-    assert parsed_reply.reported_nanousd == 139_400_000
-    (usage,) = parsed_reply.usage
+    assert reply.text == "second"
+    assert reply.reported_nanousd == 139_400_000
+    (usage,) = reply.usage
     assert usage == Usage(model="m", input=175, output=9, cache_read=100, cache_write_5m=40, cache_write_1h=30)
 
 
@@ -179,8 +173,8 @@ def test_side_models_are_counted() -> None:
         "small": {"inputTokens": 2, "outputTokens": 1, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0},
     }
     main = {"cache_creation_input_tokens": 20, "cache_creation": {"ephemeral_1h_input_tokens": 20}}
-    parsed_reply = read(finished(modelUsage=models, usage=main))
-    assert [(usage.model, usage.input, usage.cache_write_1h) for usage in parsed_reply.usage] == [
+    reply = read(finished(modelUsage=models, usage=main))
+    assert [(usage.model, usage.input, usage.cache_write_1h) for usage in reply.usage] == [
         ("big", 25, 20),
         ("small", 2, 0),
     ]
@@ -193,27 +187,27 @@ def test_requests_are_told_apart_where_they_add_up() -> None:
         assistant_line("a", "x", input_tokens=10, output_tokens=3),
         assistant_line("b", "y", input_tokens=20, output_tokens=4),
     )
-    parsed_reply = read(document, document, other, finished(modelUsage=models))
-    assert [(usage.input, usage.output, usage.requests) for usage in parsed_reply.usage] == [(10, 3, 1), (20, 4, 1)]
+    reply = read(document, document, other, finished(modelUsage=models))
+    assert [(usage.input, usage.output, usage.requests) for usage in reply.usage] == [(10, 3, 1), (20, 4, 1)]
 
 
 def test_what_a_killed_call_used_is_kept() -> None:
-    parsed_reply = read(
+    reply = read(
         assistant_line("a", "x", input_tokens=10, output_tokens=3),
         assistant_line("a", "more", input_tokens=10, output_tokens=1),
     )
-    assert [(usage.model, usage.input, usage.output) for usage in parsed_reply.usage] == [("m", 10, 3)]
-    assert parsed_reply.text == "x\nmore"
-    assert parsed_reply.reported_nanousd is None
+    assert [(usage.model, usage.input, usage.output) for usage in reply.usage] == [("m", 10, 3)]
+    assert reply.text == "x\nmore"
+    assert reply.reported_nanousd is None
 
 
 def test_a_result_of_zeros_after_work_reports_nothing() -> None:
-    parsed_reply = read(
+    reply = read(
         assistant_line("a", "x", input_tokens=10, output_tokens=3),
         finished(is_error=True, total_cost_usd=0, modelUsage={}),
     )
-    assert parsed_reply.usage
-    assert parsed_reply.reported_nanousd is None
+    assert reply.usage
+    assert reply.reported_nanousd is None
 
 
 @pytest.mark.parametrize("delay", [b"1e999", b"-1e999", b"1e30", b"9" * 400, b"0", b"true", b'"1000"', b"null"])

@@ -74,29 +74,29 @@ def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert auth_check.code == "tool-missing"
-    assert "npm install -g @openai/codex" in auth_check.fix
+    check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert check.code == "tool-missing"
+    assert "npm install -g @openai/codex" in check.fix
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo 'codex-cli 0.169.0'", OPENAI_API_KEY="not-read-by-codex"))
-    assert (auth_check.code, auth_check.version) == ("auth-missing", "0.169.0")
-    assert "codex login" in auth_check.fix
+    check = ADAPTER.check_auth(outside(tmp_path, "echo 'codex-cli 0.169.0'", OPENAI_API_KEY="not-read-by-codex"))
+    assert (check.code, check.version) == ("auth-missing", "0.169.0")
+    assert "codex login" in check.fix
 
 
 @pytest.mark.parametrize("output", ["codex-cli 0.169.0", "0.169.0 (recorded)", "codex-cli 0.170.0-alpha.1"])
 def test_the_version(tmp_path: Path, output: str) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, f"echo '{output}'", CODEX_API_KEY="tell-nobody"))
-    assert auth_check.code == ""
-    assert auth_check.version in output
-    assert "tell-nobody" not in repr(auth_check)
+    check = ADAPTER.check_auth(outside(tmp_path, f"echo '{output}'", CODEX_API_KEY="tell-nobody"))
+    assert check.code == ""
+    assert check.version in output
+    assert "tell-nobody" not in repr(check)
 
 
 def test_an_old_version_is_refused(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo codex-cli 0.143.0", CODEX_API_KEY="k"))
-    assert (auth_check.code, auth_check.version) == ("tool-missing", "0.143.0")
-    assert "0.169" in auth_check.message
+    check = ADAPTER.check_auth(outside(tmp_path, "echo codex-cli 0.143.0", CODEX_API_KEY="k"))
+    assert (check.code, check.version) == ("tool-missing", "0.143.0")
+    assert "0.169" in check.message
 
 
 @pytest.mark.parametrize("path", ["home", "elsewhere"])

@@ -44,10 +44,10 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_ways_to_end(name: str, tmp_path: Path) -> None:
-    result, parsed_reply = CODEX.check(name, tmp_path)
+    result, reply = CODEX.check(name, tmp_path)
     if name == "continued":
-        assert parsed_reply.session == ADAPTER.parse_output(replace(result, session_usage_before=())).session
-        assert [(usage.input, usage.output) for usage in parsed_reply.usage] == [CODEX.expected[name].tokens]
+        assert reply.session == ADAPTER.parse_output(replace(result, session_usage_before=())).session
+        assert [(usage.input, usage.output) for usage in reply.usage] == [CODEX.expected[name].tokens]
 
 
 @pytest.mark.parametrize("model", [codex_cli.MODEL, OLDER])
@@ -58,14 +58,14 @@ def test_it_works_where_agents_work(model: str, tmp_path: Path) -> None:
         agents, call = _door(tmp_path, endpoint.url), _spec(model=model)
         result = agents.call(call)
     assert endpoint.complaints == []
-    parsed_reply = agents.adapter("codex").parse_output(result)
-    assert (parsed_reply.ending, parsed_reply.text, result.exit, result.problem) == ("success", "Done.", 0, None)
+    reply = agents.adapter("codex").parse_output(result)
+    assert (reply.ending, reply.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert result.version == "0.169.0"
     assert (path / "note.md").read_text() == "# Hi\n"
     assert not (tmp_path / "outside").exists()
-    (usage,) = parsed_reply.usage
+    (usage,) = reply.usage
     assert usage.model == model
-    assert GenaiPrices().price(parsed_reply.usage, JUNE_2026_US).nanousd
+    assert GenaiPrices().price(reply.usage, JUNE_2026_US).nanousd
     assert not left(call.key, 0)
 
 
@@ -92,8 +92,8 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     path = repository(tmp_path)
     with Endpoint(_tries) as endpoint:
         agents = _door(tmp_path, endpoint.url)
-        parsed_reply = agents.adapter("codex").parse_output(agents.call(_spec(tools=("read",))))
-    assert (parsed_reply.ending, parsed_reply.text) == ("success", "It failed.")
+        reply = agents.adapter("codex").parse_output(agents.call(_spec(tools=("read",))))
+    assert (reply.ending, reply.text) == ("success", "It failed.")
     assert not (path / "note.md").exists()
 
 
@@ -128,15 +128,15 @@ def test_a_conversation_is_continued(tmp_path: Path) -> None:
         first = _plain(tmp_path / "work", outside, codex_cli.spec("Remember seven.", None))
         session = ADAPTER.parse_output(first).session
         again = codex_cli.spec("Which number?", session, resumes=True)
-        parsed_reply = ADAPTER.parse_output(_plain(tmp_path / "elsewhere", outside, again))
+        reply = ADAPTER.parse_output(_plain(tmp_path / "elsewhere", outside, again))
     assert endpoint.complaints == []
-    assert (parsed_reply.text, parsed_reply.session) == ("seven", session)
+    assert (reply.text, reply.session) == ("seven", session)
 
 
 def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
     """Else `python -m tests.support.agent_cases codex` writes them anew."""
-    auth_check = ADAPTER.check_auth(codex_cli.environment(tmp_path, "http://127.0.0.1:1"))
-    assert (auth_check.code, auth_check.version) == ("", ADAPTER.capabilities().reported_fields[-1].since)
+    check = ADAPTER.check_auth(codex_cli.environment(tmp_path, "http://127.0.0.1:1"))
+    assert (check.code, check.version) == ("", ADAPTER.capabilities().reported_fields[-1].since)
 
 
 def _touches(request: Request) -> Answer:

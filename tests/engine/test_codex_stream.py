@@ -50,19 +50,19 @@ def code(parsed_reply: ParsedReply) -> str:
 
 @pytest.mark.parametrize("name", CODEX.existing)
 def test_streams_of_the_real_cli(name: str) -> None:
-    expected, parsed_reply = CODEX.expected[name], reading(CODEX.stored(name))
-    problem = parsed_reply.problem
+    expected, reply = CODEX.expected[name], reading(CODEX.stored(name))
+    problem = reply.problem
     summary = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (parsed_reply.ending, *summary) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert parsed_reply.undecodable_lines == 0
-    assert parsed_reply.reported_nanousd is None
+    assert (reply.ending, *summary) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert reply.undecodable_lines == 0
+    assert reply.reported_nanousd is None
 
 
 def test_a_finished_call() -> None:
-    parsed_reply = reading(CODEX.stored("works"))
-    assert parsed_reply.text == "Done: note.md is there."
-    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
-    (usage,) = parsed_reply.usage
+    reply = reading(CODEX.stored("works"))
+    assert reply.text == "Done: note.md is there."
+    assert reply.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = reply.usage
     assert usage.input > usage.cache_read + usage.cache_write_5m > 0
     assert usage.requests is None
 
@@ -79,14 +79,14 @@ def test_several_calls_before_are_taken_off() -> None:
     item = Usage(model="m", input=100, output=10, cache_read=40, reasoning=3)
     other = Usage(model="n", input=50, output=5, cache_write_1h=20)
     document = finished(200, 18, cached_input_tokens=80, cache_write_input_tokens=25, reasoning_output_tokens=4)
-    parsed_reply = read(THREAD, TURN, document, earlier=(item, other))
-    assert parsed_reply.usage == (Usage(model="m", input=50, output=3, cache_read=40, cache_write_5m=5, reasoning=1),)
+    reply = read(THREAD, TURN, document, earlier=(item, other))
+    assert reply.usage == (Usage(model="m", input=50, output=3, cache_read=40, cache_write_5m=5, reasoning=1),)
 
 
 def test_a_thread_that_is_not_that_one_counts_whole() -> None:
     """Less than before: the count began anew. Better too much than a call for nothing."""
-    parsed_reply = read(THREAD, TURN, finished(30, 3), earlier=(Usage(model="m", input=100, output=10),))
-    assert parsed_reply.usage == (Usage(model="m", input=30, output=3),)
+    reply = read(THREAD, TURN, finished(30, 3), earlier=(Usage(model="m", input=100, output=10),))
+    assert reply.usage == (Usage(model="m", input=30, output=3),)
 
 
 def test_parts_are_no_more_than_the_whole() -> None:
@@ -103,26 +103,24 @@ def test_the_last_words_count() -> None:
 def test_reconnecting_is_no_end() -> None:
     going_on = read(THREAD, TURN, trouble("Reconnecting... 1/5 (x)"), exit_=None)
     assert going_on.ending == "no-terminal"
-    parsed_reply = read(
+    reply = read(
         THREAD,
         TURN,
         trouble("Reconnecting... 1/5 (unexpected status 401 Unauthorized)"),
         message_line("ok"),
         finished(),
     )
-    assert (parsed_reply.ending, code(parsed_reply)) == ("success", "")
+    assert (reply.ending, code(reply)) == ("success", "")
 
 
 def test_a_call_that_broke_off_while_it_reconnected_says_why() -> None:
-    parsed_reply = read(
-        THREAD, TURN, trouble("Reconnecting... 2/5 (unexpected status 429 Too Many Requests)"), exit_=-9
-    )
-    assert (parsed_reply.ending, code(parsed_reply)) == ("no-terminal", "rate-limit")
+    reply = read(THREAD, TURN, trouble("Reconnecting... 2/5 (unexpected status 429 Too Many Requests)"), exit_=-9)
+    assert (reply.ending, code(reply)) == ("no-terminal", "rate-limit")
 
 
 def test_trouble_that_was_overcome_is_not_why_it_broke_off() -> None:
-    parsed_reply = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), message_line("I go on."), exit_=-9)
-    assert code(parsed_reply) == "no-terminal"
+    reply = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), message_line("I go on."), exit_=-9)
+    assert code(reply) == "no-terminal"
 
 
 def test_a_turn_that_was_begun_owes_an_end() -> None:
@@ -133,10 +131,7 @@ def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
     """A budget keeps the reservation of such a call; a call that was refused at once cost nothing."""
     limit = failed("You've hit your usage limit. Try again later.")
     refused, worked = read(THREAD, TURN, limit, exit_=1), read(THREAD, TURN, message_line("I begin."), limit, exit_=1)
-    assert [(parsed_reply.usage, parsed_reply.usage_incomplete) for parsed_reply in (refused, worked)] == [
-        ((), False),
-        ((), True),
-    ]
+    assert [(reply.usage, reply.usage_incomplete) for reply in (refused, worked)] == [((), False), ((), True)]
     assert not read(THREAD, TURN, message_line("ok"), finished()).usage_incomplete
     assert read(THREAD, TURN, finished(), TURN, message_line("more"), limit, exit_=1).usage_incomplete
     warned = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "odd settings"}}
@@ -145,8 +140,8 @@ def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
 
 def test_an_answer_of_the_api_within_the_message_is_read() -> None:
     answer = {"type": "error", "status": 400, "error": {"code": "context_length_exceeded", "message": "Too much."}}
-    parsed_reply = read(THREAD, TURN, failed(json.dumps(answer)), exit_=1)
-    assert parsed_reply.problem_detail == "context_length_exceeded Too much."
+    reply = read(THREAD, TURN, failed(json.dumps(answer)), exit_=1)
+    assert reply.problem_detail == "context_length_exceeded Too much."
 
 
 @pytest.mark.parametrize(
@@ -160,9 +155,9 @@ def test_an_answer_of_the_api_within_the_message_is_read() -> None:
     ],
 )
 def test_words_of_other_versions(text: str, expected: str, wait: int | None) -> None:
-    parsed_reply = read(THREAD, TURN, failed(text), exit_=1)
-    assert parsed_reply.problem is not None
-    assert (parsed_reply.problem.code, parsed_reply.problem.retry_after_seconds) == (expected, wait)
+    reply = read(THREAD, TURN, failed(text), exit_=1)
+    assert reply.problem is not None
+    assert (reply.problem.code, reply.problem.retry_after_seconds) == (expected, wait)
 
 
 def test_what_we_did_ourselves_comes_first() -> None:

@@ -37,10 +37,10 @@ def gather(stored_run: StoredRun, dry_run: bool = False) -> CollectedGarbage:
 
 @pytest.fixture
 def summary(tmp_path: Path) -> StoredRun:
-    recorded_run = StoredRun(tmp_path)
-    recorded_run.begin("login")
-    recorded_run.deliver("login")
-    return recorded_run
+    log = StoredRun(tmp_path)
+    log.begin("login")
+    log.deliver("login")
+    return log
 
 
 def test_what_nothing_cites_goes_once_it_is_old(summary: StoredRun) -> None:

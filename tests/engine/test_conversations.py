@@ -58,6 +58,7 @@ from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 from tests.support import trial
 from tests.support.examples import examples
 from tests.support.steps import BASE, DIGEST, OPENED, recorded, ref, state_after
+from tests.support.steps import requested as plain_request
 from tests.support.tree import ROOT
 
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}
@@ -70,22 +71,8 @@ USED = Usage(model="m", input=10, output=2, requests=1)
 def requested(
     call: CallRef, *, resumes: bool = False, kept: bool = True, shown: tuple[str, ...] = ()
 ) -> AgentRequested:
-    return AgentRequested(
-        ref=call,
-        agent="x",
-        model="m",
-        prompt=DIGEST,
-        template="t",
-        full_prompt=not resumes,
-        session="s",
-        resumes=resumes,
-        tree=BASE,
-        refs=DIGEST,
-        estimated_tokens=1,
-        estimated_nanousd=1,
-        keeps_session=kept,
-        seen_marks=shown,
-    )
+    session = {"session": "s", "resumes": resumes, "keeps_session": kept, "seen_marks": shown}
+    return replace(plain_request(call), agent="x", full_prompt=not resumes, **session)
 
 
 def ended(call: CallRef, code: str = "", terminal: str = "error", session: str | None = None) -> tuple[Event, ...]:
@@ -107,38 +94,34 @@ def conversation_after(*events: Event) -> AgentSession | None:
 
 def test_only_a_kept_session_is_remembered() -> None:
     assert conversation_after(requested(FIRST, kept=False), *ended(FIRST)) is None
-    agent_session = conversation_after(requested(FIRST, shown=("one",)), *ended(FIRST))
-    assert agent_session is not None
-    assert (agent_session.id, sorted(agent_session.seen_marks), agent_session.usage_before, agent_session.usage) == (
-        "s",
-        ["one"],
-        (),
-        (USED,),
-    )
+    session = conversation_after(requested(FIRST, shown=("one",)), *ended(FIRST))
+    assert session is not None
+    assert (session.id, sorted(session.seen_marks)) == ("s", ["one"])
+    assert (session.usage_before, session.usage) == ((), (USED,))
 
 
 def test_the_agent_names_its_session() -> None:
-    agent_session = conversation_after(requested(FIRST), *ended(FIRST, session="its-own"))
-    assert agent_session is not None
-    assert agent_session.id == "its-own"
+    session = conversation_after(requested(FIRST), *ended(FIRST, session="its-own"))
+    assert session is not None
+    assert session.id == "its-own"
 
 
 def test_a_later_call_adds_to_what_was_shown_and_used() -> None:
     refused = (ChangesChecked(ref=FIRST, tree=BASE), ArtifactValidated(ref=FIRST))
-    agent_session = conversation_after(
+    session = conversation_after(
         requested(FIRST, shown=("one",)), *ended(FIRST), *refused, requested(SECOND, resumes=True, shown=("two",)),
         *ended(SECOND),
     )  # fmt: skip
-    assert agent_session is not None
-    assert agent_session.seen_marks == {"one", "two"}
-    assert agent_session.usage_before == (USED,)
-    assert agent_session.usage == (Usage(model="m", input=20, output=4, requests=2),)
+    assert session is not None
+    assert session.seen_marks == {"one", "two"}
+    assert session.usage_before == (USED,)
+    assert session.usage == (Usage(model="m", input=20, output=4, requests=2),)
 
 
 def test_a_better_reading_of_the_same_call_counts_once() -> None:
-    agent_session = conversation_after(requested(FIRST), *ended(FIRST), ended(FIRST)[1])
-    assert agent_session is not None
-    assert agent_session.usage == (USED,)
+    session = conversation_after(requested(FIRST), *ended(FIRST), ended(FIRST)[1])
+    assert session is not None
+    assert session.usage == (USED,)
 
 
 def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_not() -> None:
@@ -146,12 +129,12 @@ def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_
     checked = (ChangesChecked(ref=FIRST, tree=BASE), parsed, ArtifactValidated(ref=FIRST))
     review = ref("plan", role="reviewer")
     verdict = replace(parsed, artifact="verdict", digest=Digest("f" * 64))
-    agent_session = conversation_after(
+    session = conversation_after(
         requested(FIRST), *ended(FIRST), *checked, requested(review, kept=False), *ended(review),
         ChangesChecked(ref=review, tree=BASE), verdict,
     )  # fmt: skip
-    assert agent_session is not None
-    assert agent_session.seen_marks == {text_mark(parsed.digest)}
+    assert session is not None
+    assert session.seen_marks == {text_mark(parsed.digest)}
 
 
 def test_usage_is_summed_by_model() -> None:
@@ -211,9 +194,9 @@ BREAKS: dict[str, tuple[tuple[Event, ...], SessionDropReason]] = {
 @pytest.mark.parametrize("what", BREAKS)
 def test_what_breaks_a_session(what: str) -> None:
     events, reason = BREAKS[what]
-    agent_session = conversation_after(requested(FIRST), *events)
-    assert agent_session is not None
-    assert agent_session.drop_reason is reason
+    session = conversation_after(requested(FIRST), *events)
+    assert session is not None
+    assert session.drop_reason is reason
 
 
 MESSAGES: tuple[Event, ...] = (
@@ -253,9 +236,9 @@ def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], fai
 
 
 def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:
-    agent_session = conversation_after(requested(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
-    assert agent_session is not None
-    assert agent_session.drop_reason is None
+    session = conversation_after(requested(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
+    assert session is not None
+    assert session.drop_reason is None
 
 
 def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> None:
@@ -363,9 +346,9 @@ def test_an_agent_without_sessions_begins_anew_every_time() -> None:
     deliver(world, pins())
     assert delivered(world)
     assert not any(
-        agent_requested.resumes or agent_requested.keeps_session or not agent_requested.full_prompt
+        request.resumes or request.keeps_session or not request.full_prompt
         for name in ITEMS
-        for agent_requested in requests(world, name)
+        for request in requests(world, name)
     )
     assert breaks(world) == []
 
@@ -376,9 +359,9 @@ def test_an_agent_may_name_its_sessions_itself() -> None:
     deliver(world, pins())
     assert delivered(world)
     assert any(
-        agent_requested.session and agent_requested.session.startswith("simulated-")
-        for agent_requested in requests(world, "b")
-        if agent_requested.resumes
+        request.session and request.session.startswith("simulated-")
+        for request in requests(world, "b")
+        if request.resumes
     )
 
 

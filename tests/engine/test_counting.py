@@ -97,7 +97,7 @@ def test_any_bytes_are_a_count_or_none(message: bytes) -> None:
 def builders(world: World, feature: str = "b") -> list[AgentRequested]:
     stream = world.store.read(feature_stream(trial.RUN, FeatureId(feature)))
     requests = [recorded.event for recorded in stream if isinstance(recorded.event, AgentRequested)]
-    return [agent_requested for agent_requested in requests if agent_requested.ref.role == "builder"]
+    return [request for request in requests if request.ref.role == "builder"]
 
 
 def test_a_call_that_goes_on_counts_what_its_session_holds() -> None:
@@ -106,22 +106,17 @@ def test_a_call_that_goes_on_counts_what_its_session_holds() -> None:
     assert first.estimated_tokens > REPLY_TOKENS
     held = first.estimated_tokens
     assert len(others) > 2
-    for agent_requested in others:
-        assert (agent_requested.resumes, agent_requested.counted_tokens) == (True, None)
-        assert agent_requested.prompt_tokens is not None
-        assert agent_requested.estimated_tokens == held + agent_requested.prompt_tokens + REPLY_TOKENS
-        assert agent_requested.estimated_nanousd == agent_requested.estimated_tokens * NANO_PER_TOKEN
-        held = agent_requested.estimated_tokens
+    for request in others:
+        assert (request.resumes, request.counted_tokens) == (True, None)
+        assert request.prompt_tokens is not None
+        assert request.estimated_tokens == held + request.prompt_tokens + REPLY_TOKENS
+        assert request.estimated_nanousd == request.estimated_tokens * NANO_PER_TOKEN
+        held = request.estimated_tokens
 
 
 def test_a_session_that_begins_anew_holds_nothing() -> None:
     world = deliver(new_world(), pins())
-    requests = [
-        agent_requested
-        for feature in "abc"
-        for agent_requested in builders(world, feature)
-        if not agent_requested.resumes
-    ]
+    requests = [request for feature in "abc" for request in builders(world, feature) if not request.resumes]
     assert len(requests) > 3, "one for each feature, and one after each rollback"
     for item in requests:
         prompt = len(world.blobs.get(item.prompt).decode()) // 4
@@ -155,8 +150,8 @@ def test_what_the_agent_counts_is_recorded_and_reserved() -> None:
         for recorded in world.store.log
         if isinstance(recorded.event, CallReserved)
     }
-    for agent_requested in (first, second, third):
-        assert reserved[agent_requested.ref.key] == agent_requested.estimated_tokens * NANO_PER_TOKEN
+    for request in (first, second, third):
+        assert reserved[request.ref.key] == request.estimated_tokens * NANO_PER_TOKEN
 
 
 def test_prompts_are_measured_alone_all_the_same() -> None:
@@ -164,7 +159,7 @@ def test_prompts_are_measured_alone_all_the_same() -> None:
     _, plain = counting(pins(), {})
     _, counted = counting(pins(), {0: 7_000, 1: 9_500, 2: 11_000})
     assert [(item.prompt_tokens, item.full_prompt_tokens) for item in plain] == [
-        (agent_requested.prompt_tokens, agent_requested.full_prompt_tokens) for agent_requested in counted
+        (request.prompt_tokens, request.full_prompt_tokens) for request in counted
     ]
 
 

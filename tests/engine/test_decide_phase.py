@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Work
 from mz_engine.decide.feature import decide_feature, dependency_order
@@ -37,6 +38,7 @@ from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Res
 from tests.support import trial
 from tests.support.steps import (
     BASE,
+    COMMAND,
     DIGEST,
     OPENED,
     SECOND_US,
@@ -68,16 +70,12 @@ IN_BUILD = (
 
 
 def ran(stage: str = "prepare", code: int | None = 0) -> CommandRan:
-    return CommandRan(
-        stage="gate" if stage == "gate" else "setup" if stage == "setup" else "prepare",
-        phase="build",
-        unit="u1",
-        name="check",
-        exit=code,
-        output=DIGEST,
-        excerpt=DIGEST,
-        duration_ms=1,
-    )
+    return replace(COMMAND, stage=stage, exit=code)
+
+
+def judged(severity: str, cause: str) -> ArtifactParsed:
+    fields = {"severity": severity, "cause": cause}
+    return ArtifactParsed(artifact="verdict", phase="build", unit="u1", path=None, digest=DIGEST, fields=fields)
 
 
 def build_call(attempt: int = 1, role: str = "builder") -> tuple[Event, ...]:
@@ -137,14 +135,7 @@ def test_a_cell_goes_from_preparation_to_the_commit() -> None:
     assert then(*prepared, *accepted(call)) == act.RunGate(gate="check", cause="code")
     gated = (*prepared, *accepted(call), gate("check", True))
     assert then(*gated) == act.CallAgent(role="reviewer", attempt=1)
-    verdict = ArtifactParsed(
-        artifact="verdict",
-        phase="build",
-        unit="u1",
-        path=None,
-        digest=DIGEST,
-        fields={"cause": "none", "severity": "NONE"},
-    )
+    verdict = judged("NONE", "none")
     review = accepted(ref("build", role="reviewer", unit="u1"))
     reviewed = (*gated, *review[:-1], verdict, review[-1])
     assert then(*reviewed) == Work.MAKE_COMMIT
@@ -197,13 +188,9 @@ def test_rules_and_gates_share_one_allowance() -> None:
 
 def test_an_answer_grants_a_new_allowance_with_the_note() -> None:
     events = (*IN_PLAN, *refused_reply(ref("plan")), *refused_reply(ref("plan", 2)), *refused_reply(ref("plan", 3)))
-    human_requested = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED)
-    assert then(*events, human_requested) is None
-    answered = (
-        *events,
-        human_requested,
-        HumanAnswered(run_version=5, verdict=Verdict.APPROVE, note=DIGEST, actor=DIGEST),
-    )
+    question = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED)
+    assert then(*events, question) is None
+    answered = (*events, question, HumanAnswered(run_version=5, verdict=Verdict.APPROVE, note=DIGEST, actor=DIGEST))
     assert then(*answered) == act.CallAgent(role="builder", attempt=4)
     state = state_after(*answered)
     assert isinstance(state, InPhase)
@@ -239,19 +226,9 @@ def test_a_failed_call_is_repeated_and_counted_apart_from_refusals() -> None:
 
 def test_a_lost_call_is_repeated_under_a_new_key() -> None:
     call = ref("plan")
-    lost = (
-        *IN_PLAN,
-        requested(call),
-        AgentLost(ref=call, stdout=DIGEST),
-        ReplyParsed(
-            ref=call,
-            parser="p/1",
-            ending="no-terminal",
-            session=None,
-            text=DIGEST,
-            problem=problem(ProblemClass.TRANSIENT, "lost"),
-        ),
-    )
+    *_, parsed = replied(call, problem(ProblemClass.TRANSIENT, "lost"))
+    assert isinstance(parsed, ReplyParsed)
+    lost = (*IN_PLAN, requested(call), AgentLost(ref=call, stdout=DIGEST), replace(parsed, ending="no-terminal"))
     assert then(*lost) == act.CallAgent(role="builder", attempt=2)
 
 
@@ -352,21 +329,14 @@ def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
         )
     events = (*events, blocked())
     assert then(*events) == act.AskPerson(question_kind=QuestionKind.ROLLBACKS, code="code.check", text=DIGEST)
-    human_requested = HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.ROLLBACKS)
-    pardoned = (*events, human_requested, HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST))
+    question = HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.ROLLBACKS)
+    pardoned = (*events, question, HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST))
     assert then(*pardoned) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
 
 
 # people ---------------------------------------------------------------------------------------------------------------
 def reviewed(severity: str, cause: str) -> tuple[Event, ...]:
-    verdict = ArtifactParsed(
-        artifact="verdict",
-        phase="build",
-        unit="u1",
-        path=None,
-        digest=DIGEST,
-        fields={"severity": severity, "cause": cause},
-    )
+    verdict = judged(severity, cause)
     review = accepted(ref("build", role="reviewer", unit="u1"))
     return (*IN_BUILD, ran(), *build_call(), gate("check", True), *review[:-1], verdict, review[-1])
 

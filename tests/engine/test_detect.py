@@ -80,10 +80,10 @@ def tree(root: Path, **files: str) -> DetectedProject:
     ],
 )
 def test_detection_of_node(tmp_path: Path, files: dict[str, str], test: str, setup: str | None) -> None:
-    detected_project = tree(tmp_path, **files)
-    assert (detected_project.commands["test"], detected_project.setup) == (test, (setup,) if setup else ())
-    assert "build" not in detected_project.commands
-    assert detected_project.stacks[0] == "node"
+    detected = tree(tmp_path, **files)
+    assert (detected.commands["test"], detected.setup) == (test, (setup,) if setup else ())
+    assert "build" not in detected.commands
+    assert detected.stacks[0] == "node"
 
 
 def test_detection_of_a_placeholder_script_and_of_broken_json(tmp_path: Path) -> None:
@@ -170,14 +170,12 @@ def test_detection_of_linters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_languages_at_once(tmp_path: Path) -> None:
-    detected_project = tree(tmp_path, **{"package.json": NPM, "package-lock.json": "", "Cargo.toml": "", "uv.lock": "",
+    detected = tree(tmp_path, **{"package.json": NPM, "package-lock.json": "", "Cargo.toml": "", "uv.lock": "",
                               "pyproject.toml": ""})  # fmt: skip
-    assert detected_project.commands == {"test": "npm test", "lint": "npm run lint", "build": "cargo build"}
-    assert (detected_project.setup, detected_project.keep) == (
-        ("npm ci", "uv sync"),
-        ("node_modules", "target", ".venv"),
-    )
-    assert detected_project.stacks == ("node", "rust", "python")
+    assert detected.commands == {"test": "npm test", "lint": "npm run lint", "build": "cargo build"}
+    assert detected.setup == ("npm ci", "uv sync")
+    assert detected.keep == ("node_modules", "target", ".venv")
+    assert detected.stacks == ("node", "rust", "python")
 
 
 def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
@@ -206,7 +204,7 @@ def test_detection_of_branch_and_remote(tmp_path: Path) -> None:
 
 def test_agents_that_are_installed(tmp_path: Path) -> None:
     agent = FakeAgent(tmp_path / "tools", "idle")
-    assert {name: auth_check.version for name, auth_check in installed_agents(agent.environment).items()} == {
+    assert {name: check.version for name, check in installed_agents(agent.environment).items()} == {
         "claude-code": "2.1.197"
     }
     assert installed_agents({"PATH": str(tmp_path)}) == {}

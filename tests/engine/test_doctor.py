@@ -31,6 +31,7 @@ from mz_events.adapters.sqlite_log import SqliteStore
 
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
+from tests.support.programs import put_program
 
 pytestmark = pytest.mark.slow
 
@@ -52,11 +53,9 @@ def repo(tmp_path: Path) -> GitRepo:
 
 
 def checked(position: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, DoctorCheck]:
-    doctor_report = run_checks(
-        DoctorOptions(directory=position, environment=environment, online=online, now_seconds=NOW)
-    )
-    assert len({check.name for check in doctor_report.checks}) == len(doctor_report.checks)
-    return {check.name: check for check in doctor_report.checks}
+    report = run_checks(DoctorOptions(directory=position, environment=environment, online=online, now_seconds=NOW))
+    assert len({check.name for check in report.checks}) == len(report.checks)
+    return {check.name: check for check in report.checks}
 
 
 def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
@@ -118,29 +117,21 @@ def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_pat
     assert [name for name, check in others.items() if check.status is CheckStatus.FAIL] == ["abacus"]
 
 
+def check_of_house(folder: Path, **more: object) -> DoctorCheck:
+    agent = replace(AgentDescription(command=("house",), version=(), ends=EndConditions(exits=(0,))), **more)
+    put_program(folder, "house", "")
+    checks = agent_checks({"PATH": str(folder)}, "house", Config(agents={"house": agent}))
+    return next(check for check in checks if check.name == "agent:house")
+
+
 def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
-    agent_description = AgentDescription(command=("house",), version=(), ends=EndConditions(exits=(0,)))
-    (tmp_path / "house").write_text("#!/bin/sh\n")
-    (tmp_path / "house").chmod(0o755)
-    checks = {
-        doctor_check.name: doctor_check
-        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", Config(agents={"house": agent_description}))
-    }
-    assert checks["agent:house"].summary == "unknown version, logged in"
+    assert check_of_house(tmp_path).summary == "unknown version, logged in"
 
 
 def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
     login = Login(variables=("HOUSE_KEY",), how="ask the caretaker")
-    agent_description = AgentDescription(
-        command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=EndConditions(exits=(0,))
-    )
-    (tmp_path / "house").write_text("#!/bin/sh\n")
-    (tmp_path / "house").chmod(0o755)
-    checks = {
-        doctor_check.name: doctor_check
-        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", Config(agents={"house": agent_description}))
-    }
-    assert checks["agent:house"].hint == "log in (ask the caretaker; HOUSE_KEY)"
+    house = check_of_house(tmp_path, login=login, passes=("HOUSE_KEY",))
+    assert house.hint == "log in (ask the caretaker; HOUSE_KEY)"
 
 
 def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, DoctorCheck]:

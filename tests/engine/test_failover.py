@@ -183,7 +183,7 @@ def test_a_feature_is_delivered_by_the_agent_that_took_over() -> None:
     world = run()
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks.values()
     assert all(track.last_stop is not None and track.last_stop.status is FeatureOutcome.DELIVERED for track in tracks)
-    agents = [agent_requested.agent for agent_requested in requests(world)]
+    agents = [request.agent for request in requests(world)]
     at = agents.index("other")
     assert set(agents[at:]) == {"other"}, "it stays for the rest of the feature"
     assert set(agents[:at]) == {"simulated"}
@@ -215,8 +215,7 @@ def test_settings_of_models_are_those_of_the_first_agent() -> None:
     pins = trial.pins(config)
     trial.begin(world, pins, {"b": ()})
     trial.deliver(world, pins, 3)
-    assert {
-        (agent_requested.agent, agent_requested.model)
-        for agent_requested in requests(world)
-        if agent_requested.ref.phase != "ship"
-    } == {("simulated", "large"), ("other", "simulated")}
+    assert {(request.agent, request.model) for request in requests(world) if request.ref.phase != "ship"} == {
+        ("simulated", "large"),
+        ("other", "simulated"),
+    }

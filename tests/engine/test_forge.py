@@ -51,12 +51,8 @@ def test_an_opened_pull_request_is_found_again(repo: GitRepo, gh: FakeGh) -> Non
     assert port.find("feat/f1", "1/f1/") is None
     assert port.find("feat/f2", KEY) is None
     [pull] = gh.pulls
-    assert (pull["title"], pull["body"], pull["baseRefName"], pull["isDraft"]) == (
-        "Add `it` --draft",
-        BODY,
-        "main",
-        True,
-    )
+    assert (pull["title"], pull["body"]) == ("Add `it` --draft", BODY)
+    assert (pull["baseRefName"], pull["isDraft"]) == ("main", True)
 
 
 def test_a_ready_pull_request_is_no_draft(repo: GitRepo, gh: FakeGh) -> None:

@@ -137,10 +137,10 @@ def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, 
     workshop.script.write_text(json.dumps(OTHER))
     session.fork(run, "alpha", at, ForkChange(prompt="Sign {{ title }} differently."))
     name = _run(session.drive())
-    agent_requested = [
-        recorded.event for recorded in events_of(session, name) if isinstance(recorded.event, AgentRequested)
-    ][-1]
-    assert session.blobs.get(agent_requested.prompt) == b"Sign The first differently.\n"
+    request = [recorded.event for recorded in events_of(session, name) if isinstance(recorded.event, AgentRequested)][
+        -1
+    ]
+    assert session.blobs.get(request.prompt) == b"Sign The first differently.\n"
 
 
 def _run(state: RunState) -> str:

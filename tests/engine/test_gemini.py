@@ -84,12 +84,10 @@ def test_a_prompt_of_any_size_and_script_goes_in() -> None:
 
 def test_a_prompt_that_would_be_cut_off_is_refused() -> None:
     spawn = Started()
-    parsed_reply = ADAPTER.parse_output(ADAPTER.run_call(spec("é" * 4_194_305, None), {}, spawn))
-    assert parsed_reply.problem is not None
-    assert (parsed_reply.problem.code, parsed_reply.problem_detail) == (
-        "prompt-too-long",
-        "gemini takes prompts of up to 8 MiB",
-    )
+    reply = ADAPTER.parse_output(ADAPTER.run_call(spec("é" * 4_194_305, None), {}, spawn))
+    assert reply.problem is not None
+    assert reply.problem.code == "prompt-too-long"
+    assert reply.problem_detail == "gemini takes prompts of up to 8 MiB"
     assert spawn.invocations == []
 
 
@@ -162,27 +160,27 @@ def outside(tmp_path: Path, script: str = "echo 0.61.0", **more: str) -> dict[st
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert auth_check.code == "tool-missing"
-    assert "npm install -g @google/gemini-cli" in auth_check.fix
+    check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert check.code == "tool-missing"
+    assert "npm install -g @google/gemini-cli" in check.fix
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 0.61.0; exit 3", ":"])
 def test_the_command_gives_no_version(tmp_path: Path, script: str) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, script, GEMINI_API_KEY="k"))
-    assert (auth_check.code, auth_check.version) == ("tool-missing", "")
+    check = ADAPTER.check_auth(outside(tmp_path, script, GEMINI_API_KEY="k"))
+    assert (check.code, check.version) == ("tool-missing", "")
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path))
-    assert (auth_check.code, auth_check.version) == ("auth-missing", "0.61.0")
+    check = ADAPTER.check_auth(outside(tmp_path))
+    assert (check.code, check.version) == ("auth-missing", "0.61.0")
 
 
 @pytest.mark.parametrize("name", ["GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"])
 def test_a_key_is_a_login(tmp_path: Path, name: str) -> None:
-    auth_check = ADAPTER.check_auth(outside(tmp_path, **{name: "tell-nobody"}))
-    assert auth_check.code == ""
-    assert "tell-nobody" not in repr(auth_check)
+    check = ADAPTER.check_auth(outside(tmp_path, **{name: "tell-nobody"}))
+    assert check.code == ""
+    assert "tell-nobody" not in repr(check)
 
 
 @pytest.mark.parametrize(

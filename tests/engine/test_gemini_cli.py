@@ -88,9 +88,9 @@ def test_it_has_the_tools_that_were_asked_for(tmp_path: Path, tools: tuple[str, 
     (tmp_path / "work" / "README.md").write_text("of the project")
     with Endpoint(reaches) as endpoint:
         there = {**outside, "GOOGLE_GEMINI_BASE_URL": endpoint.url}
-        parsed_reply = _call(tmp_path, there, spec(ADAPTER.format_prompt(ODD), None, tools=tools))
+        reply = _call(tmp_path, there, spec(ADAPTER.format_prompt(ODD), None, tools=tools))
     assert endpoint.requests[0].tools == offered
-    assert parsed_reply.text == "True True"
+    assert reply.text == "True True"
     assert not list(tmp_path.rglob("beyond.md")) + list(tmp_path.rglob("ran.md"))
     assert endpoint.requests[0].prompt == ODD
     assert not any("of the project" in text for text in endpoint.requests[0].user_texts())

@@ -52,29 +52,22 @@ def problem_of(parsed_reply: ParsedReply) -> tuple[str, ProblemClass | None, int
 
 @pytest.mark.parametrize("name", GEMINI.existing)
 def test_streams_of_the_real_cli(name: str) -> None:
-    expected, parsed_reply = GEMINI.expected[name], reading(GEMINI.stored(name))
-    assert (parsed_reply.ending, *problem_of(parsed_reply)) == (
-        expected.terminal,
-        expected.code,
-        expected.kind,
-        expected.wait,
-    )
-    assert parsed_reply.undecodable_lines == 0
-    assert bool(parsed_reply.problem_detail) == (
-        parsed_reply.problem is not None and name not in ("terminated", "interrupted")
-    )
+    expected, reply = GEMINI.expected[name], reading(GEMINI.stored(name))
+    assert (reply.ending, *problem_of(reply)) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert reply.undecodable_lines == 0
+    assert bool(reply.problem_detail) == (reply.problem is not None and name not in ("terminated", "interrupted"))
 
 
 def test_a_finished_call() -> None:
-    parsed_reply = reading(GEMINI.stored("works"))
-    assert parsed_reply.text == "Done: note.md is there."
-    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
-    (usage,) = parsed_reply.usage
+    reply = reading(GEMINI.stored("works"))
+    assert reply.text == "Done: note.md is there."
+    assert reply.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = reply.usage
     assert usage.model == "gemini-2.5-pro"
     assert usage.input > usage.cache_read > 0
     assert usage.reasoning == 0
     assert usage.requests is None
-    assert parsed_reply.reported_nanousd is None
+    assert reply.reported_nanousd is None
 
 
 def test_what_the_model_thought_is_output() -> None:
@@ -89,12 +82,12 @@ def test_an_answer_that_was_begun_twice_is_told_once() -> None:
 @pytest.mark.parametrize("name", GEMINI.existing)
 def test_every_prefix_is_read(name: str) -> None:
     result = GEMINI.stored(name)
-    parsed_reply = reading(result)
+    reply = reading(result)
     for cut in range(0, len(result.stdout.rstrip()), 7):
         observed = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
         assert observed.ending == "no-terminal"
         assert observed.problem is not None
-        assert observed.session in (None, parsed_reply.session)
+        assert observed.session in (None, reply.session)
         assert observed.undecodable_lines <= 1
 
 
@@ -110,46 +103,42 @@ def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
         if isinstance(stats, dict) and stats:
             stats[data.draw(st.sampled_from(sorted(stats)))] = data.draw(JSON)
         events.append(event)
-    parsed_reply = read(*events)
-    assert all(
-        usage.input >= usage.cache_read >= 0 and usage.output >= usage.reasoning >= 0 for usage in parsed_reply.usage
-    )
+    reply = read(*events)
+    assert all(usage.input >= usage.cache_read >= 0 and usage.output >= usage.reasoning >= 0 for usage in reply.usage)
 
 
 def test_lines_that_are_no_json_are_counted() -> None:
-    parsed_reply = read(
-        b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu'
-    )
-    assert parsed_reply.ending == "success"
-    assert parsed_reply.undecodable_lines == 5
+    reply = read(b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu')
+    assert reply.ending == "success"
+    assert reply.undecodable_lines == 5
 
 
 @pytest.mark.parametrize("status", ["error", "cancelled", None, True, 1])
 def test_only_success_is_success(status: object) -> None:
-    parsed_reply = read(piece("all done"), {"type": "result", "status": status})
-    assert parsed_reply.ending == "error"
-    assert parsed_reply.problem is not None
+    reply = read(piece("all done"), {"type": "result", "status": status})
+    assert reply.ending == "error"
+    assert reply.problem is not None
 
 
 def test_exit_0_without_a_result_is_a_failure() -> None:
-    parsed_reply = read({"type": "init", "session_id": "s", "model": "m"}, piece("all done"), exit_=0)
-    assert (parsed_reply.ending, problem_of(parsed_reply)[0]) == ("no-terminal", "no-terminal")
-    assert (parsed_reply.session, parsed_reply.text, parsed_reply.usage) == ("s", "all done", ())
+    reply = read({"type": "init", "session_id": "s", "model": "m"}, piece("all done"), exit_=0)
+    assert (reply.ending, problem_of(reply)[0]) == ("no-terminal", "no-terminal")
+    assert (reply.session, reply.text, reply.usage) == ("s", "all done", ())
 
 
 def test_a_whole_answer_before_an_error_is_kept() -> None:
     """Some versions end so, without saying what failed in the result itself."""
     broken = {"type": "error", "severity": "error", "message": "The model response was blocked due to safety settings."}
-    parsed_reply = read(piece("all done"), broken, failed())
-    assert parsed_reply.text == "all done"
-    assert problem_of(parsed_reply)[:2] == ("refused", ProblemClass.PHASE)
-    assert parsed_reply.problem_detail == broken["message"]
+    reply = read(piece("all done"), broken, failed())
+    assert reply.text == "all done"
+    assert problem_of(reply)[:2] == ("refused", ProblemClass.PHASE)
+    assert reply.problem_detail == broken["message"]
 
 
 def test_a_warning_on_the_way_is_none_in_the_end() -> None:
     warned = {"type": "error", "severity": "warning", "message": "Loop detected, stopping execution"}
-    parsed_reply = read(warned, piece("all done"), finished())
-    assert (parsed_reply.problem, parsed_reply.problem_detail) == (None, "")
+    reply = read(warned, piece("all done"), finished())
+    assert (reply.problem, reply.problem_detail) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -198,8 +187,8 @@ def test_the_status_may_stand_in_the_report_alone() -> None:
 # text -----------------------------------------------------------------------------------------------------------------
 def test_what_was_said_after_the_last_tool_is_the_text() -> None:
     tool, answer = {"type": "tool_use", "tool_name": "t"}, {"type": "tool_result", "status": "success"}
-    parsed_reply = read(piece("I "), piece("look."), tool, answer, piece("All "), piece("is well."), finished())
-    assert parsed_reply.text == "All is well."
+    reply = read(piece("I "), piece("look."), tool, answer, piece("All "), piece("is well."), finished())
+    assert reply.text == "All is well."
 
 
 def test_with_no_word_after_the_last_tool_the_words_before_are_the_text() -> None:
@@ -209,8 +198,8 @@ def test_with_no_word_after_the_last_tool_the_words_before_are_the_text() -> Non
 
 
 def test_the_prompt_is_no_text() -> None:
-    parsed_reply = read({"type": "message", "role": "user", "content": "Write."}, piece("ok"), finished())
-    assert parsed_reply.text == "ok"
+    reply = read({"type": "message", "role": "user", "content": "Write."}, piece("ok"), finished())
+    assert reply.text == "ok"
 
 
 def test_a_whole_message_replaces_the_pieces() -> None:
@@ -251,8 +240,8 @@ def test_several_models_are_told_apart() -> None:
     pro = {"total_tokens": 1578, "input_tokens": 1000, "output_tokens": 300, "cached": 400, "input": 600}
     lite = {"total_tokens": 30, "input_tokens": 20, "output_tokens": 10, "cached": 0, "input": 20}
     idle = {"total_tokens": 0, "input_tokens": 0, "output_tokens": 0}
-    parsed_reply = read({"type": "init", "model": "auto"}, finished(**stats(pro=pro, flash_lite=lite, idle=idle)))
-    assert parsed_reply.usage == (
+    reply = read({"type": "init", "model": "auto"}, finished(**stats(pro=pro, flash_lite=lite, idle=idle)))
+    assert reply.usage == (
         Usage(model="flash-lite", input=20, output=10),
         Usage(model="pro", input=1000, output=578, cache_read=400, reasoning=278),
     )

@@ -69,21 +69,12 @@ def test_tools_without_a_place_in_the_command_stand_at_the_end() -> None:
 
 def test_what_it_can_do_follows_from_its_description() -> None:
     output = adapter().capabilities()
-    assert (output.sessions, output.streaming, output.reports_money, output.token_counting) == (
-        True,
-        True,
-        True,
-        "exact",
-    )
+    assert (output.sessions, output.streaming) == (True, True)
+    assert (output.reports_money, output.token_counting) == (True, "exact")
     assert output.models == {"cheap": "local-2", "mid": "local-2", "premium": "local-2-large"}
     (tells,) = output.reported_fields
-    assert (tells.model, tells.requests, tells.money, tells.session, tells.cache_writes) == (
-        True,
-        True,
-        True,
-        True,
-        "no",
-    )
+    assert (tells.model, tells.requests, tells.money) == (True, True, True)
+    assert (tells.session, tells.cache_writes) == (True, "no")
 
 
 @pytest.mark.parametrize("name", ["local", *bundled_descriptions()])
@@ -128,12 +119,12 @@ def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_p
 
 def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> None:
     login = msgspec.convert({"files": ["~/.local/login"]}, type(local().login))
-    agent_description = msgspec.structs.replace(local(), version=(), login=login)
+    agent = msgspec.structs.replace(local(), version=(), login=login)
     environment = outside(tmp_path, "exit 1")
-    assert adapter(agent_description).check_auth(environment).code == "auth-missing"
+    assert adapter(agent).check_auth(environment).code == "auth-missing"
     (tmp_path / ".local").mkdir()
     (tmp_path / ".local" / "login").write_text("")
-    assert adapter(agent_description).check_auth(environment).code == ""
+    assert adapter(agent).check_auth(environment).code == ""
 
 
 def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
@@ -220,9 +211,10 @@ def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
 
 
 def test_what_comes_with_mz_has_no_faults() -> None:
-    assert {
-        name: list(description_errors(agent_description)) for name, agent_description in bundled_descriptions().items()
-    } == {"aider": [], "kiro": []}
+    assert {name: list(description_errors(agent)) for name, agent in bundled_descriptions().items()} == {
+        "aider": [],
+        "kiro": [],
+    }
 
 
 def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:

@@ -79,10 +79,8 @@ def test_exit_codes_count_where_the_description_says_so() -> None:
 
 def test_words_need_an_exit_code_and_cannot_be_silence() -> None:
     agent_description = described(ends={"exits": [0]})
-    assert (read(agent_description, b"I did it.\n").ending, read(agent_description, b"I did it.\n").text) == (
-        "success",
-        "I did it.",
-    )
+    assert read(agent_description, b"I did it.\n").ending == "success"
+    assert read(agent_description, b"I did it.\n").text == "I did it."
     assert code(read(agent_description, b" \n")) == "no-terminal"
     assert read(agent_description, b"I did it.\n", exit_=1).ending == "error"
     assert read(agent_description, b"I did it.\n", exit_=None).ending == "no-terminal"
@@ -118,9 +116,9 @@ def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_
         output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full]
     )
     bad = {"type": "result", "ok": False}
-    parsed_reply = read(agent_description, {**bad, "why": "no slot available"})
-    assert parsed_reply.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
-    assert (parsed_reply.problem_detail, parsed_reply.text) == ("no slot available", "no slot available")
+    reply = read(agent_description, {**bad, "why": "no slot available"})
+    assert reply.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
+    assert (reply.problem_detail, reply.text) == ("no slot available", "no slot available")
     assert code(read(agent_description, {**bad, "http": 429})) == "rate-limit"
     assert code(read(agent_description, bad, stderr=b"Invalid API key\n")) == "auth-failure"
     assert code(read(agent_description, bad, exit_=4)) == "exit-4"
@@ -200,34 +198,28 @@ def test_money_is_exact_and_nothing_reported_is_not_free() -> None:
 def test_one_document_with_or_without_words_before_it(before: bytes) -> None:
     output = {"form": "json", "text": {"path": "answers.0.text"}, "session": {"path": "id"}}
     agent_description = described(output=output, ends={"success": [{"ok": True}]})
-    parsed_reply = read(
+    reply = read(
         agent_description, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode()
     )
-    assert (parsed_reply.ending, parsed_reply.text, parsed_reply.session, parsed_reply.undecodable_lines) == (
-        "success",
-        "Hi",
-        "s",
-        0,
-    )
+    assert (reply.ending, reply.text) == ("success", "Hi")
+    assert (reply.session, reply.undecodable_lines) == ("s", 0)
     assert read(agent_description, before + b'{"ok": tr').undecodable_lines == 1
 
 
 def test_pieces_of_text_are_joined() -> None:
     output = {"form": "jsonl", "text": {"where": {"type": "piece"}, "path": "t", "joined": True}}
     agent_description = described(output=output, ends={"success": [{"type": "end"}]})
-    parsed_reply = read(
-        agent_description, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"}
-    )
-    assert (parsed_reply.text, parsed_reply.undecodable_lines) == ("one two", 0)
+    reply = read(agent_description, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"})
+    assert (reply.text, reply.undecodable_lines) == ("one two", 0)
     assert read(agent_description, b"no JSON", b"[1]").undecodable_lines == 2
 
 
 def test_colours_go_and_what_the_description_takes_out() -> None:
     agent_description = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
-    parsed_reply = read(
+    reply = read(
         agent_description, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n"
     )
-    assert parsed_reply.text == "Hello\n\nthere"
+    assert reply.text == "Hello\n\nthere"
 
 
 WAYS = "(a+)+$"
@@ -248,8 +240,8 @@ ALL_BUT = b"\n".join([b"a" * (LINE_CHARS_MAX - 1) + b"b"] * 100)
     ids=["remove", "version", "proof", "disproof", "problems"],
 )
 def test_no_output_is_searched_for_ever(parts: dict[str, object]) -> None:
-    parsed_reply = reading(described(**parts), CallResult(stdout=ALL_BUT, stderr=ALL_BUT, exit=0, duration_ms=1))
-    assert (parsed_reply.ending == "success") is (parsed_reply.problem is None)
+    reply = reading(described(**parts), CallResult(stdout=ALL_BUT, stderr=ALL_BUT, exit=0, duration_ms=1))
+    assert (reply.ending == "success") is (reply.problem is None)
 
 
 MANY = "x{0,1000}" * 50 + "y"
@@ -285,21 +277,19 @@ def test_streams_of_the_programs_that_mz_describes(agent: str, ending: object) -
     from mz_qa.conformance.endings import StoredEnding
 
     assert isinstance(ending, StoredEnding)
-    parsed_reply, expected = built_in_adapters()[agent].parse_output(ending.result), ending.expected
-    problem = parsed_reply.problem
+    reply, expected = built_in_adapters()[agent].parse_output(ending.result), ending.expected
+    problem = reply.problem
     summary = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (parsed_reply.ending, *summary) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert (reply.ending, *summary) == (expected.terminal, expected.code, expected.kind, expected.wait)
 
 
 def test_aiders_words_are_those_of_its_model() -> None:
     (works,) = [ending for ending in stored_endings("aider") if ending.name == "works"]
-    parsed_reply = built_in_adapters()["aider"].parse_output(works.result)
-    assert parsed_reply.text.startswith("I write the note.")
-    assert parsed_reply.version == "0.86.2"
-    assert not {"Tokens:", "Aider", "Applied", "HTTPS"} & {
-        word for word in parsed_reply.text.split() if word in parsed_reply.text
-    }
-    assert (parsed_reply.reported_nanousd, [item.requests for item in parsed_reply.usage]) == (270_000, [1])
+    reply = built_in_adapters()["aider"].parse_output(works.result)
+    assert reply.text.startswith("I write the note.")
+    assert reply.version == "0.86.2"
+    assert not {"Tokens:", "Aider", "Applied", "HTTPS"} & {word for word in reply.text.split() if word in reply.text}
+    assert (reply.reported_nanousd, [item.requests for item in reply.usage]) == (270_000, [1])
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.from_regex(rb'\{"type": ?"(result|use)".{0,20}', fullmatch=True))))
@@ -308,7 +298,5 @@ def test_any_bytes_give_a_reading_or_a_failure(lines: list[bytes]) -> None:
     for form in ("jsonl", "json"):
         for stream in ("stdout", "stderr"):
             agent_description = described(output={**LINES, "form": form, "stream": stream, "usage": USED}, ends=WELL)
-            parsed_reply = reading(agent_description, CallResult(stdout=data, stderr=data, exit=0, duration_ms=1))
-            assert (parsed_reply.ending == "success") is (parsed_reply.problem is None) or code(
-                parsed_reply
-            ) == "agent-blocker"
+            reply = reading(agent_description, CallResult(stdout=data, stderr=data, exit=0, duration_ms=1))
+            assert (reply.ending == "success") is (reply.problem is None) or code(reply) == "agent-blocker"

@@ -24,13 +24,6 @@ from tests.support.desk import FILES, Desk
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def desk(tmp_path: pathlib.Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.open()
-    return desk
-
-
 def changes(desk: Desk) -> dict[str, str]:
     capture = desk.port.capture(desk.feature_worktree, desk.base)
     assert capture.forbidden_changes == ()
@@ -267,9 +260,7 @@ def test_names_that_no_event_may_hold(desk: Desk, name: bytes, shown: str) -> No
     pathlib.Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(os.fsdecode(path)).write_text("x")
     capture = desk.port.capture(desk.feature_worktree, desk.base)
-    assert [(forbidden_change.kind, forbidden_change.path) for forbidden_change in capture.forbidden_changes] == [
-        ("special", shown)
-    ]
+    assert [(change.kind, change.path) for change in capture.forbidden_changes] == [("special", shown)]
     assert desk.tree(capture.tree) == desk.tree(desk.base)
     desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     assert desk.state() == "## feat/f1"
@@ -283,7 +274,7 @@ def test_odd_names_of_the_users_own_files_stay_as_they_are(tmp_path: pathlib.Pat
     (desk.worktree / "new\nline").write_text("changed")
     (desk.worktree / "~/tilde").unlink()
     capture = desk.port.capture(desk.feature_worktree, desk.base)
-    assert [(forbidden_change.kind, forbidden_change.path) for forbidden_change in capture.forbidden_changes] == [
+    assert [(change.kind, change.path) for change in capture.forbidden_changes] == [
         ("special", "new\\nline"),
         ("special", "~/tilde"),
     ]

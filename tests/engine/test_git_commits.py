@@ -19,13 +19,6 @@ MESSAGE = b"feat: add it\n\n# not a comment\n\xc3\xbc\n\nMz-Run: r1\nMz-Key: r1/
 KEY = "r1/f1/code//1/1/commit"
 
 
-@pytest.fixture
-def desk(tmp_path: pathlib.Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.open()
-    return desk
-
-
 def work(desk: Desk) -> Commit:
     desk.write({"src/app.py": "print('bye')\nprint('really')\n", "new": "1\n2\n3\n", "bin": b"\0\1"})
     (desk.worktree / "README.md").unlink()

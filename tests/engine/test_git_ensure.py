@@ -25,13 +25,6 @@ pytestmark = pytest.mark.slow
 CLEAN = "## feat/f1"
 
 
-@pytest.fixture
-def desk(tmp_path: pathlib.Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.open()
-    return desk
-
-
 def nothing(desk: Desk) -> None:
     pass
 

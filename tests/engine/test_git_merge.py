@@ -23,13 +23,6 @@ KEY = "r1/f1/pr//1/1/merge_base"
 MESSAGE = f"chore: merge main\n\nMz-Run: r1\nMz-Key: {KEY}\n".encode()
 
 
-@pytest.fixture
-def desk(tmp_path: pathlib.Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.open()
-    return desk
-
-
 def work(desk: Desk, files: dict[str, str | bytes], gone: tuple[str, ...] = ()) -> Commit:
     """What an agent did, as the branch's next commit."""
     desk.write(files)

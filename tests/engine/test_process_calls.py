@@ -175,9 +175,7 @@ def test_the_stop_token_ends_every_call(tmp_path: Path) -> None:
     threading.Timer(0.5, stop.set).start()
     for thread in threads:
         thread.join(20)
-    assert [(call_result.problem and call_result.problem.code, call_result.stdout) for call_result in results] == [
-        ("stopped", b"up\n")
-    ] * 3
+    assert [(result.problem and result.problem.code, result.stdout) for result in results] == [("stopped", b"up\n")] * 3
 
 
 ON_A_SMALL_DISK = """

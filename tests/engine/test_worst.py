@@ -35,9 +35,9 @@ def charge(parsed_reply: ParsedReply, price: Price) -> int:
 def test_the_worst_of_what_is_known(
     terminal: Literal["success", "error", "no-terminal"], computed: int | None, reported: int | None, used: bool
 ) -> None:
-    parsed_reply = reading(reported, used, terminal)
+    reply = reading(reported, used, terminal)
     price = Price(nanousd=computed if used else 0, unpriced=(), prices="")
-    settled = charge(parsed_reply, price)
+    settled = charge(reply, price)
     amounts = [amount for amount in (reported, computed if used else None) if amount is not None]
     ended = terminal != "no-terminal"
     silent = terminal == "success" and not used and not reported
@@ -51,30 +51,27 @@ def test_the_worst_of_what_is_known(
 )
 def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled: int) -> None:
     """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
-    parsed_reply = reading(None, False, "error", kind)
+    reply = reading(None, False, "error", kind)
     price = Price(nanousd=0, unpriced=(), prices="")
-    assert charge(parsed_reply, price) == settled
+    assert charge(reply, price) == settled
 
 
 @pytest.mark.parametrize("kind", list(ProblemClass))
 @pytest.mark.parametrize("used", [True, False])
 def test_work_of_which_no_tokens_were_told_keeps_its_reservation(kind: ProblemClass, used: bool) -> None:
     """It broke off in the middle: what was told, if anything, is not all."""
-    parsed_reply = replace(reading(None, used, "error", kind), usage_incomplete=True)
+    reply = replace(reading(None, used, "error", kind), usage_incomplete=True)
     price = Price(nanousd=40 if used else 0, unpriced=(), prices="")
-    assert charge(parsed_reply, price) == RESERVED
+    assert charge(reply, price) == RESERVED
 
 
 @pytest.mark.parametrize(("reported", "settled"), [(None, RESERVED), (50, 50)])
 def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | None, settled: int) -> None:
     """Unless the agent says itself what it took."""
-    parsed_reply, price = (
-        reading(reported, True, "success"),
-        Price(nanousd=40, unpriced=(), prices="", may_be_higher=True),
-    )
-    assert charge(parsed_reply, price) == settled
+    reply, price = (reading(reported, True, "success"), Price(nanousd=40, unpriced=(), prices="", may_be_higher=True))
+    assert charge(reply, price) == settled
 
 
 def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:
-    parsed_reply = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
-    assert known_cost(parsed_reply, Price(nanousd=0, unpriced=(), prices="")) is None
+    reply = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
+    assert known_cost(reply, Price(nanousd=0, unpriced=(), prices="")) is None

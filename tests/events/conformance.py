@@ -134,10 +134,10 @@ class LogConformance:
     def test_the_store_may_be_used_while_a_reading_goes_on(self, log: Log) -> None:
         log.append([Append(FIRST, 0, units(1500))], NOW)
         reading = log.read_all()
-        recorded_events = list(islice(reading, 10))
+        events = list(islice(reading, 10))
         log.append([Append(FIRST, 1500, units(1, 1501))], NOW)
-        recorded_events += reading
-        assert [recorded.position for recorded in recorded_events] == list(range(1, 1502))
+        events += reading
+        assert [recorded.position for recorded in events] == list(range(1, 1502))
 
     def test_streams_by_prefix(self, log: Log) -> None:
         odd = StreamId("run/r/o_e%")
@@ -168,17 +168,8 @@ class LogConformance:
         chain = GENESIS
         for recorded in log.read(FIRST):
             name, schema, payload = CODEC.encode(recorded.event)
-            chain = link(
-                chain,
-                FIRST,
-                recorded.version,
-                name,
-                schema,
-                recorded.recorded_at_us,
-                recorded.observed_at_us,
-                recorded.causation,
-                payload,
-            )
+            times = (recorded.recorded_at_us, recorded.observed_at_us)
+            chain = link(chain, FIRST, recorded.version, name, schema, *times, recorded.causation, payload)
             assert recorded.chain == chain == log.link(recorded.position)
         assert next(log.read(OTHER)).chain != next(log.read(FIRST)).chain
 

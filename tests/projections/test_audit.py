@@ -183,13 +183,13 @@ def test_what_was_mended_is_no_gap(events: Sequence[Event]) -> None:
 
 
 def test_what_was_not_delivered() -> None:
-    recorded_events = run_of(
+    events = run_of(
         FeatureAdmitted(feature=A),
         FeatureStopped(feature=A, version=2, status=FeatureOutcome.FAILED, code="no"),
         RunFinished(),
         feature=steps.OPENED,
     )
-    (gap,) = audit("r1", recorded_events, PinnedRun()).faults
+    (gap,) = audit("r1", events, PinnedRun()).faults
     assert (gap.kind, gap.event_refs) == ("not-delivered", ("run/r1/a@2",))
     (queued,) = audit("r1", run_of(), PinnedRun()).faults
     assert queued.event_refs == ("run/r1@2",), "where nothing else is known, the item itself"
@@ -253,12 +253,12 @@ def test_one_feature_only() -> None:
 
 
 def test_it_agrees_with_the_other_projections() -> None:
-    recorded_events = run_of(feature=(*steps.planned(), *steps.refused_reply(UNIT_CALL), DELIVERED))
-    run_audit = audit("r1", recorded_events, PinnedRun())
-    assert run_audit.spending.total == totals(paid_calls(recorded_events))
-    assert run_audit.features[0].spending.total == totals(paid_calls(recorded_events))
+    events = run_of(feature=(*steps.planned(), *steps.refused_reply(UNIT_CALL), DELIVERED))
+    run_audit = audit("r1", events, PinnedRun())
+    assert run_audit.spending.total == totals(paid_calls(events))
+    assert run_audit.features[0].spending.total == totals(paid_calls(events))
     assert [feature.view.status for feature in run_audit.features] == [
-        view.status for view in run_view("r1", recorded_events).features
+        view.status for view in run_view("r1", events).features
     ]
 
 
@@ -271,8 +271,8 @@ def test_a_run_of_the_engine() -> None:
     world, pinned = trial.new_world(), trial.pins()
     trial.begin(world, pinned, {"a": (), "b": (), "c": ("a",)})
     trial.deliver(world, pinned, seed=1)
-    recorded_events = tuple(recorded for recorded in world.store.read_all() if not recorded.stream.startswith("inbox/"))
-    run_audit = audit("r1", recorded_events, decode_pinned(encode_pins(pinned)))
+    events = tuple(recorded for recorded in world.store.read_all() if not recorded.stream.startswith("inbox/"))
+    run_audit = audit("r1", events, decode_pinned(encode_pins(pinned)))
     assert (run_audit.delivered, run_audit.faults) == (("a", "b", "c"), ())
     assert {gap.kind for gap in run_audit.all_gaps} == {"reverted"}
     assert [(sums.outcome, sums.calls) for sums in run_audit.spending.wasted_by_outcome] == [
@@ -288,7 +288,7 @@ def test_a_run_of_the_engine() -> None:
         ("u1", "check", False), ("u1", "check", True), ("u2", "check", True), ("u2", "check", True),
         ("u3", "check", True), ("u3", "final", True)]  # fmt: skip
     assert {made.call.outcome for made in first.artifacts if made.call} == {"kept"}
-    for view in run_view(trial.RUN, recorded_events).features:
+    for view in run_view(trial.RUN, events).features:
         progress = progress_of(fold(world.store.read(feature_stream(trial.RUN, view.feature))))
         assert progress is not None
         assert view.current_phases == tuple(progress.start_trees)

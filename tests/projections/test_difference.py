@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.names import Commit, Digest, Path
 from mz_projections.views.diff import FieldDifference, run_difference
-from mz_projections.views.model import ArtifactView, CallView, CommandView, FeatureView, PhaseView, RunView
+from mz_projections.views.model import ArtifactView, CommandView, FeatureView, PhaseView, RunView
 
+from tests.support import views
 from tests.support.samples import sample
 
-CALL = CallView(
-    key="k", run="r1", feature="login", event_ref="p@1", phase="code", unit="", iteration=1, attempt=1,
-    role="builder", agent="a", model="m", prompt=Digest("d"), requested_at_us=1, estimated_tokens=0,
-    estimated_nanousd=None, tree_before=Commit("b"), computed_nanousd=5, reported_nanousd=4,
-)  # fmt: skip
+CALL = replace(views.CALL, tree_before=Commit("b"), computed_nanousd=5, reported_nanousd=4)
 VIEW = FeatureView(
     feature="login", status="delivered", calls=(CALL,),
     phases=(PhaseView(phase="code", iteration=1, started_us=1, state="completed"),),

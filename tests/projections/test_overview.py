@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentLost,
@@ -68,6 +69,7 @@ from mz_projections.views.model import FeatureStatus, FeatureView, RunView
 from mz_projections.views.run import RunProjection, run_view
 
 from tests.support.samples import samples
+from tests.support.steps import COMMAND
 
 RUN = "r1"
 LOGIN = FeatureId("login")
@@ -114,18 +116,7 @@ def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyPars
 
 
 def ran(name: str, passed: int | None, failed: int | None, stage: str = "gate") -> CommandRan:
-    return CommandRan(
-        stage=stage,  # type: ignore[arg-type]
-        phase="code",
-        unit="",
-        name=name,
-        exit=0,
-        passed=passed,
-        failed=failed,
-        output=DIGEST,
-        excerpt=DIGEST,
-        duration_ms=1,
-    )
+    return replace(COMMAND, stage=stage, phase="code", unit="", name=name, passed=passed, failed=failed)
 
 
 ITEM = ItemAdded(feature=LOGIN, source="features.md#login", priority=1, order=0, title=DIGEST, body=DIGEST)

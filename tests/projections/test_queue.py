@@ -23,8 +23,8 @@ def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
 
 
 def test_a_question_waits_until_it_is_answered() -> None:
-    human_requested = sample(HumanRequested)
-    assert open_questions(recorded((FIRST, human_requested))) == (
+    question = sample(HumanRequested)
+    assert open_questions(recorded((FIRST, question))) == (
         Question(
             question_kind=QuestionKind.EXHAUSTED,
             code="code",
@@ -35,7 +35,7 @@ def test_a_question_waits_until_it_is_answered() -> None:
             event_ref="run/r/one@1",
         ),
     )
-    assert open_questions(recorded((FIRST, human_requested), (FIRST, sample(HumanAnswered)))) == ()
+    assert open_questions(recorded((FIRST, question), (FIRST, sample(HumanAnswered)))) == ()
 
 
 def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> None:
@@ -64,21 +64,14 @@ def test_nothing_waits_in_an_empty_log() -> None:
 
 # what people said -----------------------------------------------------------------------------------------------------
 def test_a_decision_knows_its_question() -> None:
-    human_requested, answer_accepted = sample(HumanRequested), replace(sample(AnswerAccepted), feature=FeatureId("one"))
+    question, accepted = sample(HumanRequested), replace(sample(AnswerAccepted), feature=FeatureId("one"))
     events = recorded(
-        (FIRST, human_requested),
-        (RUN, answer_accepted),
-        (FIRST, sample(HumanAnswered)),
-        (RUN, replace(answer_accepted, note=None)),
+        (FIRST, question), (RUN, accepted), (FIRST, sample(HumanAnswered)), (RUN, replace(accepted, note=None))
     )
     first, second = decisions(events)
     assert first.question == open_questions(events[:1])[0]
-    assert (first.kind, first.verdict, first.recorded_at_us, first.event_ref) == (
-        "answer",
-        answer_accepted.verdict,
-        20,
-        "run/r@2",
-    )
+    assert (first.kind, first.verdict) == ("answer", accepted.verdict)
+    assert (first.recorded_at_us, first.event_ref) == (20, "run/r@2")
     assert (second.question, second.note) == (None, None)
 
 

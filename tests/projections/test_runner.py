@@ -155,10 +155,7 @@ def test_a_process_that_dies_while_it_takes_events_in(tmp_path: Path, store: Sql
     append(store, [*SMALL, *SMALL, *SMALL])
     argv = [sys.executable, "-m", "tests.projections.test_runner", str(tmp_path), str(at)]
     assert subprocess.run(argv, cwd=Path(__file__).parents[2], check=False).returncode == 9
-    with ReadModelStore(tmp_path / "views.sqlite", store, MODELS) as views:
-        views.refresh()
-        assert exact(views, store)
-        assert not views.is_in_memory
+    assert exact_on_disk(tmp_path / "views.sqlite", store)
 
 
 def test_two_processes_take_each_event_in_once(tmp_path: Path, store: SqliteStore) -> None:
@@ -196,6 +193,21 @@ def test_a_process_that_is_behind_moves_no_cursor_back(tmp_path: Path, store: Sq
         assert exact(views, store)
 
 
+def exact_on_disk(path: Path, store: SqliteStore) -> bool:
+    with ReadModelStore(path, store, MODELS) as views:
+        views.refresh()
+        return exact(views, store) and not views.is_in_memory
+
+
+@pytest.fixture
+def path(tmp_path: Path, store: SqliteStore) -> Path:
+    """A file that holds the rows of SMALL."""
+    append(store, SMALL)
+    with ReadModelStore(tmp_path / "views.sqlite", store, MODELS) as views:
+        views.refresh()
+    return tmp_path / "views.sqlite"
+
+
 def cursors(path: Path, statement: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement)
@@ -213,31 +225,18 @@ def cursors(path: Path, statement: str) -> None:
     ],
 )
 def test_rows_that_do_not_belong_to_this_log_and_code_are_made_anew(
-    tmp_path: Path, store: SqliteStore, statement: str
+    path: Path, store: SqliteStore, statement: str
 ) -> None:
-    append(store, SMALL)
-    path = tmp_path / "views.sqlite"
-    with ReadModelStore(path, store, MODELS) as views:
-        views.refresh()
     cursors(path, "DELETE FROM delivered")
     cursors(path, "UPDATE runs SET pipeline = 'wrong'")
     cursors(path, statement)
-    with ReadModelStore(path, store, MODELS) as views:
-        views.refresh()
-        assert exact(views, store)
-        assert not views.is_in_memory
+    assert exact_on_disk(path, store)
 
 
-def test_rows_of_another_form_are_made_anew(tmp_path: Path, store: SqliteStore) -> None:
-    append(store, SMALL)
-    path = tmp_path / "views.sqlite"
-    with ReadModelStore(path, store, MODELS) as views:
-        views.refresh()
+def test_rows_of_another_form_are_made_anew(path: Path, store: SqliteStore) -> None:
     cursors(path, "ALTER TABLE runs DROP COLUMN base")
     cursors(path, "UPDATE cursor SET code = 'older'")
-    with ReadModelStore(path, store, MODELS) as views:
-        views.refresh()
-        assert exact(views, store)
+    assert exact_on_disk(path, store)
 
 
 def test_a_log_that_was_put_back_to_an_older_copy(tmp_path: Path) -> None:
@@ -257,17 +256,10 @@ def test_a_log_that_was_put_back_to_an_older_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database at all" * 300, None])
-def test_a_damaged_file_is_replaced(tmp_path: Path, store: SqliteStore, damage: bytes | None) -> None:
-    append(store, SMALL)
-    path = tmp_path / "views.sqlite"
-    with ReadModelStore(path, store, MODELS) as views:
-        views.refresh()
+def test_a_damaged_file_is_replaced(path: Path, store: SqliteStore, damage: bytes | None) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:4096] + b"\xaa" * (len(data) - 4096) if damage is None else damage)
-    with ReadModelStore(path, store, MODELS) as views:
-        views.refresh()
-        assert exact(views, store)
-        assert not views.is_in_memory
+    assert exact_on_disk(path, store)
 
 
 def test_a_file_that_is_locked_is_left_and_memory_used(tmp_path: Path, store: SqliteStore) -> None:

@@ -113,7 +113,7 @@ def test_recordings_are_read_with_all_that_was_kept_of_the_call() -> None:
     recorded = list(recorded_streams(project, "aider"))
     assert recorded
     read = [built_in_adapters()["aider"].parse_output(stream.result) for stream in recorded]
-    assert {parsed_reply.ending for parsed_reply in read} == {"success"}
+    assert {reply.ending for reply in read} == {"success"}
     assert all(item.usage for item in read)
 
 
@@ -428,8 +428,8 @@ def test_what_is_told_depends_on_the_version() -> None:
 
 class Careless(Broken):
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        auth_check = super().check_auth(environment)
-        return replace(auth_check, message=environment.get("ANTHROPIC_API_KEY", ""))
+        check = super().check_auth(environment)
+        return replace(check, message=environment.get("ANTHROPIC_API_KEY", ""))
 
     def run_call(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         result = super().run_call(spec, environment, spawn)

@@ -119,9 +119,9 @@ def test_a_cassette_of_the_project_that_cannot_be_read(tmp_path: Path, change: C
 # the project's own log ------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def stored_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recorded_run = tell(tmp_path_factory.mktemp("told"))
-    recorded_run.close()
-    return recorded_run.home
+    log = tell(tmp_path_factory.mktemp("told"))
+    log.close()
+    return log.home
 
 
 @pytest.fixture
@@ -159,9 +159,9 @@ def test_a_log_that_is_not_understood(home: Path, statement: str, kind: str, tex
 
 
 def test_pins_of_another_time(home: Path) -> None:
-    recorded_run = StoredRun(home)
-    other = recorded_run.blobs.put(b'{"pipeline": {}}')
-    recorded_run.close()
+    log = StoredRun(home)
+    other = log.blobs.put(b'{"pipeline": {}}')
+    log.close()
     tamper(home, f"UPDATE event SET payload = json_set(payload, '$.pins', '{other}') WHERE type = 'run.started'")
     (finding,) = findings(check_project_log(project_of(home)))
     assert "cannot be decoded any more" in finding.message

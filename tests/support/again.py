@@ -80,19 +80,17 @@ class Again:
 
     def prepared(self, call_selection: CallSelection, **more: object) -> RerecordPlan:
         order = self.order(call_selection, **more)
-        with lock_workspace(self.copy.root, self.copy.folder) as rerecord_workspace:
-            return prepare_rerecord(order, rerecord_workspace)
+        with lock_workspace(self.copy.root, self.copy.folder) as workspace:
+            return prepare_rerecord(order, workspace)
 
     def record(
         self, call_selection: CallSelection, budget_nanousd: int | None = None, **more: object
     ) -> tuple[RerecordPlan, RerecordResult]:
         """An attempt; what it has paid stays where it is."""
         order = self.order(call_selection, **more)
-        with lock_workspace(self.copy.root, self.copy.folder) as rerecord_workspace:
-            prepared = prepare_rerecord(order, rerecord_workspace)
-            outcome = run_rerecord(
-                order, prepared, rerecord_workspace, budget_nanousd, self.progress.append, StopControl()
-            )
+        with lock_workspace(self.copy.root, self.copy.folder) as workspace:
+            prepared = prepare_rerecord(order, workspace)
+            outcome = run_rerecord(order, prepared, workspace, budget_nanousd, self.progress.append, StopControl())
         return prepared, outcome
 
     def keep(self, cassette: Cassette | None) -> Cassette:

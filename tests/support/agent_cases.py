@@ -77,11 +77,11 @@ class Cases:
         expected = self.expected[name]
         result, endpoint = self.drive(name, directory)
         assert endpoint.complaints == []
-        parsed_reply = built_in_adapters()[self.agent].parse_output(result)
-        problem = parsed_reply.problem
+        reply = built_in_adapters()[self.agent].parse_output(result)
+        problem = reply.problem
         ended = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-        assert (parsed_reply.ending, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
-        return result, parsed_reply
+        assert (reply.ending, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
+        return result, reply
 
     def drive(self, name: str, directory: Path) -> tuple[CallResult, Endpoint]:
         """The real command line against the case's script, in a fresh HOME and repository under `directory`."""
@@ -101,14 +101,12 @@ class Cases:
         self, case: Case, work: Path, outside: Mapping[str, str], endpoint: Endpoint, before: CallResult | None = None
     ) -> CallResult:
         adapter = built_in_adapters()[self.agent]
-        parsed_reply = adapter.parse_output(before) if before else None
-        session = (parsed_reply.session if parsed_reply else None) or SESSION
+        reply = adapter.parse_output(before) if before else None
+        session = (reply.session if reply else None) or SESSION
         call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
         spawn = plain_spawn(work, outside, case.signal, lambda: bool(endpoint.requests))
         result = adapter.run_call(call, outside, spawn)
-        return msgspec.structs.replace(
-            result, model=call.model, session_usage_before=parsed_reply.usage if parsed_reply else ()
-        )
+        return msgspec.structs.replace(result, model=call.model, session_usage_before=reply.usage if reply else ())
 
     def renew(self, names: list[str]) -> None:
         """Drives the cases again, all where none is named, and keeps what comes out."""
@@ -123,12 +121,10 @@ class Cases:
                 path.write_bytes(self._general(result.stdout, result, directory))
                 if result.stderr:
                     path.with_suffix(".stderr").write_bytes(self._general(result.stderr, result, directory))
-            parsed_reply = built_in_adapters()[self.agent].parse_output(result)
-            sys.stderr.write(
-                f"{path.name}: {len(result.stdout)} bytes, {parsed_reply.ending}, {parsed_reply.problem}\n"
-            )
+            reply = built_in_adapters()[self.agent].parse_output(result)
+            sys.stderr.write(f"{path.name}: {len(result.stdout)} bytes, {reply.ending}, {reply.problem}\n")
             if result.session_usage_before:
-                sys.stderr.write(f"  earlier: {result.session_usage_before}\n  of this call: {parsed_reply.usage}\n")
+                sys.stderr.write(f"  earlier: {result.session_usage_before}\n  of this call: {reply.usage}\n")
 
     def _general(self, data: bytes, result: CallResult, directory: str) -> bytes:
         """Without what is particular to this machine and this time."""

@@ -187,9 +187,7 @@ def broken(rule: Rule, rules: RuleSet) -> Iterator[Mutation]:
             yield Mutation(rule.id, "level 2", lambda draft: "#" + draft.text)
             yield Mutation(rule.id, "too long", lambda draft: "# " + "w" * (int(rule.max) + 1) + draft.text.lstrip("#"))
         case SectionRule():
-            at = [maximum_field.id for maximum_field in rules.rules if isinstance(maximum_field, SectionRule)].index(
-                rule.id
-            )
+            at = [field.id for field in rules.rules if isinstance(field, SectionRule)].index(rule.id)
             yield Mutation(rule.id, "no section", lambda draft: with_section(draft, at, None))
             yield Mutation(rule.id, "empty section", lambda draft: with_section(draft, at, ""))
         case FileList():

@@ -11,16 +11,33 @@ from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec, CiCheck
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
-from mz_events.names import Commit
+from mz_events.names import Commit, inbox_stream
 from mz_events.store import Append
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
 
 from tests.support import trial
 
+DATABASE = Path(".mz/mz.db")
+"""Of the present directory."""
+
 Script = Callable[[World, CallSpec, Files], ScriptedReply | None]
 """None: as the trial's own script says."""
+
+
+class Clock:
+    """Always says the same."""
+
+    def now_us(self) -> int:
+        return 2_000_000
+
+
+def inbox() -> list[Event]:
+    """What people left for the run in the log of the present directory."""
+    with SqliteStore(DATABASE, read_only=True) as store:
+        return [recorded.event for recorded in store.read(inbox_stream(trial.RUN))]
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,21 @@
-"""A program on PATH that does as a shell script says."""
+"""A program on PATH that does as a shell script says; and what a program printed."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def finished(
+    *argv: str, cwd: Path, environment: Mapping[str, str] = os.environ, seconds: int = 60
+) -> subprocess.CompletedProcess[str]:
+    """The program's exit code and texts; it has so long to end and nothing to read."""
+    done = subprocess.run(
+        argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+    )
+    return subprocess.CompletedProcess(argv, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def put_program(directory: Path, name: str, script: str) -> Path:

@@ -146,10 +146,10 @@ def _strings(value: object) -> Iterator[str]:
 
 def _messages(rules: str, text: str, path: str) -> list[str]:
     """What the rules say of the refused text, word for word."""
-    rule_findings = validate(load_rules()[rules], text, path, Limits(), {})
-    if not rule_findings:
+    findings = validate(load_rules()[rules], text, path, Limits(), {})
+    if not findings:
         raise Unexpected(f"{path}: the rules {rules} have nothing against the first attempt")
-    return [finding.message for finding in rule_findings]
+    return [finding.message for finding in findings]
 
 
 def _written(take: Take, path: str) -> str:

@@ -32,7 +32,15 @@ from mz_events.catalog.feature import (
     WorkspaceReady,
 )
 from mz_events.catalog.run import Hold
-from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked, Unit, Violation
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+    Unit,
+    Violation,
+)
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, StreamId
 from mz_projections.feature.fold import apply_strict, fold
@@ -48,16 +56,7 @@ SECOND_US = 1_000_000
 def recorded(*events: Event, stream: str = "run/r1/a") -> tuple[Recorded[Event], ...]:
     """The events of one stream, one second apart."""
     return tuple(
-        Recorded(
-            stream=StreamId(stream),
-            version=version,
-            position=version,
-            recorded_at_us=version * SECOND_US,
-            observed_at_us=version * SECOND_US,
-            event=event,
-            causation="",
-            chain=b"",
-        )
+        Recorded(StreamId(stream), version, version, version * SECOND_US, version * SECOND_US, event, "", b"")
         for version, event in enumerate(events, 1)
     )
 
@@ -96,6 +95,9 @@ STARTED = FeatureStarted(
     body=DIGEST,
 )
 OPENED = (STARTED, WorkspaceReady(head=BASE, tree=BASE))
+COMMAND = CommandRan(
+    stage="gate", phase="build", unit="u1", name="check", exit=0, output=DIGEST, excerpt=DIGEST, duration_ms=1
+)
 UNITS = (
     Unit(id="u1", files=(Path("a1.txt"),)),
     Unit(id="u2", depends_on=("u1",), files=(Path("a2.txt"),)),

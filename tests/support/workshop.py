@@ -186,8 +186,8 @@ class Workshop:
     def run(self) -> str:
         """Delivers the backlog, with a person who answers; returns the run's id."""
         output = {feature: list(answers) for feature, answers in ANSWERS.items()}
-        recorded_events: list[Recorded[Event]] = []
-        with RunProcess(self.root, self.environment, recorded_events.append) as session:
+        events: list[Recorded[Event]] = []
+        with RunProcess(self.root, self.environment, events.append) as session:
             session.start({}, ())
             state = session.drive()
             assert state.started is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import drive
 from tests.cli.drive import Result
 from tools.bench import __main__, breakdown
 from tools.bench.breakdown import Breakdown, Function, Share
@@ -25,13 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> Result:
-    """In this process and the present directory."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(args)
-    captured = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return Result(ended.value.code, captured.out, captured.err)
+    return drive.run(capsys, *args, program=__main__.main)
 
 
 def test_the_table_says_whether_goals_are_met() -> None:
