@@ -8,6 +8,7 @@ from typing import Any, cast
 import click
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.common.advice import (
     LISTED_MAX,
     RunContext,
@@ -45,7 +46,7 @@ EXPORT = FeatureView(feature="export", status="delivered", branch="feat/export",
 
 
 def a_run(*features: FeatureView, status: str = "idle") -> RunView:
-    return msgspec.structs.replace(RunView(run=RUN, base="main", features=features), status=status)
+    return replace(RunView(run=RUN, base="main", features=features), status=status)
 
 
 def letter(
@@ -55,7 +56,7 @@ def letter(
         kind="answer", feature=feature, verdict=None, phase=None, note=None, actor=Digest(""),
         recorded_at_us=1, event_ref="", question=question, status="pending",
     )  # fmt: skip
-    return msgspec.structs.replace(plain, status=fate, kind=kind)
+    return replace(plain, status=fate, kind=kind)
 
 
 def context(*messages: InboxMessage, held: bool = False, home: Path = Path("/nowhere")) -> RunContext:
@@ -149,12 +150,12 @@ def test_a_broken_template_needs_a_new_run() -> None:
     ((why, helps),) = summary(a_run(view, status="halted"))
     assert why == "a: held (template-broken)"
     broken = TemplateFault(template=parse_path("write.md.j2"), line=3, detail=Digest("0"))
-    ((why, _),) = summary(a_run(msgspec.structs.replace(view, template_error=broken), status="halted"))
+    ((why, _),) = summary(a_run(replace(view, template_error=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("fix the template")
     room = f"mz cancel {RUN} && mz resume {RUN} && mz clean --yes {RUN}"
     assert helps.endswith(f"{room}, then: mz run")
-    bare = msgspec.structs.replace(view, branch="feat/a")
+    bare = replace(view, branch="feat/a")
     commit = CommitView(
         phase="write", unit="", purpose="work", commit=Commit("1" * 40), files=1, insertions=1, deletions=0
     )  # fmt: skip
@@ -166,10 +167,10 @@ def test_a_broken_template_needs_a_new_run() -> None:
 
 
 def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
-    call = msgspec.structs.replace(CALL, phase="write", feature="a", problem="auth-failure", detail=Digest(""))
+    call = replace(CALL, phase="write", feature="a", problem="auth-failure", detail=Digest(""))
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
     assert summary(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
-    other = msgspec.structs.replace(view, code="worktree-lost")
+    other = replace(view, code="worktree-lost")
     assert summary(a_run(other, status="halted"))[0][0] == "a: held (worktree-lost)"
 
 
@@ -199,7 +200,7 @@ def test_where_delivered_work_is(home: Path) -> None:
     assert review_hint(view, beside) == "next: review what was delivered, for example with `git diff main...feat/login`"
     look = f"next: review it with `git diff main...feat/login`; the text for a pull request is in {text}"
     assert review_hint(a_run(LOGIN), beside) == look
-    assert review_hint(a_run(msgspec.structs.replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
+    assert review_hint(a_run(replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
     assert review_hint(a_run(AUDIT), beside) == ""
 
 
@@ -220,12 +221,8 @@ def test_status_and_show_name_the_text(stored_run: StoredRun, mz: Mz) -> None:
     """The story's feature has a pull request, and a text beside it; the other has neither."""
     file = text_of(stored_run.home, "audit")
     features = msgspec.json.decode(mz("status", "--json").out)["features"]
-    assert {feature["id"]: feature["pull_request_text"] for feature in features} == {
-        "login": None,
-        "audit": str(file),
-        "export": None,
-        "later": None,
-    }
+    actual = {feature["id"]: feature["pull_request_text"] for feature in features}
+    assert actual == {"login": None, "audit": str(file), "export": None, "later": None}
     heads, _, audit, *_ = [row.split("\t") for row in mz("status").out.splitlines()]
     assert dict(zip(heads, audit, strict=True))["pull_request_text"] == str(file)
     assert f"text for a pull request: {file}" in mz("show", "audit").out
@@ -258,7 +255,7 @@ def test_the_end_of_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    merged = msgspec.structs.replace(LOGIN, status="merged", pull_request="https://forge.invalid/7")
+    merged = replace(LOGIN, status="merged", pull_request="https://forge.invalid/7")
     assert ending(capsys, a_run(merged, status="finished"), "table").endswith("\n\nlogin: https://forge.invalid/7\n")
 
 

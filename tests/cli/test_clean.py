@@ -178,9 +178,8 @@ def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, mz: Mz) -> No
     mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     with FileLock(scene.home / ".mz" / "run.lock"):
         answer = mz("clean", "--yes", "--json", RUN[:13], OTHER, "--force")
-    assert {item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]} == {
-        "a process is running this run"
-    }
+    actual = {item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]}
+    assert actual == {"a process is running this run"}
     assert theirs.is_dir()
     assert not mine.exists()
 
@@ -221,9 +220,8 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(scene: Scene, 
     scene.workspace.rescue(feature_worktree, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
     scene.repo.git("branch", "-D", "theirs")
     answer = mz("clean", "--yes", "--json")
-    assert [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]] == [
-        "no branch or tag contains its commit"
-    ]
+    actual = [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]]
+    assert actual == ["no branch or tag contains its commit"]
     assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
 
 

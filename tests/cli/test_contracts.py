@@ -16,12 +16,13 @@ from mz_cli.app.help import CommandFamily, CommandPage
 from mz_cli.app.topics import TOPICS
 from mz_cli.documents import JSON_DOCUMENTS
 from mz_cli.inspect.log import LogEntry, LogHeader
-from mz_cli.main import choose_color, move_color_option_first, mz
+from mz_cli.main import choose_color, move_color_option_first
+from mz_cli.main import mz as root_command
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.processes.environment import INHERITED_NAMES
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import on_terminal, run
+from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import RUN, StoredRun
 from tests.support.tree import ROOT
 from tools.docs.commands import command_pages
@@ -54,7 +55,7 @@ def test_a_page_is_complete(title: str) -> None:
     assert not [param for param in page.params if isinstance(param, click.Option) and not (param.help or param.hidden)]
     text = " ".join([page.help or "", page.next_command, *(purpose for _, purpose in page.examples)])
     for name, below in CALLED.findall(f"{text} "):
-        assert name in COMMANDS or name == "COMMAND", f"{title} speaks of `mz {name}`"
+        assert name in COMMANDS or name == "root_command", f"{title} speaks of `mz {name}`"
         family = PAGES.get(f"mz {name}")
         assert not (below and isinstance(family, CommandFamily)) or below in family.commands, f"`mz {name} {below}`"
 
@@ -82,7 +83,7 @@ def calls(line: str) -> Iterator[list[str]]:
 
 def understood(arguments: list[str]) -> None:
     """Raises UsageError for a word that no command takes."""
-    with mz.make_context("mz", move_color_option_first(arguments)) as context:
+    with root_command.make_context("mz", move_color_option_first(arguments)) as context:
         texts, here = [*context._protected_args, *context.args], context
         while isinstance(here.command, click.Group) and texts:
             name, result, texts = here.command.resolve_command(here, texts)
@@ -92,9 +93,9 @@ def understood(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("title", COMMAND_PAGES)
-def test_wrong_words_are_refused_with_a_hint(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_refused_with_a_hint(title: str, mz: Mz) -> None:
     args = title.split()[1:]
-    answer = run(capsys, *args, "--no-such-option")
+    answer = mz(*args, "--no-such-option")
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith("error[MZ1002] no such option --no-such-option")
     assert f"hint: see `{title} --help`" in answer.err
@@ -115,8 +116,8 @@ def test_what_reads_can_print_json(title: str) -> None:
 
 
 @pytest.mark.parametrize("args", [("statsu",), ("pipelines", "lnit"), ("help", "exit-cods"), ("run", "--dry-rum")])
-def test_a_slip_is_met_with_a_suggestion(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, *args)
+def test_a_slip_is_met_with_a_suggestion(args: tuple[str, ...], mz: Mz) -> None:
+    answer = mz(*args)
     assert answer.exit == 2
     assert "did you mean" in answer.err.lower() or "possible options" in answer.err.lower(), answer.err
 
@@ -131,12 +132,12 @@ def test_nobody_is_asked_where_nobody_can_answer() -> None:
 
 # topics ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("topic", TOPICS)
-def test_topics(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "help", topic)
+def test_topics(topic: str, mz: Mz) -> None:
+    answer = mz("help", topic)
     assert answer.exit == 0
     assert max(len(line) for line in answer.out.splitlines()) <= 90
-    assert topic in run(capsys, "help", "help").out
-    assert topic in run(capsys, "--help").out
+    assert topic in mz("help", "help").out
+    assert topic in mz("--help").out
 
 
 def test_every_variable_that_is_read_is_in_the_topic() -> None:
@@ -154,9 +155,9 @@ def test_every_variable_that_agents_see_is_in_the_topic_and_in_the_docs() -> Non
     assert [name for name in texts if name not in text or f"`{name.upper()}`" not in page] == []
 
 
-def test_help_of_a_command_is_its_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "help", "pipelines", "new").out.strip() == run(capsys, "pipelines", "new", "-h").out.strip()
-    assert run(capsys, "help").out.strip() == run(capsys, "--help").out.strip()
+def test_help_of_a_command_is_its_page(mz: Mz) -> None:
+    assert mz("help", "pipelines", "new").out.strip() == mz("pipelines", "new", "-h").out.strip()
+    assert mz("help").out.strip() == mz("--help").out.strip()
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------
@@ -184,9 +185,9 @@ REFUSED = ("status nope", "show nope", "pipelines show nope", "clean", "log --at
 TABLES = ("status", "runs", "cost", "clean --blobs", "review list", "pipelines list", "pipelines show monozukuri")
 
 
-def test_one_object_of_the_schema_that_is_documented(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_object_of_the_schema_that_is_documented(stored_run: StoredRun, mz: Mz) -> None:
     for text in READING:
-        answer = run(capsys, *text.split(), "--json")
+        answer = mz(*text.split(), "--json")
         assert answer.err == "", text
         summary = msgspec.json.decode(answer.out)
         name = re.fullmatch(r"mz\.([a-z-]+)/1", summary.pop("schema"))
@@ -196,9 +197,9 @@ def test_one_object_of_the_schema_that_is_documented(stored_run: StoredRun, caps
         jsonschema.validate(summary, msgspec.json.schema(shape))
 
 
-def test_errors_are_documented_objects_too(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_documented_objects_too(stored_run: StoredRun, mz: Mz) -> None:
     for text in REFUSED:
-        answer = run(capsys, *text.split(), "--json")
+        answer = mz(*text.split(), "--json")
         summary = msgspec.json.decode(answer.err)
         assert (answer.out, summary["exit"]) == ("", answer.exit), text
         assert summary.pop("schema") == "mz.error/1"
@@ -206,9 +207,9 @@ def test_errors_are_documented_objects_too(stored_run: StoredRun, capsys: pytest
         jsonschema.validate(summary, msgspec.json.schema(WRITTEN["error"]))
 
 
-def test_a_pipe_gets_columns_apart_by_tabs(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_columns_apart_by_tabs(stored_run: StoredRun, mz: Mz) -> None:
     for text in TABLES:
-        answer = run(capsys, *text.split())
+        answer = mz(*text.split())
         lines = answer.out.splitlines()
         assert answer.exit == 0, text
         assert len(lines) > 1, text
@@ -217,16 +218,16 @@ def test_a_pipe_gets_columns_apart_by_tabs(stored_run: StoredRun, capsys: pytest
         assert "\x1b" not in answer.out, text
 
 
-def test_formats_of_tables(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_of_tables(stored_run: StoredRun, mz: Mz) -> None:
     for line in TABLES:
         args = line.split()
-        assert run(capsys, *args, "--format", "json") == run(capsys, *args, "--json"), line
-        assert run(capsys, *args, "--format=tsv") == run(capsys, *args), line
-        table = run(capsys, *args, "--format", "table")
+        assert mz(*args, "--format", "json") == mz(*args, "--json"), line
+        assert mz(*args, "--format=tsv") == mz(*args), line
+        table = mz(*args, "--format", "table")
         assert (table.exit, "\t" in table.out, "\x1b" in table.out) == (0, False, False), line
     for option in (["--format", "json"], ["--format=json"]):
-        assert msgspec.json.decode(run(capsys, "status", "nope", *option).err)["schema"] == "mz.error/1"
-    assert "cannot be combined" in run(capsys, "status", "--json", "--format", "tsv").err
+        assert msgspec.json.decode(mz("status", "nope", *option).err)["schema"] == "mz.error/1"
+    assert "cannot be combined" in mz("status", "--json", "--format", "tsv").err
 
 
 def test_what_drives_a_run_ends_with_a_table_in_a_pipe_too() -> None:
@@ -241,8 +242,8 @@ def test_what_drives_a_run_ends_with_a_table_in_a_pipe_too() -> None:
     assert {default for name, default in defaults.items() if name not in driving} == {"table; tsv in a pipe]"}
 
 
-def test_the_lines_of_the_log_are_documented(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
-    first, *others = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
+def test_the_lines_of_the_log_are_documented(stored_run: StoredRun, mz: Mz) -> None:
+    first, *others = [msgspec.json.decode(line) for line in mz("log", "--json").out.splitlines()]
     jsonschema.validate(first, msgspec.json.schema(LogHeader))
     check = jsonschema.Draft202012Validator(msgspec.json.schema(LogEntry))
     for other in others:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.check.drift import drift_result, render_text, summary, with_failures
 from mz_cli.reports.findings import results_exit
 from mz_cli.terminal.width import plain_text
@@ -61,7 +62,7 @@ def test_drift_fails_from_the_risk_on_that_was_asked_for() -> None:
         ((unused,), "high", Exit.RECORDING),  # it keeps the comparison from being one
     )
     for findings, fail_on, expected in cases:
-        drifted = LibraryDrift(results=(msgspec.structs.replace(DRIFTED.results[0], findings=findings),))
+        drifted = LibraryDrift(results=(replace(DRIFTED.results[0], findings=findings),))
         assert results_exit(with_failures(drifted, fail_on).results) is expected
 
 
@@ -69,9 +70,9 @@ def test_findings_say_whether_the_command_fails_for_them() -> None:
     assert [item.fails for item in with_failures(DRIFTED, "low").results[0].findings] == [True, True]
     assert [finding.fails for finding in with_failures(DRIFTED, "medium").results[0].findings] == [False, True]
     assert [document["exit"] for document in found_as_json(with_failures(DRIFTED, "medium"))] == [0, 3]
-    prompt = msgspec.structs.replace(POLICY, kind="PROMPT")
-    played = msgspec.structs.replace(DRIFTED.results[0], findings=(prompt,))
-    (played,) = with_failures(msgspec.structs.replace(DRIFTED, results=(played,)), "high").results
+    prompt = replace(POLICY, kind="PROMPT")
+    played = replace(DRIFTED.results[0], findings=(prompt,))
+    (played,) = with_failures(replace(DRIFTED, results=(played,)), "high").results
     assert not played.findings[0].fails
 
 
@@ -158,7 +159,7 @@ def test_each_kind_that_is_seen_without_playing(copy: Copy, mz: Mz) -> None:
         return found_in(mz, "--static")
 
     def about(**fields: object) -> Callable[[Cassette], Cassette]:
-        return lambda item: item._replace(manifest=msgspec.structs.replace(item.manifest, **fields))
+        return lambda item: item._replace(manifest=replace(item.manifest, **fields))
 
     assert planted(about(provenance="copied")) == (4, [("COPIED", "high", None)])
     assert planted(
@@ -224,7 +225,7 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, mz: Mz) -> None:
 def test_copied_or_damaged_answers_are_not_compared(copy: Copy, mz: Mz) -> None:
     again = copy.root / "again"
     manifest = copy.cassette().manifest
-    save(copy.cassette()._replace(manifest=msgspec.structs.replace(manifest, provenance="copied")), again)
+    save(copy.cassette()._replace(manifest=replace(manifest, provenance="copied")), again)
     assert found_in(mz, "recordings/notes", "again") == (4, [("COPIED", "high", None)])
     (again / "alpha" / "write.prompt.md").write_text("by hand")
     assert found_in(mz, "recordings/notes", "again") == (125, [("UNREADABLE", "high", None)])

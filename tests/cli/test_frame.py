@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import get_args
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_cli.live.frame import SPINNER, STATUS_STYLES, FrameContext, fit, render_frame
 from mz_cli.terminal.width import STYLES, Line, display_width, plain_text, wrap
 from mz_engine.decoding.quantity import Usd
@@ -31,8 +31,8 @@ PINS = trial.pins(Config(agent="claude-code", autonomy="checkpoint", budget=Budg
 
 def pins_of(*phases: str) -> Pins:
     phase = PINS.pipeline.phases[0]
-    renamed = tuple(msgspec.structs.replace(phase, phase=name) for name in phases)
-    return msgspec.structs.replace(PINS, pipeline=msgspec.structs.replace(PINS.pipeline, phases=renamed))
+    renamed = tuple(replace(phase, phase=name) for name in phases)
+    return replace(PINS, pipeline=replace(PINS.pipeline, phases=renamed))
 
 
 PLANNED = pins_of(*PHASES)
@@ -58,7 +58,7 @@ def texts(lines: tuple[Line, ...]) -> list[str]:
 
 
 def call(phase: str = "code", attempt: int = 2) -> CallView:
-    return msgspec.structs.replace(CALL, phase=phase, attempt=attempt, run=RUN, requested_at_us=NOW_US - 12_000_000)
+    return replace(CALL, phase=phase, attempt=attempt, run=RUN, requested_at_us=NOW_US - 12_000_000)
 
 
 def at_work(name: str = "login") -> FeatureView:
@@ -111,9 +111,7 @@ STATUSES = st.sampled_from(["working", "waiting", "queued", "delivered", "held",
 @settings(max_examples=50)
 @given(st.integers(1, 120), st.integers(1, 40), st.lists(STATUSES, max_size=30), TEXTS)
 def test_the_picture_fits(columns: int, lines: int, statuses: list[str], text: str) -> None:
-    features = tuple(
-        msgspec.structs.replace(at_work(f"f{number}"), status=status) for number, status in enumerate(statuses)
-    )
+    features = tuple(replace(at_work(f"f{number}"), status=status) for number, status in enumerate(statuses))
     shown = render_frame(RunView(run=RUN, started_us=5, features=features), scenery(columns, lines, text))
     assert len(shown) <= lines
     assert all(display_width(plain_text(line)) <= columns for line in shown)
@@ -145,8 +143,8 @@ def test_the_bar_grows_with_phases() -> None:
 
 
 def test_without_a_budget_unknown_money_is_said() -> None:
-    priced = msgspec.structs.replace(call(), computed_nanousd=500_000_000, status="replied")
-    unpriced = msgspec.structs.replace(call(), status="replied", priced=True)
+    priced = replace(call(), computed_nanousd=500_000_000, status="replied")
+    unpriced = replace(call(), status="replied", priced=True)
     feature = FeatureView(feature="a", status="working", calls=(priced, unpriced))
     shown = texts(render_frame(RunView(run=RUN, features=(feature,)), scenery(pins=None)))
     assert "$0.5000 + 1 unpriced" in shown[1]
@@ -154,9 +152,9 @@ def test_without_a_budget_unknown_money_is_said() -> None:
 
 
 def test_a_run_with_thousands_of_features_is_drawn() -> None:
-    calls = tuple(msgspec.structs.replace(call(phase), computed_nanousd=5, status="replied") for phase in PHASES)
+    calls = tuple(replace(call(phase), computed_nanousd=5, status="replied") for phase in PHASES)
     done = FeatureView(feature="f", status="delivered", calls=calls)
-    features = tuple(msgspec.structs.replace(done, feature=f"f{number}") for number in range(5000))
+    features = tuple(replace(done, feature=f"f{number}") for number in range(5000))
     view = RunView(run=RUN, features=(*features, at_work()))
     shown = texts(render_frame(view, scenery()))
     assert any("delivered" in line and "… and 49" in line for line in shown), shown

@@ -126,10 +126,8 @@ def test_code_that_breaks_off_is_a_bug_and_no_verdict() -> None:
 def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(plain_text(line) for line in recheck_text((JUDGED,))) == snapshot
     same = Recheck(run="r1", artifacts=1, rule_changes=(), not_recomputed={})
-    assert (
-        recheck_summary((same, same))
-        == "2 artifacts of 2 runs rechecked with the current rules: all verdicts are unchanged"
-    )
+    actual = recheck_summary((same, same))
+    assert actual == "2 artifacts of 2 runs rechecked with the current rules: all verdicts are unchanged"
 
 
 # words ----------------------------------------------------------------------------------------------------------------
@@ -196,11 +194,8 @@ def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: P
     reported = json.loads(spawn(root, "replay", "--run", "r", "--json").out)
     name = reported["run"]
     assert (reported["schema"], reported["exit"], reported["divergences"]) == ("mz.replay-run/1", 0, [])
-    assert [stream["stream"] for stream in reported["streams"]] == [
-        f"run/{name}",
-        f"run/{name}/alpha",
-        f"run/{name}/beta",
-    ]
+    actual = [stream["stream"] for stream in reported["streams"]]
+    assert actual == [f"run/{name}", f"run/{name}/alpha", f"run/{name}/beta"]
 
     rules = root / "pipelines" / "rules" / "note.yaml"
     rules.write_text(rules.read_text().replace("min: 10", "min: 24"))

@@ -149,10 +149,8 @@ def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
     assert "1 of 2 sessions may report fewer tokens than were used: the cost may be more" in cost.err
     document = json.loads(mz("cost", "--imported", "--by", "session", "--json").out)
     assert document["incomplete_sessions"] == 1
-    assert sorted((element["sessions"], element["incomplete_sessions"]) for element in document["groups"]) == [
-        (1, 0),
-        (1, 1),
-    ]
+    actual = sorted((element["sessions"], element["incomplete_sessions"]) for element in document["groups"])
+    assert actual == [(1, 0), (1, 1)]
     audit = mz("audit", "--imported")
     assert "1 of 2 sessions may report fewer tokens than were used, such as claude-code/" in audit.err
     report = json.loads(mz("audit", "--imported", "--json").out)
@@ -235,9 +233,8 @@ def test_short_ids_tell_sessions_apart() -> None:
 
 
 def test_short_digests_are_not_too_short() -> None:
-    assert short_names([f"session/a/sha256-{digit * 64}" for digit in "12"]) == {
-        f"session/a/sha256-{digit * 64}": f"sha256-{digit * 8}" for digit in "12"
-    }
+    actual = short_names([f"session/a/sha256-{digit * 64}" for digit in "12"])
+    assert actual == {f"session/a/sha256-{digit * 64}": f"sha256-{digit * 8}" for digit in "12"}
 
 
 def test_events_of_imported_sessions_have_date_and_zone(data: Path, sessions: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.inspect.state_at import feature_state, run_state, state_at, state_rows
 from mz_cli.terminal.json import plain_value
 from mz_events.catalog.base import Event
@@ -105,7 +106,7 @@ def test_a_run(event: Event | None, status: str) -> None:
 
 def test_money_of_a_run() -> None:
     a, item = FeatureId("a"), sample(ItemAdded)
-    events = (sample(RunStarted), msgspec.structs.replace(item, feature=a),
+    events = (sample(RunStarted), replace(item, feature=a),
               CallReserved(feature=a, key="1", nanousd=5_000_000), CallReserved(feature=a, key="2", nanousd=7_000_000),
               CallSettled(feature=a, key="1", nanousd=4_000_000))  # fmt: skip
     state = run_state(steps.given_run(*events))

@@ -14,10 +14,10 @@ import pytest
 from mz_cli.app.command_table import COMMANDS
 from mz_cli.app.failures import run_guarded, write_crash
 from mz_cli.app.help import CommandPage
-from mz_cli.main import mz
+from mz_cli.main import mz as root_command
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import MZ, on_terminal, run, spawn
+from tests.cli.drive import MZ, Mz, on_terminal, run, spawn
 from tests.cli.stored_run import StoredRun
 
 HEAVY = ("sqlalchemy", "rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
@@ -35,22 +35,22 @@ def test_nothing_heavy_is_imported_before_a_command_is_used(tmp_path: Path, args
     assert done.stdout.endswith("loaded: []\n")
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "--version")
+def test_version(mz: Mz) -> None:
+    answer = mz("--version")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out.startswith("mz 0.")
 
 
-def test_help_of_the_command(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "--help")
+def test_help_of_the_command(mz: Mz, snapshot: SnapshotAssertion) -> None:
+    answer = mz("--help")
     assert answer.exit == 0
     assert answer.out == snapshot
-    assert run(capsys).out == answer.out
+    assert mz().out == answer.out
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_help_of_each_command(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, name: str) -> None:
-    answer = run(capsys, name, "--help")
+def test_help_of_each_command(mz: Mz, snapshot: SnapshotAssertion, name: str) -> None:
+    answer = mz(name, "--help")
     assert answer.exit == 0
     assert answer.out == snapshot
     assert answer.out.index("Examples:") < answer.out.index("Options:") < answer.out.index("Next:")
@@ -59,7 +59,7 @@ def test_help_of_each_command(capsys: pytest.CaptureFixture[str], snapshot: Snap
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_summaries_are_the_commands_own(name: str) -> None:
     """`mz --help` shows them without importing the commands, so they stand in two places."""
-    page = mz.get_command(click.Context(mz), name)
+    page = root_command.get_command(click.Context(root_command), name)
     assert isinstance(page, CommandPage)
     assert (page.help or "").splitlines()[0] == COMMANDS[name]
     assert page.examples
@@ -83,25 +83,25 @@ def test_summaries_are_the_commands_own(name: str) -> None:
         (("run", "-j", "99"), "99 is not in the range 1<=x<=64"),
     ],
 )
-def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str) -> None:
-    answer = run(capsys, *args)
+def test_wrong_use(mz: Mz, args: tuple[str, ...], message: str) -> None:
+    answer = mz(*args)
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith("error[MZ1002] ")
     assert message in answer.err
     assert "hint: see `mz" in answer.err
 
 
-def test_errors_are_objects_where_json_is_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "status", "--json")
+def test_errors_are_objects_where_json_is_asked_for(home: Path, mz: Mz) -> None:
+    answer = mz("status", "--json")
     summary = msgspec.json.decode(answer.err)
     assert (answer.exit, answer.out) == (2, "")
     assert (summary["schema"], summary["code"], summary["exit"]) == ("mz.error/1", "MZ5001", 2)
 
 
 def test_outside_of_any_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                   capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+                                   mz: Mz) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    answer = run(capsys, "status")
+    answer = mz("status")
     assert answer.exit == 15
     assert "is not in a git repository" in answer.err
 
@@ -182,10 +182,10 @@ def test_help_on_narrow_terminals(tmp_path: Path, columns: int) -> None:
     assert "mz init && mz run" in on_terminal(tmp_path, "--help", columns=columns)
 
 
-def test_a_damaged_log_is_told_in_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_log_is_told_in_words(home: Path, mz: Mz) -> None:
     (home / ".mz").mkdir()
     (home / ".mz" / "mz.db").write_bytes(b"this is no database" * 100)
-    answer = run(capsys, "status")
+    answer = mz("status")
     assert answer.exit == 11
     assert answer.err.startswith("error[MZ1006] ")
 
@@ -198,7 +198,7 @@ def test_files_that_are_in_the_way_are_no_bug(home: Path, capsys: pytest.Capture
     assert run(capsys, "run").exit == 11
 
 
-def test_all_commands_are_listed_by_the_topic_all(capsys: pytest.CaptureFixture[str]) -> None:
-    first, everything = run(capsys, "--help").out, run(capsys, "help", "all").out
+def test_all_commands_are_listed_by_the_topic_all(mz: Mz) -> None:
+    first, everything = mz("--help").out, mz("help", "all").out
     assert all(f"  {name} " in everything for name in COMMANDS)
     assert sum(f"\n  {name} " in first for name in COMMANDS) == 12

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.common.recording import CommittedSecret, RecordResult, committed_secrets, print_result
 from mz_cli.recordings.rerecord import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
 from mz_cli.recordings.rerecord_text import RerecordedCassette
@@ -74,7 +74,7 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
 ) -> None:
     path = tmp_path / "small"
     save(OLD, path)
-    other = OLD._replace(manifest=msgspec.structs.replace(OLD.manifest, max_age_days=9))
+    other = OLD._replace(manifest=replace(OLD.manifest, max_age_days=9))
     stderr = Meddler(path, other)
     monkeypatch.setattr(sys, "stderr", stderr)
     done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, RerecordedCassette(path="small"))

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.recordings.library import CassetteLine, age_text, render_text, summary
 from mz_cli.terminal.text import format_size
 from mz_cli.terminal.width import plain_text
@@ -140,6 +140,6 @@ def large(made: RecordedCall) -> RecordedCall:
     file = made.recording.find("stdout")
     assert file is not None
     data = made.contents[file.name] * 4000
-    new = msgspec.structs.replace(file, sha256=digest(data))
+    new = replace(file, sha256=digest(data))
     files = tuple(new if item is file else item for item in made.recording.files)
-    return RecordedCall(msgspec.structs.replace(made.recording, files=files), {**made.contents, file.name: data})
+    return RecordedCall(replace(made.recording, files=files), {**made.contents, file.name: data})

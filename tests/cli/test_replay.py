@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.replay.command import print_progress, render_text, summary
 from mz_cli.replay.faults import bundled_cassettes
 from mz_cli.reports.findings import fix_command
@@ -43,7 +44,7 @@ RESULTS = (
         name="c",
         recordings=2,
         calls_replayed=2,
-        findings=(msgspec.structs.replace(PROMPT, call="sign", feature="gamma"),),
+        findings=(replace(PROMPT, call="sign", feature="gamma"),),
         changes=("removed 1 unused recordings: beta/sign.a2",),
     ),
 )

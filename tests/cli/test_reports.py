@@ -12,10 +12,10 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as Xml
 
 import jsonschema
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_cli.reports.findings import (
     CHARACTERS_MAX,
     Report,
@@ -47,7 +47,7 @@ def holding(text: str) -> Report:
         kind="PROMPT", message=text, feature=text, call=text, cause=text, detail=(text, f"+{text}"), fix=text, file=text
     )
     suite = Suite(name=text, path=text, findings=(finding,), properties=((text, text),), cases=(text,))
-    return relieved(msgspec.structs.replace(FAILED, suites=(suite,)))
+    return relieved(replace(FAILED, suites=(suite,)))
 
 
 # plain text -----------------------------------------------------------------------------------------------------------
@@ -123,14 +123,9 @@ def check_junit(text: str) -> Xml.Element:
 
 def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> None:
     """Two findings of high risk, and the command fails for one of them."""
-    grave, finding = (
-        FINDINGS[2],
-        msgspec.structs.replace(FINDINGS[2], feature="alpha", message="told only", fails=False),
-    )
+    grave, finding = (FINDINGS[2], replace(FINDINGS[2], feature="alpha", message="told only", fails=False))
     other = Suite(name="other", findings=(finding,), cases=("alpha",))
-    report = Report(
-        title="mz drift", exit=3, version="1", suites=(msgspec.structs.replace(NOTES, findings=(grave, finding)), other)
-    )
+    report = Report(title="mz drift", exit=3, version="1", suites=(replace(NOTES, findings=(grave, finding)), other))
     root = check_junit(junit(report))
     assert [suite.get("failures") for suite in root] == ["1", "0"]
     assert [element.text and "told only" in element.text for element in root.iter("system-out")] == [True, True]
@@ -142,9 +137,9 @@ def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> Non
 
 
 def test_kinds_have_the_risk_that_was_found() -> None:
-    low = msgspec.structs.replace(FINDINGS[2], risk="low")
+    low = replace(FINDINGS[2], risk="low")
     for findings, risk in (((low,), "low"), ((low, FINDINGS[2]), "high")):
-        report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
+        report = replace(FAILED, suites=(replace(NOTES, findings=findings),))
         assert kind_totals(finding_groups(report)) == (("TRACE", risk, len(findings)),)
 
 
@@ -164,7 +159,7 @@ def test_every_case_is_counted_and_a_finding_belongs_to_its_case() -> None:
 
 
 def test_a_suite_without_cases_is_a_case() -> None:
-    root = check_junit(junit(msgspec.structs.replace(PASSED, suites=(Suite(name="static"),))))
+    root = check_junit(junit(replace(PASSED, suites=(Suite(name="static"),))))
     assert [case.get("name") for case in root.iter("testcase")] == ["static"]
 
 
@@ -212,9 +207,9 @@ def test_sarif(report: Report, snapshot: SnapshotAssertion) -> None:
 
 def test_one_cause_is_one_alert_that_stays_the_same_one() -> None:
     """Its words, its line and the number of its places may change; a viewer still knows it."""
-    now = msgspec.structs.replace(FINDINGS[0], message="other words", line=99, detail=("+other",))
+    now = replace(FINDINGS[0], message="other words", line=99, detail=("+other",))
     others = (now, prompt("delta", "write"), *FINDINGS)
-    later = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=others),))
+    later = replace(FAILED, suites=(replace(NOTES, findings=others),))
     before, after = ([*check_sarif(sarif(report))["results"]] for report in (FAILED, later))
     assert (before[1]["occurrenceCount"], after[0]["occurrenceCount"]) == (2, 4)
     assert before[1]["partialFingerprints"] == after[0]["partialFingerprints"]
@@ -223,8 +218,8 @@ def test_one_cause_is_one_alert_that_stays_the_same_one() -> None:
 
 
 def test_a_place_of_any_name_is_a_relative_uri() -> None:
-    finding = msgspec.structs.replace(FINDINGS[0], file="C:/a b/ü#?.md")
-    report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=(finding,)),))
+    finding = replace(FINDINGS[0], file="C:/a b/ü#?.md")
+    report = replace(FAILED, suites=(replace(NOTES, findings=(finding,)),))
     (result,) = check_sarif(sarif(report))["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert (uri, unquote(uri)) == ("C%3A/a%20b/%C3%BC%23%3F.md", "C:/a b/ü#?.md")

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from mz_cli.reports.findings import Report, Suite, replace_invisible, sanitise
 from mz_cli.reports.github import ANNOTATIONS_MAX, BYTES_MAX, annotation_lines, summary, workflow_command
 from mz_cli.reports.github import FAILED as FAILED_MARK
@@ -43,18 +44,16 @@ def many(number: int, kind: str = "TRACE") -> Report:
         msgspec.convert({"kind": kind, "message": f"number {at}", "feature": f"f{at}", "detail": ["-x" * 300]}, Finding)
         for at in range(number)
     )
-    return msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
+    return replace(FAILED, suites=(replace(NOTES, findings=findings),))
 
 
 def told_only(report: Report) -> Report:
     """The same where the command fails for nothing."""
     suites = (
-        msgspec.structs.replace(
-            suite, findings=tuple(msgspec.structs.replace(finding, fails=False) for finding in suite.findings)
-        )
+        replace(suite, findings=tuple(replace(finding, fails=False) for finding in suite.findings))
         for suite in report.suites
     )
-    return msgspec.structs.replace(report, exit=0, suites=tuple(suites))
+    return replace(report, exit=0, suites=tuple(suites))
 
 
 # annotations ----------------------------------------------------------------------------------------------------------
@@ -85,9 +84,9 @@ def test_what_is_told_and_fails_nothing_is_a_warning_and_the_step_passed() -> No
 
 
 def test_the_table_of_kinds_has_the_risk_that_was_found() -> None:
-    low, high = (msgspec.structs.replace(many(1).suites[0].findings[0], risk=risk) for risk in ("low", "high"))
+    low, high = (replace(many(1).suites[0].findings[0], risk=risk) for risk in ("low", "high"))
     for findings, risk in (((low,), "low"), ((low, high), "high")):
-        report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
+        report = replace(FAILED, suites=(replace(NOTES, findings=findings),))
         assert f"| TRACE | {len(findings)} | {risk} |" in summary(report)
 
 
@@ -176,7 +175,7 @@ def test_a_summary_knows_how_much_room_is_left() -> None:
     for room in (0, 100, 2_000, 20_000):
         assert len(summary(many(100), room).encode()) <= room
     suites = tuple(Suite(name=f"s{at}", path="ü" * 900) for at in range(5000))
-    assert len(summary(msgspec.structs.replace(PASSED, suites=suites), 5_000).encode()) <= 5_000
+    assert len(summary(replace(PASSED, suites=suites), 5_000).encode()) <= 5_000
 
 
 def test_a_secret_in_a_finding_is_in_no_report() -> None:

@@ -96,14 +96,10 @@ def test_what_will_be_called_and_paid() -> None:
 def test_a_line_on_each_call() -> None:
     assert progress_text(CallProgress("f/a", "asked")) == "f/a: calling ..."
     assert progress_text(CallProgress("f/a", "served", 0.1, 5)) == "f/a: from the recording"
-    assert (
-        progress_text(CallProgress("f/a", "answered", 1.25, 1200, None))
-        == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
-    )
-    assert (
-        progress_text(CallProgress("f/a", "failed", 2.0, problem_code="rate-limit"))
-        == "f/a: failed (rate-limit), 2.0 s"
-    )
+    actual = progress_text(CallProgress("f/a", "answered", 1.25, 1200, None))
+    assert actual == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
+    actual = progress_text(CallProgress("f/a", "failed", 2.0, problem_code="rate-limit"))
+    assert actual == "f/a: failed (rate-limit), 2.0 s"
 
 
 def test_differences_are_shown_by_kind_and_bounded() -> None:
@@ -130,9 +126,8 @@ def test_what_came_of_it_and_its_exit_code() -> None:
     ]
     assert int(rerecord_exit([done])) == 1
     waits = replace(done, dropped=(), rejected=("PROMPT",), pending="recordings/.rerecorded/x")
-    assert list(result_lines(waits)) == [
-        "recordings/x: unchanged; the new cassette is in recordings/.rerecorded/x; not accepted: PROMPT"
-    ]
+    actual = list(result_lines(waits))
+    assert actual == ["recordings/x: unchanged; the new cassette is in recordings/.rerecorded/x; not accepted: PROMPT"]
     assert int(rerecord_exit([waits])) == 3
     for stopped, code in {"budget": 22, "interrupted": 20, "auth-failure": 11}.items():
         assert int(rerecord_exit([rerecorded_cassette("x", PREPARED, RerecordResult(RunEnd(stopped, 0)))])) == code

@@ -29,10 +29,11 @@ from tests.support import trial
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep, writes
 
 pytestmark = pytest.mark.usefixtures("home")
+Kept = Callable[[str], str]
 
 
 @pytest.fixture
-def kept(home: Path, shelf: Shelf) -> Callable[[str], str]:
+def kept(home: Path, shelf: Shelf) -> Kept:
     """Keeps the run with that question; returns its feature."""
     return lambda name: shelf.keep(name, home)
 
@@ -77,14 +78,14 @@ def steady(text: str) -> str:
 
 
 # the list -------------------------------------------------------------------------------------------------------------
-def test_the_list_for_programs(mz: Mz, kept: Callable[[str], str], snapshot: SnapshotAssertion) -> None:
+def test_the_list_for_programs(mz: Mz, kept: Kept, snapshot: SnapshotAssertion) -> None:
     kept("blocker")
     assert steady(mz("review", "list", "--json").out) == snapshot
     assert steady(mz("review", "list").out) == snapshot
     assert mz("review", "list", "r1").out == mz("review", "list").out
 
 
-def test_the_list_for_people(kept: Callable[[str], str], home: Path, snapshot: SnapshotAssertion) -> None:
+def test_the_list_for_people(kept: Kept, home: Path, snapshot: SnapshotAssertion) -> None:
     kept("blocker")
     shown = on_terminal(home, "review", "list", env={"NO_COLOR": "1"})
     assert steady("\n".join(line.rstrip() for line in shown.splitlines())) == snapshot
@@ -168,7 +169,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_all_that_is_needed_to_decide(mz: Mz, kept: Callable[[str], str], name: str) -> None:
+def test_all_that_is_needed_to_decide(mz: Mz, kept: Kept, name: str) -> None:
     feature = kept(name)
     page = mz("review", "show", feature).out
     for text in SHOWN[name]:
@@ -201,7 +202,7 @@ def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: P
     assert phrase(left.note) == "mind this"
 
 
-def test_an_erased_text_leaves_the_question_readable(mz: Mz, kept: Callable[[str], str], home: Path) -> None:
+def test_an_erased_text_leaves_the_question_readable(mz: Mz, kept: Kept, home: Path) -> None:
     feature = kept("blocker")
     for blob in (home / ".mz" / "blobs").rglob("*"):
         if blob.is_file():
@@ -223,7 +224,7 @@ def test_an_erased_text_leaves_the_question_readable(mz: Mz, kept: Callable[[str
     ],
 )
 def test_an_answer_is_left_for_the_run(
-    mz: Mz, kept: Callable[[str], str], command: tuple[str, ...], verdict: Verdict, note: str | None
+    mz: Mz, kept: Kept, command: tuple[str, ...], verdict: Verdict, note: str | None
 ) -> None:
     feature = kept("approval")
     left = decoded(mz("review", *(word.format(feature) for word in command), "--json"))
@@ -239,7 +240,7 @@ def test_an_answer_is_left_for_the_run(
     assert answer.question == open_question().version
 
 
-def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Callable[[str], str]) -> None:
+def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Kept) -> None:
     feature = kept("blocker")
     output = mz("review", "answer", feature, "use SQLite").out
     assert output == f"answered: {feature}; no process is running run r1; continue it with\n  mz resume r1\n"
@@ -252,7 +253,7 @@ def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Callable[[s
 
 
 @pytest.mark.usefixtures("named")
-def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Callable[[str], str]) -> None:
+def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Kept) -> None:
     feature = kept("blocker")
     mz("review", "reject", feature, "-m", "a silly idea")
     taken_up("blocker")
@@ -267,7 +268,7 @@ def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Callable[[str], str]
     assert "Ada Lovelace: reject to blocker (agent-blocker): a silly idea" in mz("review", "show", feature).out
 
 
-def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
+def test_two_people_at_once(mz: Mz, kept: Kept) -> None:
     """The first wins. The second is told at once, or, where both had left theirs, finds it refused."""
     feature = kept("blocker")
     left_by_others(answer_left(feature), answer_left(feature, Verdict.REJECT))
@@ -298,9 +299,7 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
         (("aprove", "b"), 2, "did you mean `approve`?"),
     ],
 )
-def test_what_cannot_be_answered(
-    mz: Mz, kept: Callable[[str], str], arguments: tuple[str, ...], exit_code: int, code: str
-) -> None:
+def test_what_cannot_be_answered(mz: Mz, kept: Kept, arguments: tuple[str, ...], exit_code: int, code: str) -> None:
     kept("blocker")
     answer = mz("review", *arguments)
     assert (answer.exit, answer.out) == (exit_code, "")
@@ -308,7 +307,7 @@ def test_what_cannot_be_answered(
     assert inbox() == [], "nothing is left behind"
 
 
-def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
+def test_a_question_that_is_gone(mz: Mz, kept: Kept) -> None:
     feature = kept("blocker")
     left_by_others(CancelPosted(feature=FeatureId(feature), actor=answer_left(feature).actor))
     taken_up("blocker")
@@ -321,9 +320,7 @@ def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize(("data", "note"), [(b"from\r\na file\n", "from\na file"), (b"caf\xe9 \x00", "caf\ufffd")])
-def test_an_answer_from_stdin(
-    mz: Mz, kept: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, data: bytes, note: str
-) -> None:
+def test_an_answer_from_stdin(mz: Mz, kept: Kept, monkeypatch: pytest.MonkeyPatch, data: bytes, note: str) -> None:
     feature = kept("blocker")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert mz("review", "answer", feature, "-").exit == 0
@@ -332,9 +329,7 @@ def test_an_answer_from_stdin(
     assert phrase(left.note) == note
 
 
-def test_secrets_are_taken_out_of_what_people_type(
-    mz: Mz, kept: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_taken_out_of_what_people_type(mz: Mz, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     feature = kept("blocker")
     monkeypatch.setenv("SERVICE_TOKEN", "a-secret-of-the-tests")
     mz("review", "answer", feature, "log in with a-secret-of-the-tests")
@@ -354,9 +349,7 @@ def editor(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("writes_", [True, False])
-def test_an_answer_is_written_in_an_editor(
-    kept: Callable[[str], str], home: Path, editor: dict[str, str], writes_: bool
-) -> None:
+def test_an_answer_is_written_in_an_editor(kept: Kept, home: Path, editor: dict[str, str], writes_: bool) -> None:
     feature = kept("blocker")
     shown = on_terminal(home, "review", "answer", feature, env=editor if writes_ else {**editor, "EDITOR": "true"})
     if not writes_:
@@ -368,7 +361,7 @@ def test_an_answer_is_written_in_an_editor(
     assert phrase(left.note) == "use SQLite"
 
 
-def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[str], str]) -> None:
+def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Kept) -> None:
     """A newer run that has the feature, and asks nothing, does not hide it."""
     feature = kept("blocker")
     newer = StoredRun(home, run="r2").begin(feature)

@@ -203,9 +203,8 @@ def test_only_what_belongs_to_the_attempt(stored_run: StoredRun, mz: Mz) -> None
 def test_violations_say_rule_place_and_message(stored_run: StoredRun, mz: Mz) -> None:
     shown = msgspec.json.decode(mz("show", "login/prd#1", "--json").out)
     (rejection,) = shown["calls"][0]["rejections"]
-    assert rejection["violations"] == [
-        {"rule": "sections", "path": "prd.md", "line": None, "message": "The section Risks is missing."}
-    ]
+    actual = rejection["violations"]
+    assert actual == [{"rule": "sections", "path": "prd.md", "line": None, "message": "The section Risks is missing."}]
 
 
 def test_what_commands_printed_only_on_request(stored_run: StoredRun, mz: Mz) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.run import ItemAdded
 from mz_events.names import FeatureId, run_stream
@@ -149,7 +150,7 @@ def test_where_the_work_is(home: Path, mz: Mz) -> None:
 def test_thousands_of_features(home: Path, mz: Mz) -> None:
     log = StoredRun(home).begin("first")
     added = next(item.event for item in log.recorded if isinstance(item.event, ItemAdded))
-    more = tuple(msgspec.structs.replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))
+    more = tuple(replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))
     log.store.append([Append(run_stream(RUN), None, more)], START_US)
     log.close()
     assert mz("status").out.count("\n") == 5002

@@ -87,12 +87,8 @@ def test_money_is_exact(nanousd: int) -> None:
 
 
 def test_one_is_singular() -> None:
-    assert [count_noun(number, "file") for number in (0, 1, 2, 12_345)] == [
-        "0 files",
-        "1 file",
-        "2 files",
-        "12,345 files",
-    ]
+    actual = [count_noun(number, "file") for number in (0, 1, 2, 12_345)]
+    assert actual == ["0 files", "1 file", "2 files", "12,345 files"]
 
 
 @pytest.mark.parametrize(

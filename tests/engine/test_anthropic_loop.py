@@ -12,10 +12,10 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_engine.agents.anthropic_api.main import Environment, execute, parse
 from mz_engine.agents.anthropic_api.model import PROGRESS_SECONDS, Options, OutputWriter
 from mz_engine.agents.registry import built_in_adapters
@@ -47,7 +47,7 @@ class Desk:
             environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": endpoint.url, "PATH": "/usr/bin:/bin"}
             environment |= more.pop("environment", {})
             context = Environment(prompt.encode, environment, self.work, self.state, self.waits.append)
-            options = msgspec.structs.replace(OPTIONS, **more)
+            options = replace(OPTIONS, **more)
             code = execute(options, context, OutputWriter(out.extend))
         assert endpoint.complaints == []
         self.requests = endpoint.requests
@@ -120,9 +120,8 @@ def test_the_cache_keeps_what_stays(desk: Desk) -> None:
     desk.call(works)
     for request in desk.requests:
         body = json.dumps(request.body)
-        assert body.count('"cache_control"') == min(
-            4, 2 + len([m for m in request.body["messages"] if m["role"] == "user"])
-        )
+        actual = body.count('"cache_control"')
+        assert actual == min(4, 2 + len([m for m in request.body["messages"] if m["role"] == "user"]))
         assert request.body["system"][-1]["cache_control"] == {"type": "ephemeral"}
         assert "cache_control" in request.body["tools"][-1]
         assert "cache_control" in request.body["messages"][-1]["content"][-1]
@@ -263,7 +262,7 @@ def test_without_a_key_no_prompt_is_waited_for(tmp_path: Path) -> None:
 
     out = bytearray()
     environment = Environment(prompt, {}, tmp_path, tmp_path)
-    assert execute(msgspec.structs.replace(OPTIONS, count_only=True), environment, OutputWriter(out.extend)) == 1
+    assert execute(replace(OPTIONS, count_only=True), environment, OutputWriter(out.extend)) == 1
     assert "set ANTHROPIC_API_KEY" in json.loads(out.splitlines()[-1])["error"]["message"]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
@@ -17,7 +17,7 @@ def facts(*changed: str, artifacts: dict[str, ParsedArtifact] | None = None, **l
     return FeatureRuleInput(
         artifacts=artifacts or {},
         changes=tuple(Change(path=Path(path), kind="modified") for path in changed),
-        limits=msgspec.structs.replace(Limits(), **limits),
+        limits=replace(Limits(), **limits),
         outputs=("tasks/f/code.md",),
     )
 

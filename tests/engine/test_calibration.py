@@ -118,9 +118,8 @@ def test_the_most_exact_cell_counts() -> None:
 
 def test_what_is_expected() -> None:
     assert expected_tokens((), "a", "m", "code", 1000, 2000) == ExpectedTokens(input=1000, output=2000)
-    assert expected_tokens((expected(),), "a", "m", "code", 1000, 2000) == ExpectedTokens(
-        input=2000, output=3000, cache_read=1000, cache_write=500
-    )
+    actual = expected_tokens((expected(),), "a", "m", "code", 1000, 2000)
+    assert actual == ExpectedTokens(input=2000, output=3000, cache_read=1000, cache_write=500)
     assert typical_tokens(expected()) == ExpectedTokens(input=800, output=90, cache_read=400, cache_write=200)
 
 

@@ -174,10 +174,8 @@ def test_side_models_are_counted() -> None:
     }
     main = {"cache_creation_input_tokens": 20, "cache_creation": {"ephemeral_1h_input_tokens": 20}}
     reply = read(finished(modelUsage=models, usage=main))
-    assert [(usage.model, usage.input, usage.cache_write_1h) for usage in reply.usage] == [
-        ("big", 25, 20),
-        ("small", 2, 0),
-    ]
+    actual = [(usage.model, usage.input, usage.cache_write_1h) for usage in reply.usage]
+    assert actual == [("big", 25, 20), ("small", 2, 0)]
 
 
 def test_requests_are_told_apart_where_they_add_up() -> None:

@@ -181,9 +181,8 @@ def test_a_wrong_text_in_a_description_does_not_hide_its_other_errors(tmp_path: 
 
 
 def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
-    assert (
-        refused(tmp_path, "agnet: x\n") == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"
-    )
+    actual = refused(tmp_path, "agnet: x\n")
+    assert actual == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"
 
 
 def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:

@@ -139,10 +139,8 @@ def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_
 
 def test_usage_is_summed_by_model() -> None:
     other = Usage(model="n", input=1, output=1)
-    assert sum_session_usage((USED, other, USED, other)) == (
-        Usage(model="m", input=20, output=4, requests=2),
-        Usage(model="n", input=2, output=2),
-    )
+    actual = sum_session_usage((USED, other, USED, other))
+    assert actual == (Usage(model="m", input=20, output=4, requests=2), Usage(model="n", input=2, output=2))
 
 
 LOST = ReplyParsed(

@@ -158,9 +158,8 @@ def test_prompts_are_measured_alone_all_the_same() -> None:
     """What a session saves is told by its prompts (`mz cost --sessions`), counted or not."""
     _, plain = counting(pins(), {})
     _, counted = counting(pins(), {0: 7_000, 1: 9_500, 2: 11_000})
-    assert [(item.prompt_tokens, item.full_prompt_tokens) for item in plain] == [
-        (request.prompt_tokens, request.full_prompt_tokens) for request in counted
-    ]
+    actual = [(item.prompt_tokens, item.full_prompt_tokens) for item in plain]
+    assert actual == [(request.prompt_tokens, request.full_prompt_tokens) for request in counted]
 
 
 # a question beside a call ---------------------------------------------------------------------------------------------
@@ -285,9 +284,8 @@ def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None
     assert write.estimated_tokens == write.counted_tokens + REPLY_TOKENS > prompts[0] + REPLY_TOKENS
     assert sign.counted_tokens is None
     assert sign.estimated_tokens == write.estimated_tokens + prompts[1] + REPLY_TOKENS
-    assert [item.nanousd for item in events if isinstance(item, CallReserved)] == [
-        agent_requested.estimated_nanousd for agent_requested in requests
-    ]
+    actual = [item.nanousd for item in events if isinstance(item, CallReserved)]
+    assert actual == [agent_requested.estimated_nanousd for agent_requested in requests]
     assert len(list((made.root / MZ_FOLDER / SPOOL_FOLDER).iterdir())) == len(requests), "questions leave none"
 
 

@@ -231,9 +231,8 @@ def test_a_failed_feature_begins_again_with_the_phase_that_a_person_names() -> N
 
 
 def test_a_cancelled_feature_goes_on_from_wherever_it_stood() -> None:
-    assert state_after(STARTED, FeatureCancelled(run_version=9), retried("")) == CreatingWorkspace(
-        started=STARTED, run_version=20
-    )
+    actual = state_after(STARTED, FeatureCancelled(run_version=9), retried(""))
+    assert actual == CreatingWorkspace(started=STARTED, run_version=20)
     setting = state_after(*OPENED, FeatureCancelled(run_version=9), retried(""))
     assert isinstance(setting, RunningSetup)
     between = state_after(*planned(), FeatureCancelled(run_version=9), retried("plan"))

@@ -204,8 +204,7 @@ def test_detection_of_branch_and_remote(tmp_path: Path) -> None:
 
 def test_agents_that_are_installed(tmp_path: Path) -> None:
     agent = FakeAgent(tmp_path / "tools", "idle")
-    assert {name: check.version for name, check in installed_agents(agent.environment).items()} == {
-        "claude-code": "2.1.197"
-    }
+    actual = {name: check.version for name, check in installed_agents(agent.environment).items()}
+    assert actual == {"claude-code": "2.1.197"}
     assert installed_agents({"PATH": str(tmp_path)}) == {}
     assert list(installed_agents({"PATH": str(tmp_path), "ANTHROPIC_API_KEY": "k"})) == ["anthropic"]

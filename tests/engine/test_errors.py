@@ -20,11 +20,8 @@ def test_an_error_is_one_line_with_a_hint_below() -> None:
 
 
 def test_places_leave_out_what_is_unknown() -> None:
-    assert [str(SourceLocation("f")), str(SourceLocation("f", 3)), str(SourceLocation("f", 3, 4))] == [
-        "f",
-        "f:3",
-        "f:3:4",
-    ]
+    actual = [str(SourceLocation("f")), str(SourceLocation("f", 3)), str(SourceLocation("f", 3, 4))]
+    assert actual == ["f", "f:3", "f:3:4"]
     assert str(MzError("MZ1001", "it broke")) == "error[MZ1001] it broke"
 
 

@@ -52,9 +52,8 @@ def test_an_agent_that_says_nothing_of_tools_may_have_all() -> None:
     silent = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)))
     writes = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)), allowed=ToolArguments(write=("--edit",)))
     assert missing(Config(agent="own", agents={"own": silent})) == []
-    assert [lack[-1] for lack in missing(Config(agent="own", agents={"own": writes}))] == [
-        "the phases `code`, `test` ask for the tool `shell`, which the agent own does not have"
-    ]
+    actual = [lack[-1] for lack in missing(Config(agent="own", agents={"own": writes}))]
+    assert actual == ["the phases `code`, `test` ask for the tool `shell`, which the agent own does not have"]
 
 
 def test_an_agent_that_nobody_knows_is_told_of_elsewhere() -> None:

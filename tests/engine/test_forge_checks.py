@@ -77,10 +77,8 @@ def test_all_count_where_none_is_required(root: pathlib.Path, gh: FakeGh) -> Non
             ]
         ]
     )
-    assert forge(root, gh).checks(1, HEAD) == (
-        made("green"),
-        made("pending", "ci/circle", "https://circle.example/7", None),
-    )
+    actual = forge(root, gh).checks(1, HEAD)
+    assert actual == (made("green"), made("pending", "ci/circle", "https://circle.example/7", None))
 
 
 def test_a_repository_without_checks_has_none(root: pathlib.Path, gh: FakeGh) -> None:
@@ -237,10 +235,8 @@ def test_the_end_of_a_log() -> None:
     assert failure_log("") == ""
     assert failure_log("job\tstep\t2026-01-05T08:15:30.1Z a\tb\tc\r\n") == "a\tb\tc"
     assert failure_log("a\tb\tc") == "a\tb\tc", "no columns of gh's"
-    assert (
-        failure_log("10 %\r55 %\r100 %\nat 2026-01-05T08:15:30Z it failed")
-        == "100 %\nat 2026-01-05T08:15:30Z it failed"
-    )
+    actual = failure_log("10 %\r55 %\r100 %\nat 2026-01-05T08:15:30Z it failed")
+    assert actual == "100 %\nat 2026-01-05T08:15:30Z it failed"
     assert failure_log("\x1b]8;;https://x.example\x07link\x1b]8;;\x07") == "link"
     wide = failure_log("\u00fc" * LOG_BYTES_MAX)
     assert len(wide.encode()) <= LOG_BYTES_MAX

@@ -95,9 +95,8 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
     name = state.started.run if state.started else ""
     now = workshop.repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
 
-    assert set(now.splitlines()) - set(heads.splitlines()) == {
-        line for line in now.splitlines() if f"refs/heads/feat/fork-{name}/alpha " in line
-    }
+    actual = set(now.splitlines()) - set(heads.splitlines())
+    assert actual == {line for line in now.splitlines() if f"refs/heads/feat/fork-{name}/alpha " in line}
     assert set(heads.splitlines()) <= set(now.splitlines())
     assert find_unfinished_run(session.store) is None
     with ReadModelStore(None, session.store, (DELIVERED,)) as views:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.registry import all_adapters, built_in_adapters, bundled_descriptions, load_patterns
@@ -59,7 +60,7 @@ def test_sessions_are_begun_and_continued_by_their_arguments() -> None:
 
 
 def test_tools_without_a_place_in_the_command_stand_at_the_end() -> None:
-    agent_description = msgspec.structs.replace(
+    agent_description = replace(
         local(),
         command=("local-agent",),
         denied=msgspec.convert({"write": ["--no-changes"], "shell": ["--no-run"]}, type(local().denied)),
@@ -119,7 +120,7 @@ def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_p
 
 def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> None:
     login = msgspec.convert({"files": ["~/.local/login"]}, type(local().login))
-    agent = msgspec.structs.replace(local(), version=(), login=login)
+    agent = replace(local(), version=(), login=login)
     environment = outside(tmp_path, "exit 1")
     assert adapter(agent).check_auth(environment).code == "auth-missing"
     (tmp_path / ".local").mkdir()
@@ -211,10 +212,8 @@ def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
 
 
 def test_what_comes_with_mz_has_no_faults() -> None:
-    assert {name: list(description_errors(agent)) for name, agent in bundled_descriptions().items()} == {
-        "aider": [],
-        "kiro": [],
-    }
+    actual = {name: list(description_errors(agent)) for name, agent in bundled_descriptions().items()}
+    assert actual == {"aider": [], "kiro": []}
 
 
 def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:

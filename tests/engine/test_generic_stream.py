@@ -41,18 +41,18 @@ def code(parsed_reply: ParsedReply) -> str:
 # what ends a call -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("exit_", [0, 1, 143, -9, None])
 def test_an_object_says_how_it_ended_whatever_the_exit_code(exit_: int | None) -> None:
-    agent_description = described(output=LINES, ends=WELL)
-    good = read(agent_description, {"type": "result", "ok": True, "words": "It is done."}, exit_=exit_)
+    agent = described(output=LINES, ends=WELL)
+    good = read(agent, {"type": "result", "ok": True, "words": "It is done."}, exit_=exit_)
     assert (good.ending, good.text, good.problem) == ("success", "It is done.", None)
-    assert read(agent_description, {"type": "result", "ok": False}, exit_=exit_).ending == "error"
-    assert code(read(agent_description, {"type": "other"}, exit_=exit_)) == "no-terminal"
+    assert read(agent, {"type": "result", "ok": False}, exit_=exit_).ending == "error"
+    assert code(read(agent, {"type": "other"}, exit_=exit_)) == "no-terminal"
 
 
 def test_the_last_object_that_says_something_decides() -> None:
-    agent_description = described(output=LINES, ends=WELL)
+    agent = described(output=LINES, ends=WELL)
     good, bad = {"type": "result", "ok": True}, {"type": "result", "ok": False}
-    assert read(agent_description, bad, good, {"type": "bye"}).ending == "success"
-    assert read(agent_description, good, bad, {"type": "bye"}).ending == "error"
+    assert read(agent, bad, good, {"type": "bye"}).ending == "success"
+    assert read(agent, good, bad, {"type": "bye"}).ending == "error"
 
 
 def test_true_is_not_one() -> None:
@@ -61,45 +61,43 @@ def test_true_is_not_one() -> None:
 
 def test_what_was_begun_anew_has_to_be_finished_anew() -> None:
     ends = {"open": [{"type": "ask"}], "success": [{"type": "told"}], "last": {"type": "bye"}}
-    agent_description = described(output=LINES, ends=ends)
+    agent = described(output=LINES, ends=ends)
     ask, answer, bye = {"type": "ask"}, {"type": "told"}, {"type": "bye"}
-    assert read(agent_description, ask, answer, bye).ending == "success"
-    assert read(agent_description, ask, answer, ask, bye).ending == "error"
-    assert read(agent_description, ask, answer, ask).ending == "no-terminal"
-    assert read(agent_description, ask, answer).ending == "no-terminal"
+    assert read(agent, ask, answer, bye).ending == "success"
+    assert read(agent, ask, answer, ask, bye).ending == "error"
+    assert read(agent, ask, answer, ask).ending == "no-terminal"
+    assert read(agent, ask, answer).ending == "no-terminal"
 
 
 def test_exit_codes_count_where_the_description_says_so() -> None:
-    agent_description = described(output=LINES, ends={**WELL, "exits": [0, 3]})
+    agent = described(output=LINES, ends={**WELL, "exits": [0, 3]})
     good = {"type": "result", "ok": True}
-    assert [read(agent_description, good, exit_=exit_).ending for exit_ in (0, 3, 1, None)] == [
+    assert [read(agent, good, exit_=exit_).ending for exit_ in (0, 3, 1, None)] == [
         "success", "success", "error", "success",
     ]  # fmt: skip
 
 
 def test_words_need_an_exit_code_and_cannot_be_silence() -> None:
-    agent_description = described(ends={"exits": [0]})
-    assert read(agent_description, b"I did it.\n").ending == "success"
-    assert read(agent_description, b"I did it.\n").text == "I did it."
-    assert code(read(agent_description, b" \n")) == "no-terminal"
-    assert read(agent_description, b"I did it.\n", exit_=1).ending == "error"
-    assert read(agent_description, b"I did it.\n", exit_=None).ending == "no-terminal"
+    agent = described(ends={"exits": [0]})
+    assert read(agent, b"I did it.\n").ending == "success"
+    assert read(agent, b"I did it.\n").text == "I did it."
+    assert code(read(agent, b" \n")) == "no-terminal"
+    assert read(agent, b"I did it.\n", exit_=1).ending == "error"
+    assert read(agent, b"I did it.\n", exit_=None).ending == "no-terminal"
 
 
 def test_words_that_prove_and_disprove() -> None:
-    agent_description = described(
-        ends={"proof": {"pattern": "^paid"}, "disproof": {"stream": "stdout", "pattern": "limit hit"}}
-    )
-    assert read(agent_description, b"yes", stderr=b"x\npaid 3\n", exit_=None).ending == "success"
-    assert read(agent_description, b"yes", stderr=b"unpaid\n").ending == "no-terminal"
-    assert read(agent_description, b"yes\nlimit hit\n", stderr=b"paid 3\n").ending == "no-terminal"
+    agent = described(ends={"proof": {"pattern": "^paid"}, "disproof": {"stream": "stdout", "pattern": "limit hit"}})
+    assert read(agent, b"yes", stderr=b"x\npaid 3\n", exit_=None).ending == "success"
+    assert read(agent, b"yes", stderr=b"unpaid\n").ending == "no-terminal"
+    assert read(agent, b"yes\nlimit hit\n", stderr=b"paid 3\n").ending == "no-terminal"
 
 
 def test_no_session_is_an_option_of_the_next_call() -> None:
-    agent_description = described(output={**LINES, "session": {"path": "id"}}, ends=WELL)
+    agent = described(output={**LINES, "session": {"path": "id"}}, ends=WELL)
     lines = (b'{"id": "s-1"}', b'{"id": "--yolo"}', b'{"id": ""}', b'{"id": 7}')
     results = (CallResult(stdout=line, stderr=b"", exit=0, duration_ms=1) for line in lines)
-    sessions = [reading(agent_description, result).session for result in results]
+    sessions = [reading(agent, result).session for result in results]
     assert sessions == ["s-1", None, None, None]
 
 
@@ -112,16 +110,16 @@ def test_what_we_did_to_the_call_wins() -> None:
 # failures -------------------------------------------------------------------------------------------------------------
 def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_share() -> None:
     full = {"code": "full", "kind": "transient", "patterns": ["slot available"], "retry_after": 7}
-    agent_description = described(
+    agent = described(
         output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full]
     )
     bad = {"type": "result", "ok": False}
-    reply = read(agent_description, {**bad, "why": "no slot available"})
+    reply = read(agent, {**bad, "why": "no slot available"})
     assert reply.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
     assert (reply.problem_detail, reply.text) == ("no slot available", "no slot available")
-    assert code(read(agent_description, {**bad, "http": 429})) == "rate-limit"
-    assert code(read(agent_description, bad, stderr=b"Invalid API key\n")) == "auth-failure"
-    assert code(read(agent_description, bad, exit_=4)) == "exit-4"
+    assert code(read(agent, {**bad, "http": 429})) == "rate-limit"
+    assert code(read(agent, bad, stderr=b"Invalid API key\n")) == "auth-failure"
+    assert code(read(agent, bad, exit_=4)) == "exit-4"
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
@@ -140,30 +138,23 @@ def use(into: int, out: int, **more: object) -> dict[str, object]:
 
 def test_requests_add_up_and_sums_of_a_call_replace_one_another() -> None:
     usages = used({**USED, "counts": "request"}, use(10, 1), use(20, 2))
-    assert [(usage.model, usage.input, usage.output, usage.requests) for usage in usages] == [
-        ("asked", 10, 1, 1),
-        ("asked", 20, 2, 1),
-    ]
+    actual = [(usage.model, usage.input, usage.output, usage.requests) for usage in usages]
+    assert actual == [("asked", 10, 1, 1), ("asked", 20, 2, 1)]
     (sums,) = used(USED, use(10, 1), use(30, 3))
     assert (sums.input, sums.output, sums.requests) == (30, 3, None)
 
 
-def test_sums_of_a_session_count_what_came_since() -> None:
-    before = Usage(model="asked", input=100, output=10, cache_read=50)
-    (usage,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(130, 14, hit=70), earlier=(before,))
-    assert (usage.input, usage.output, usage.cache_read) == (30, 4, 20)
-
-
-def test_sums_of_another_session_count_whole() -> None:
-    before = Usage(model="asked", input=100, output=10)
-    (sums,) = used({**USED, "counts": "session"}, use(30, 14), earlier=(before,))
-    assert (sums.input, sums.output) == (30, 14)
-
-
-def test_parts_of_what_came_since_are_no_more_than_all_of_it() -> None:
-    before = Usage(model="asked", input=100, output=10, cache_read=0)
-    (usage,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(110, 14, hit=70), earlier=(before,))
-    assert (usage.input, usage.cache_read) == (10, 10)
+@pytest.mark.parametrize(
+    ("hit_before", "now", "counted"),
+    [(50, use(130, 14, hit=70), (30, 4, 20)), (0, use(30, 14), (30, 14, 0)), (0, use(110, 14, hit=70), (10, 4, 10))],
+    ids=["what came since", "another session counts whole", "a part is no more than the whole"],
+)
+def test_sums_of_a_session_count_what_came_since(
+    hit_before: int, now: dict[str, object], counted: tuple[int, int, int]
+) -> None:
+    before = Usage(model="asked", input=100, output=10, cache_read=hit_before)
+    (usage,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, now, earlier=(before,))
+    assert (usage.input, usage.output, usage.cache_read) == counted
 
 
 def test_caches_and_thoughts_apart_are_added() -> None:
@@ -184,11 +175,11 @@ def test_counts_that_are_none_are_nothing() -> None:
 
 
 def test_money_is_exact_and_nothing_reported_is_not_free() -> None:
-    agent_description = described(output={**LINES, "usage": USED, "money": {"path": "usd"}}, ends=WELL)
-    assert read(agent_description, {"usd": "0.1"}, {"usd": 0.123456789}).reported_nanousd == 123_456_789
-    assert read(agent_description, use(1, 1), {"usd": 0}).reported_nanousd is None
-    assert read(agent_description, {"usd": 0}).reported_nanousd == 0
-    assert read(agent_description, {"usd": "free"}).reported_nanousd is None
+    agent = described(output={**LINES, "usage": USED, "money": {"path": "usd"}}, ends=WELL)
+    assert read(agent, {"usd": "0.1"}, {"usd": 0.123456789}).reported_nanousd == 123_456_789
+    assert read(agent, use(1, 1), {"usd": 0}).reported_nanousd is None
+    assert read(agent, {"usd": 0}).reported_nanousd == 0
+    assert read(agent, {"usd": "free"}).reported_nanousd is None
     per = described(output={**LINES, "money": {"path": "usd", "counts": "request"}}, ends=WELL)
     assert read(per, {"usd": 0.1}, {"usd": 0.2}).reported_nanousd == 300_000_000
 
@@ -197,28 +188,24 @@ def test_money_is_exact_and_nothing_reported_is_not_free() -> None:
 @pytest.mark.parametrize("before", [b"", b"Loading...\n"])
 def test_one_document_with_or_without_words_before_it(before: bytes) -> None:
     output = {"form": "json", "text": {"path": "answers.0.text"}, "session": {"path": "id"}}
-    agent_description = described(output=output, ends={"success": [{"ok": True}]})
-    reply = read(
-        agent_description, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode()
-    )
+    agent = described(output=output, ends={"success": [{"ok": True}]})
+    reply = read(agent, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode())
     assert (reply.ending, reply.text) == ("success", "Hi")
     assert (reply.session, reply.undecodable_lines) == ("s", 0)
-    assert read(agent_description, before + b'{"ok": tr').undecodable_lines == 1
+    assert read(agent, before + b'{"ok": tr').undecodable_lines == 1
 
 
 def test_pieces_of_text_are_joined() -> None:
     output = {"form": "jsonl", "text": {"where": {"type": "piece"}, "path": "t", "joined": True}}
-    agent_description = described(output=output, ends={"success": [{"type": "end"}]})
-    reply = read(agent_description, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"})
+    agent = described(output=output, ends={"success": [{"type": "end"}]})
+    reply = read(agent, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"})
     assert (reply.text, reply.undecodable_lines) == ("one two", 0)
-    assert read(agent_description, b"no JSON", b"[1]").undecodable_lines == 2
+    assert read(agent, b"no JSON", b"[1]").undecodable_lines == 2
 
 
 def test_colours_go_and_what_the_description_takes_out() -> None:
-    agent_description = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
-    reply = read(
-        agent_description, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n"
-    )
+    agent = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
+    reply = read(agent, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n")
     assert reply.text == "Hello\n\nthere"
 
 

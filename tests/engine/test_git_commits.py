@@ -77,16 +77,12 @@ def test_no_hook_runs_and_nothing_is_signed(desk: Desk, tmp_path: pathlib.Path) 
 def test_the_identity_is_the_users_or_nobodys(desk: Desk, tmp_path: pathlib.Path) -> None:
     home = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     made = desk.another(home).commit(WORKTREE, desk.base, desk.base, MESSAGE)
-    assert (
-        desk.repo.git("show", "-s", "--format=%an <%ae> %cn <%ce>", made.commit)
-        == "mz <mz@localhost> mz <mz@localhost>"
-    )
+    actual = desk.repo.git("show", "-s", "--format=%an <%ae> %cn <%ce>", made.commit)
+    assert actual == "mz <mz@localhost> mz <mz@localhost>"
     (tmp_path / ".gitconfig").write_text("[user]\n\tname = Grace Hopper\n\temail = grace@example.org\n")
     made = desk.another(home).commit(WORKTREE, desk.base, made.commit, MESSAGE)
-    assert (
-        desk.repo.git("show", "-s", "--format=%an <%ae> %cn", made.commit)
-        == "Grace Hopper <grace@example.org> Grace Hopper"
-    )
+    actual = desk.repo.git("show", "-s", "--format=%an <%ae> %cn", made.commit)
+    assert actual == "Grace Hopper <grace@example.org> Grace Hopper"
     made = desk.another({**home, **IDENTITY}).commit(WORKTREE, desk.base, made.commit, MESSAGE)
     assert desk.repo.git("show", "-s", "--format=%an", made.commit) == "Ada"
 
@@ -126,9 +122,8 @@ def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None
 
 def test_what_a_branch_touched(desk: Desk) -> None:
     made = desk.port.commit(WORKTREE, work(desk), desk.base, MESSAGE)
-    assert desk.port.changed_paths(desk.base, made.commit) == tuple(
-        map(Path, ("README.md", "bin", "new", "src/app.py"))
-    )
+    actual = desk.port.changed_paths(desk.base, made.commit)
+    assert actual == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
     later = desk.repo.commit({"unrelated": "1"})
     assert desk.port.changed_paths(later, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
 
@@ -192,10 +187,8 @@ def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
 
 
 def test_passwords_in_urls_are_masked() -> None:
-    assert (
-        mask_credentials("unable to access 'https://ada:t0ken@example.org/x': no")
-        == "unable to access 'https://***@example.org/x': no"
-    )
+    actual = mask_credentials("unable to access 'https://ada:t0ken@example.org/x': no")
+    assert actual == "unable to access 'https://***@example.org/x': no"
 
 
 # the fence ------------------------------------------------------------------------------------------------------------
@@ -293,10 +286,8 @@ def test_old_values_are_rescued(desk: Desk) -> None:
     )
     for _ in range(2):
         desk.port.rescue(WORKTREE, moved)
-    assert set(desk.repo.git("for-each-ref", "--format=%(refname)", "refs/mz/r1/rescue").splitlines()) == {
-        f"refs/mz/r1/rescue/heads/mine/{desk.base}",
-        f"refs/mz/r1/rescue/heads/mine/deeper/{made.commit}",
-    }
+    actual = set(desk.repo.git("for-each-ref", "--format=%(refname)", "refs/mz/r1/rescue").splitlines())
+    assert actual == {f"refs/mz/r1/rescue/heads/mine/{desk.base}", f"refs/mz/r1/rescue/heads/mine/deeper/{made.commit}"}
     desk.port.rescue(WORKTREE, ())
 
 

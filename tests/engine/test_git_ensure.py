@@ -237,9 +237,8 @@ def test_commits_that_lose_their_branch_are_kept(desk: Desk) -> None:
     commits(desk)
     lost = desk.repo.head("feat/f1")
     desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
-    assert desk.repo.git("for-each-ref", "--points-at", lost, "--format=%(refname)") == (
-        f"refs/mz/r1/rescue/heads/feat/f1/{lost}"
-    )
+    actual = desk.repo.git("for-each-ref", "--points-at", lost, "--format=%(refname)")
+    assert actual == f"refs/mz/r1/rescue/heads/feat/f1/{lost}"
 
 
 def test_the_index_knows_the_files(desk: Desk) -> None:

@@ -130,10 +130,8 @@ def test_a_fresh_worktree_on_its_own_branch(desk: Desk) -> None:
     opened = desk.open()
     assert opened == WorkspaceCreated(head=desk.base, tree=desk.base)
     assert desk.state() == "## feat/f1"
-    assert {str(file.relative_to(desk.worktree)) for file in desk.worktree.rglob("*") if file.is_file()} == {
-        ".git",
-        *FILES,
-    }
+    actual = {str(file.relative_to(desk.worktree)) for file in desk.worktree.rglob("*") if file.is_file()}
+    assert actual == {".git", *FILES}
     assert desk.repo.git("status", "--short") == ""
     assert desk.repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
 

@@ -74,10 +74,8 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
     write(tmp_path, "pipelines/small.yaml", SMALL)
     with pytest.raises(MzError) as caught:
         load_pipeline("smal", tmp_path)
-    assert (
-        str(caught.value)
-        == "error[MZ3001] pipelines/smal.yaml there is no pipeline `smal`\nhint: did you mean `small`?"
-    )
+    actual = str(caught.value)
+    assert actual == "error[MZ3001] pipelines/smal.yaml there is no pipeline `smal`\nhint: did you mean `small`?"
     with pytest.raises(MzError, match="known here: monozukuri, small"):
         load_pipeline("qqq", tmp_path)
 

@@ -114,12 +114,9 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
     assert [(diagnostic.code, str(diagnostic.location)) for diagnostic in refused.value.diagnostics] == [
         ("MZ3017", "pipelines/careful.yaml:6:11")
     ] * 2
-    more, instructions = (item.message for item in refused.value.diagnostics)
+    more, actual = (item.message for item in refused.value.diagnostics)
     assert more == "the template `risks.md.j2` does not define the block `more`, which house.md.j2:2 requires"
-    assert (
-        instructions
-        == "the template `risks.md.j2` does not define the block `instructions`, which base.md.j2:16 requires"
-    )
+    assert actual == "the template `risks.md.j2` does not define the block `instructions`, which base.md.j2:16 requires"
     full = "{% block more %}M{% endblock %}{% block instructions %}I{% endblock %}"
     text = (tmp_path / "pipelines/templates/risks.md.j2").read_text() + full
     give(tmp_path, {"templates/risks.md.j2": text})

@@ -37,9 +37,8 @@ def test_every_missing_program_is_named(tmp_path: Path) -> None:
 
 
 def test_what_the_set_up_makes_need_not_be_there(tmp_path: Path) -> None:
-    assert missing_programs(tmp_path, configured(".venv/bin/pytest"), os.environ) == {
-        "commands.test": ".venv/bin/pytest"
-    }
+    actual = missing_programs(tmp_path, configured(".venv/bin/pytest"), os.environ)
+    assert actual == {"commands.test": ".venv/bin/pytest"}
     assert missing_programs(tmp_path, configured(".venv/bin/pytest", "sh setup.sh"), os.environ) == {}
     (tmp_path / "check").write_text("")
     assert missing_programs(tmp_path, configured("./check"), os.environ) == {}

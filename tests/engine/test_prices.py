@@ -16,6 +16,7 @@ from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_engine.pricing.table import (
     EPOCH,
     UNSUPPORTED_KEYS,
@@ -90,12 +91,12 @@ def test_sums_that_may_cross_a_step_are_known() -> None:
 def test_a_sum_of_nobody_knows_how_many_requests_is_priced_as_short_ones() -> None:
     """Most requests are; as one request it would cost twice as much. Where it may be wrong, it says so."""
     some = Usage(model="claude-sonnet-4-5", input=300_000, output=1000)
-    prices = {n: PRICES.price((msgspec.structs.replace(some, requests=n),), NOW) for n in (None, 1, 2)}
+    prices = {n: PRICES.price((replace(some, requests=n),), NOW) for n in (None, 1, 2)}
     assert {n: price.nanousd for n, price in prices.items()} == {
         None: 300_000 * 3000 + 1000 * 15_000, 1: 300_000 * 6000 + 1000 * 22_500, 2: 300_000 * 3000 + 1000 * 15_000,
     }  # fmt: skip
     assert {n: price.may_be_higher for n, price in prices.items()} == {None: True, 1: False, 2: True}
-    assert not PRICES.price((msgspec.structs.replace(some, input=200_000),), NOW).may_be_higher
+    assert not PRICES.price((replace(some, input=200_000),), NOW).may_be_higher
 
 
 def test_an_estimate_is_priced_as_one_request() -> None:

@@ -67,7 +67,7 @@ def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) 
     path.mkdir()
     script = "cd $TMPDIR; ls -A; pwd; stat -c %a .; mkdir -p a/b; touch a/b/c; ln -s / root; chmod 0 a/b; chmod 500 a"
     agents = AgentProcesses(tmp_path, {**ENVIRONMENT, "TMPDIR": str(path)}, Secrets({}))
-    invocation = msgspec.structs.replace(shell(script), private_tmpdir=True)
+    invocation = replace(shell(script), private_tmpdir=True)
     own, mode = agents.spawn(call(fresh_key()), invocation).stdout.decode().split()
     assert (Path(own).parent, mode) == (path, "700")
     assert not list(path.iterdir())

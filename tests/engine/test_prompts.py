@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import requirements
 from mz_engine.model.config import Config
@@ -60,7 +61,7 @@ def prompt_file(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 def data_for(phase: Phase) -> PromptData:
     """What the engine would show in this phase of the built-in pipeline."""
     paths = [(output, (output.path or "").replace("{feature}", "month-filter")) for output in phase.outputs]
-    ready = msgspec.structs.replace(TEST, excerpt="....\n-----\nRan 4 tests in <duration>\n\nOK\n")
+    ready = replace(TEST, excerpt="....\n-----\nRan 4 tests in <duration>\n\nOK\n")
     return PromptData(
         feature="month-filter",
         title="Show one month only",
@@ -92,7 +93,7 @@ def stated(rules: str) -> tuple[str, ...]:
 
 def prompt(name: str, continuation: bool = False, **changes: object) -> str:
     phase = PIPELINE.find_phase(name)
-    data = msgspec.structs.replace(data_for(phase), **changes)
+    data = replace(data_for(phase), **changes)
     return render(load_templates(), phase.prompt or "", data, continuation)
 
 

@@ -103,11 +103,8 @@ def test_features_are_delivered_side_by_side() -> None:
 def test_a_failed_feature_leaves_the_others_alone() -> None:
     world, pins = world_of(Misbehaving(9, c=fails(ProblemClass.UNKNOWN, "exit-9")))
     state = run_threads(world, pins)
-    assert statuses(state) == {
-        "b": FeatureOutcome.DELIVERED,
-        "c": FeatureOutcome.WAITING,
-        "d": FeatureOutcome.DELIVERED,
-    }
+    actual = statuses(state)
+    assert actual == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.WAITING, "d": FeatureOutcome.DELIVERED}
     assert state.idle
     trial.answer(world, "c", Verdict.REJECT)
     state = run_threads(world, pins)
@@ -215,11 +212,8 @@ def test_a_person_cancels_a_feature_and_the_others_go_on() -> None:
     left = CancelPosted(feature=FeatureId("c"), actor=world.blobs.put(b"tester"))
     world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
     state = run_threads(world, pins)
-    assert statuses(state) == {
-        "b": FeatureOutcome.DELIVERED,
-        "c": FeatureOutcome.CANCELLED,
-        "d": FeatureOutcome.DELIVERED,
-    }
+    actual = statuses(state)
+    assert actual == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.CANCELLED, "d": FeatureOutcome.DELIVERED}
     assert not any("/c/" in key for key in world.call_keys)
 
 

@@ -104,11 +104,8 @@ class LogConformance:
         log.append([Append(FIRST, 0, units(1))], NOW)
         log.append([Append(OTHER, 0, units(1)), Append(FIRST, 1, units(1))], NOW - 5)
         log.append([Append(FIRST, 2, units(1))], NOW + 1)
-        assert [(item.recorded_at_us, item.observed_at_us) for item in log.read(FIRST)] == [
-            (NOW, NOW),
-            (NOW, NOW - 5),
-            (NOW + 1, NOW + 1),
-        ]
+        actual = [(item.recorded_at_us, item.observed_at_us) for item in log.read(FIRST)]
+        assert actual == [(NOW, NOW), (NOW, NOW - 5), (NOW + 1, NOW + 1)]
         assert [recorded.recorded_at_us for recorded in log.read(OTHER)] == [NOW - 5]
 
     def test_reading_from_within(self, log: Log) -> None:
@@ -158,9 +155,8 @@ class LogConformance:
 
     def test_by_type_over_pages(self, log: Log) -> None:
         log.append([Append(FIRST, 0, units(2100))], NOW)
-        assert [recorded.position for recorded in log.read_types([type_of(UnitStarted)], 5, 2050)] == list(
-            range(6, 2051)
-        )
+        actual = [recorded.position for recorded in log.read_types([type_of(UnitStarted)], 5, 2050)]
+        assert actual == list(range(6, 2051))
 
     def test_the_chain_binds_each_event_to_the_one_before(self, log: Log) -> None:
         log.append([Append(FIRST, 0, units(2)), Append(OTHER, 0, units(1))], NOW)

@@ -257,9 +257,8 @@ def test_it_agrees_with_the_other_projections() -> None:
     run_audit = audit("r1", events, PinnedRun())
     assert run_audit.spending.total == totals(paid_calls(events))
     assert run_audit.features[0].spending.total == totals(paid_calls(events))
-    assert [feature.view.status for feature in run_audit.features] == [
-        view.status for view in run_view("r1", events).features
-    ]
+    actual = [feature.view.status for feature in run_audit.features]
+    assert actual == [view.status for view in run_view("r1", events).features]
 
 
 def test_faults_are_gaps_that_are_told_of_features() -> None:
@@ -275,10 +274,8 @@ def test_a_run_of_the_engine() -> None:
     run_audit = audit("r1", events, decode_pinned(encode_pins(pinned)))
     assert (run_audit.delivered, run_audit.faults) == (("a", "b", "c"), ())
     assert {gap.kind for gap in run_audit.all_gaps} == {"reverted"}
-    assert [(sums.outcome, sums.calls) for sums in run_audit.spending.wasted_by_outcome] == [
-        ("rejected", 2),
-        ("superseded", 2),
-    ]
+    actual = [(sums.outcome, sums.calls) for sums in run_audit.spending.wasted_by_outcome]
+    assert actual == [("rejected", 2), ("superseded", 2)]
     first, *_ = run_audit.features
     (decision,) = first.decisions
     assert decision.question

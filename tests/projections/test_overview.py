@@ -187,9 +187,8 @@ def test_what_stopped_pauses_with_its_run() -> None:
     )  # fmt: skip
     assert feature_of(*events) == "paused"
     assert feature_of(*events, RunStopRequested()) == "interrupted"
-    assert (
-        feature_of(*events, RunResumed(mz_version="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER)) == "working"
-    )
+    actual = feature_of(*events, RunResumed(mz_version="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER))
+    assert actual == "working"
 
 
 def feature_of(*events: Event) -> str:

@@ -43,10 +43,8 @@ def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> Non
     events = recorded(
         (FIRST, human_requested), (OTHER, human_requested), (FIRST, sample(HumanAnswered)), (FIRST, human_requested)
     )
-    assert [(question.feature, question.since_us) for question in open_questions(events)] == [
-        ("other", 20),
-        ("one", 40),
-    ]
+    actual = [(question.feature, question.since_us) for question in open_questions(events)]
+    assert actual == [("other", 20), ("one", 40)]
 
 
 def test_an_answer_on_its_way_has_not_arrived() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_qa.layers.replays import check, check_bundled, read_project_library
 from mz_qa.layers.run import run_layers
 from mz_qa.variants import play
@@ -104,4 +104,4 @@ def test_cassettes_can_be_named(copy: Copy, tmp_path: Path) -> None:
     project = project_of(copy.root, tmp_path / "elsewhere")
     assert project.cassettes == (tmp_path / "elsewhere" / "notes",)
     assert project.display_path(project.cassettes[0]) == str(tmp_path / "elsewhere" / "notes")
-    assert msgspec.structs.replace(project, root=tmp_path).display_path(project.cassettes[0]) == "elsewhere/notes"
+    assert replace(project, root=tmp_path).display_path(project.cassettes[0]) == "elsewhere/notes"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -106,7 +106,7 @@ class Cases:
         call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
         spawn = plain_spawn(work, outside, case.signal, lambda: bool(endpoint.requests))
         result = adapter.run_call(call, outside, spawn)
-        return msgspec.structs.replace(result, model=call.model, session_usage_before=reply.usage if reply else ())
+        return replace(result, model=call.model, session_usage_before=reply.usage if reply else ())
 
     def renew(self, names: list[str]) -> None:
         """Drives the cases again, all where none is named, and keeps what comes out."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.model.rules import (
     AcyclicItems,
@@ -256,11 +257,11 @@ def with_section(draft: Draft, at: int, body: str | None) -> str:
     """With every section at level 2, so that none is part of another."""
     sections = [(f"## {heading.lstrip('# ')}", text) for heading, text in draft.sections]
     sections[at : at + 1] = [] if body is None else [(sections[at][0], body)]
-    return msgspec.structs.replace(draft, sections=[*sections, ("## Further words", "w " * 30)]).text
+    return replace(draft, sections=[*sections, ("## Further words", "w " * 30)]).text
 
 
 def with_files(draft: Draft, files: list[str]) -> str:
-    changed = msgspec.structs.replace(draft, sections=list(draft.sections))
+    changed = replace(draft, sections=list(draft.sections))
     set_files(changed, files)
     return changed.text
 
@@ -276,7 +277,7 @@ def with_other(draft: Draft, rule: CoversIds) -> str:
 
 
 def with_items(draft: Draft, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> str:
-    return msgspec.structs.replace(draft, items=change(json.loads(json.dumps(draft.items)))).text
+    return replace(draft, items=change(json.loads(json.dumps(draft.items)))).text
 
 
 def with_value(draft: Draft, field: str, value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec, CiCheck
 from mz_events.adapters.blobs import FileBlobs
@@ -98,15 +99,13 @@ def moves_a_branch(world: World, spec: CallSpec) -> ScriptedReply:
 def pins_with(**changes: object) -> Pins:
     """The trial's pins with another build phase."""
     pins = trial.pins()
-    phases = tuple(
-        msgspec.structs.replace(phase, **changes) if phase.phase == "build" else phase for phase in pins.pipeline.phases
-    )
-    return msgspec.structs.replace(pins, pipeline=msgspec.structs.replace(pins.pipeline, phases=phases))
+    phases = tuple(replace(phase, **changes) if phase.phase == "build" else phase for phase in pins.pipeline.phases)
+    return replace(pins, pipeline=replace(pins.pipeline, phases=phases))
 
 
 def must_pass() -> Pins:
     (preparation,) = trial.pins().pipeline.find_phase("build").prepare
-    return pins_with(prepare=(msgspec.structs.replace(preparation, must_pass=True),))
+    return pins_with(prepare=(replace(preparation, must_pass=True),))
 
 
 def no_way_back() -> Pins:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 from mz_recordings.cassette.files import digest
 from mz_recordings.cassette.model import Cassette, Kind, RecordedCall
 
@@ -26,9 +26,7 @@ def with_call(cassette: Cassette, path: str, change: Callable[[RecordedCall], Re
 
 def with_fields(cassette: Cassette, path: str, **fields: object) -> Cassette:
     """With other fields of one recording."""
-    return with_call(
-        cassette, path, lambda item: item._replace(recording=msgspec.structs.replace(item.recording, **fields))
-    )
+    return with_call(cassette, path, lambda item: item._replace(recording=replace(item.recording, **fields)))
 
 
 def with_file(cassette: Cassette, path: str, kind: Kind, change: Callable[[str], str]) -> Cassette:
@@ -41,9 +39,9 @@ def _with_file(item: RecordedCall, kind: Kind, change: Callable[[str], str]) -> 
     assert file is not None
     data = change(item.contents[file.name].decode()).encode()
     assert data != item.contents[file.name]
-    new = msgspec.structs.replace(file, sha256=digest(data))
+    new = replace(file, sha256=digest(data))
     files = tuple(new if entry is file else entry for entry in item.recording.files)
-    return RecordedCall(msgspec.structs.replace(item.recording, files=files), {**item.contents, file.name: data})
+    return RecordedCall(replace(item.recording, files=files), {**item.contents, file.name: data})
 
 
 def with_line(cassette: Cassette, path: str, wanted: str, change: Callable[[Line], Line | None]) -> Cassette:
@@ -70,13 +68,13 @@ def with_event(
     assert data != cassette.traces[feature]
     stories = {**cassette.traces, feature: data}
     digests = {name: digest(text) for name, text in stories.items()}
-    manifest = msgspec.structs.replace(cassette.manifest, traces=digests)
+    manifest = replace(cassette.manifest, traces=digests)
     return cassette._replace(traces=stories, manifest=manifest)
 
 
 def with_world(cassette: Cassette, **fields: object) -> Cassette:
-    world = msgspec.structs.replace(cassette.manifest.fixture, **fields)
-    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, fixture=world))
+    world = replace(cassette.manifest.fixture, **fields)
+    return cassette._replace(manifest=replace(cassette.manifest, fixture=world))
 
 
 def without_call(cassette: Cassette, path: str) -> Cassette:

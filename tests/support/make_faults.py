@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted
@@ -142,7 +142,7 @@ def _hanging(cassette: Cassette, fault: Fault) -> Cassette:
         return cassette
     first, *others = cassette.calls
     assert first.recording.failure == fault.failure
-    changed = msgspec.structs.replace(first.recording, outcome="replied")
+    changed = replace(first.recording, outcome="replied")
     return cassette._replace(calls=(RecordedCall(changed, first.contents), *others))
 
 

@@ -13,6 +13,8 @@ from mz_engine.ports import CallSpec, FeatureWorktree
 from mz_engine.processes import guard
 from mz_engine.processes.supervise import best_level
 
+from tests.support import claude_cli
+
 WORKTREE = FeatureWorktree(run="r1", feature="login", branch="feat/login")
 
 DAEMON = """
@@ -62,18 +64,8 @@ def shell(script: str, stdin: bytes = b"", **env: str) -> Invocation:
 
 
 def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
-    return CallSpec(
-        key=key,
-        worktree=WORKTREE,
-        agent="claude-code",
-        model="m",
-        prompt="",
-        session=None,
-        resumes=False,
-        tools=("read",),
-        total_seconds=total_seconds,
-        idle_seconds=idle_seconds,
-    )
+    seconds = {"total_seconds": total_seconds, "idle_seconds": idle_seconds}
+    return claude_cli.spec("", None, key=key, worktree=WORKTREE, model="m", tools=("read",), **seconds)
 
 
 def repository(root: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import drive
-from tests.cli.drive import Result
+from tests.cli.drive import Mz
 from tools.bench import __main__, breakdown
 from tools.bench.breakdown import Breakdown, Function, Share
 from tools.bench.figure import Figure, compare
@@ -25,8 +25,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> Result:
-    return drive.run(capsys, *args, program=__main__.main)
+@pytest.fixture
+def bench(home: Path, capsys: pytest.CaptureFixture[str]) -> Mz:
+    return lambda *args: drive.run(capsys, *args, program=__main__.main)
 
 
 def test_the_table_says_whether_goals_are_met() -> None:
@@ -36,9 +37,7 @@ def test_the_table_says_whether_goals_are_met() -> None:
     )
 
 
-def test_figures_go_to_a_file_and_to_the_screen(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_go_to_a_file_and_to_the_screen(home: Path, bench: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     observed: list[tuple[bool, bool]] = []
 
     def measure(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
@@ -49,7 +48,7 @@ def test_figures_go_to_a_file_and_to_the_screen(
     monkeypatch.setitem(__main__.MEASURES, "startup", lambda *_: FIGURES[1:])
     for other in {*__main__.NAMES} - {"store", "startup"}:
         monkeypatch.setitem(__main__.MEASURES, other, lambda *_: ())
-    result = run(capsys, "all", "--quick", "--out", "figures.json")
+    result = bench("all", "--quick", "--out", "figures.json")
     assert result.exit == 0, "a goal that is missed is no failure"
     assert [line.split("\t")[0] for line in result.out.splitlines()] == ["figure", "store.read", "startup.version"]
     assert observed == [(True, True)]
@@ -61,28 +60,26 @@ def test_figures_go_to_a_file_and_to_the_screen(
 @pytest.mark.parametrize(
     "args", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--path", "no")]
 )
-def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
-    assert run(capsys, *args).exit == 2
+def test_what_makes_no_sense_is_refused(bench: Mz, args: tuple[str, ...]) -> None:
+    assert bench(*args).exit == 2
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    home: Path, bench: Mz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__main__.MEASURES, "store", lambda *_: pytest.fail("measured"))
-    result = run(capsys, "store", "--out", "nowhere/figures.json")
+    result = bench("store", "--out", "nowhere/figures.json")
     assert result.exit == 11
     assert "error[MZ1006]" in result.err
 
 
-def test_a_profile_is_two_tables(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_is_two_tables(home: Path, bench: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     actual = Breakdown(
         (Share("git log", 4.0, 0.25, 0.5), Share("mz itself", None, 0.25, 0.5)),
         (Function("/x/engine/mz_engine/run/feature_loop.py", 9, "step", 1200, 0.5, 2.0),),
     )
     monkeypatch.setattr(breakdown, "breakdown", lambda *_, **__: actual)
-    result = run(capsys, "overhead", "--profile")
+    result = bench("overhead", "--profile")
     assert result.exit == 0
     assert [line.split("\t") for line in result.out.splitlines()] == [
         ["process", "calls/feature", "CPU s/feature", "share"],

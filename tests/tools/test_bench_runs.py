@@ -74,9 +74,8 @@ def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
         [item["id"], item["status"], item["phase"], str(sum(item["attempts"].values())), item["branch"]]
         for item in shown
     ]
-    assert [row[5:7] for row in queried] == [
-        [str(element["tokens"][key]) for key in ("input", "output")] for element in shown
-    ]
+    actual = [row[5:7] for row in queried]
+    assert actual == [[str(element["tokens"][key]) for key in ("input", "output")] for element in shown]
     assert [f"{int(row[9]) / 1e9:f}" for row in queried] == [f"{float(entry['computed_usd']):f}" for entry in shown]
 
 
