@@ -35,6 +35,7 @@ READING = (
     ("clean", "--dry-run"),
 )
 
+Fault = Callable[[Path], None]
 
 UNCONCERNED = (("verify",), ("pause",), ("cancel", "login"), ("clean", "--dry-run"))
 """A single event that nobody knows: what `verify` is there to report, and the others have nothing to do with."""
@@ -113,12 +114,7 @@ FAULTS: tuple[Callable[[Path], None], ...] = (truncated, emptied, garbage, text,
     ],
 )  # fmt: skip
 def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
-    fault: Callable[[Path], None],
-    arguments: tuple[str, ...],
-    written: Path,
-    tmp_path: Path,
-    mz: Mz,
-    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault, arguments: tuple[str, ...], written: Path, tmp_path: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "repository"
     shutil.copytree(written, home)

@@ -21,14 +21,10 @@ def closed(home: Path, which: str, *args: str) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("which", [">&-", "<&- >&- 2>&-"])
-def test_an_answer_that_nobody_reads(stored_run: StoredRun, which: str) -> None:
+@pytest.mark.parametrize(
+    ("which", "args", "code"), [(">&-", ["status"], 0), ("<&- >&- 2>&-", ["status"], 0), ("2>&-", ["show", "nope"], 10)]
+)
+def test_an_answer_or_an_error_that_nobody_reads(stored_run: StoredRun, which: str, args: list[str], code: int) -> None:
     stored_run.close()
-    answer = closed(stored_run.home, which, "status")
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
-
-
-def test_an_error_that_nobody_reads(stored_run: StoredRun) -> None:
-    stored_run.close()
-    answer = closed(stored_run.home, "2>&-", "show", "nope")
-    assert (answer.returncode, answer.stdout) == (10, "")
+    answer = closed(stored_run.home, which, *args)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (code, "", "")

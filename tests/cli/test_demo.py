@@ -74,19 +74,13 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     assert agents_of(tmp_path / "tally") == [AGENTS[0]]
 
 
-def test_a_place_that_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "message"), [("tally", "already exists"), ("file/tally", "cannot be created")])
+def test_a_place_that_is_taken_or_cannot_be_made(tmp_path: Path, place: str, message: str) -> None:
     (tmp_path / "tally").mkdir()
-    answer = spawn(tmp_path, "demo", "--keep", "tally")
-    assert answer.exit == 15
-    assert "already exists" in answer.err
-    assert answer.out == ""
-
-
-def test_a_place_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    answer = spawn(tmp_path, "demo", "--keep", "file/tally")
-    assert answer.exit == 15
-    assert "cannot be created" in answer.err
+    answer = spawn(tmp_path, "demo", "--keep", place)
+    assert (answer.exit, answer.out) == (15, "")
+    assert message in answer.err
 
 
 def test_without_git(tmp_path: Path) -> None:

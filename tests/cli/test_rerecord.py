@@ -332,12 +332,8 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     until(killed, again, "alpha.sign.2.1")
     killed.kill()
     killed.communicate()
-    again.says(
-        {
-            **SCRIPT,
-            "alpha.sign.2.1": {**SCRIPT["alpha.sign.2.1"], "run": f"touch {root}/intruder 2>/dev/null; sleep 1.5"},
-        }
-    )
+    work = {**SCRIPT["alpha.sign.2.1"], "run": f"touch {root}/intruder 2>/dev/null; sleep 1.5"}
+    again.says({**SCRIPT, "alpha.sign.2.1": work})
     stopped = begin()
     until_second(stopped, again)
     stopped.send_signal(signal.SIGINT)

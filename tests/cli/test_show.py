@@ -95,16 +95,10 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(stored_run:
     stored_run.to_feature("later", PhaseStarted(phase="prd", iteration=1))
     ref = stored_run.ref("later", "prd")
     stored_run.ask("later", ref)
-    replied = AgentReplied(
-        ref=ref,
-        stdout=stored_run.blob('{"type": "resu\x1b[2J\n'),
-        stderr=stored_run.blob(""),
-        exit=3,
-        duration_ms=4,
-        tree=TREE,
-    )
+    out, empty = stored_run.blob('{"type": "resu\x1b[2J\n'), stored_run.blob("")
+    replied = AgentReplied(ref=ref, stdout=out, stderr=empty, exit=3, duration_ms=4, tree=TREE)
     read = ReplyParsed(
-        ref=ref, parser="p/1", ending="no-terminal", session=None, text=stored_run.blob(""), bad_lines=1,
+        ref=ref, parser="p/1", ending="no-terminal", session=None, text=empty, bad_lines=1,
         problem=Problem(kind=ProblemClass.PHASE, code="no-terminal"),
     )  # fmt: skip
     stored_run.to_feature("later", replied, read)

@@ -55,19 +55,10 @@ def refused(toolbox: Toolbox, tool: str, **document: object) -> str:
 
 
 # where ----------------------------------------------------------------------------------------------------------------
-OUTSIDE = (
-    "../secret.txt",
-    "/etc/hostname",
-    "a/../../secret.txt",
-    "link.txt",
-    "folder/secret.txt",
-    "..",
-    "loop",
-    "a\0b",
-)
+OUTER = ("../secret.txt", "/etc/hostname", "a/../../secret.txt", "link.txt", "folder/secret.txt", "..", "loop", "a\0b")
 
 
-@pytest.mark.parametrize("path", OUTSIDE)
+@pytest.mark.parametrize("path", OUTER)
 @pytest.mark.parametrize("tool", ["read_file", "write_file", "edit_file"])
 def test_nothing_outside_is_open(tool: str, path: str, root: Path, toolbox: Toolbox) -> None:
     (root / "link.txt").symlink_to(root.parent / "secret.txt")

@@ -211,11 +211,7 @@ def parses_or_is_refused(text: str) -> bool:
 
 
 def item(
-    name: str,
-    *depends_on: str,
-    at: int = 0,
-    priority: Priority = Priority.NONE,
-    status: ItemStatus = ItemStatus.BACKLOG,
+    name: str, *needs: str, at: int = 0, priority: Priority = Priority.NONE, status: ItemStatus = ItemStatus.BACKLOG
 ) -> BacklogItem:
     return BacklogItem(
         id=FeatureId(name),
@@ -223,7 +219,7 @@ def item(
         body="",
         status=status,
         priority=priority,
-        depends_on=tuple(FeatureId(text) for text in depends_on),
+        depends_on=tuple(FeatureId(text) for text in needs),
         order=at,
         source=name,
         line=1,

@@ -12,6 +12,7 @@ from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.ports import CallResult, CallSpec
 from mz_engine.pricing.table import GenaiPrices
 
+from tests.support.agent_cases import remembers
 from tests.support.claude_cases import CLAUDE
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
@@ -57,7 +58,7 @@ def test_a_long_prompt_arrives_whole(tmp_path: Path) -> None:
 def test_a_session_is_continued(tmp_path: Path) -> None:
     session = str(uuid.uuid4())
     outside, first = _call(tmp_path, "Remember seven.", session=session)
-    with Endpoint(_remembers) as endpoint:
+    with Endpoint(remembers) as endpoint:
         there = {**outside, "ANTHROPIC_BASE_URL": endpoint.url}
         _run(tmp_path, there, first)
         again = spec("Which number?", session, resumes=True)
@@ -77,15 +78,6 @@ def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
     assert reply.ending == "error"
     assert "no answer to 'surprise" in reply.problem_detail
     assert len(endpoint.complaints) == 1
-
-
-def _remembers(request: Request) -> Answer:
-    output = "\n".join(request.user_texts())
-    if "Which number?" not in output:
-        return Reply("I will.")
-    if "Remember seven." not in output:
-        raise Unexpected("the earlier conversation is missing")
-    return Reply("seven")
 
 
 def _call(tmp_path: Path, prompt: str, session: str | None = None, **more: object) -> tuple[dict[str, str], CallSpec]:

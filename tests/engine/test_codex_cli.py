@@ -18,6 +18,7 @@ from mz_engine.processes.environment import temporary_path
 from mz_events.redaction.redactor import Secrets
 
 from tests.support import codex_cli
+from tests.support.agent_cases import remembers
 from tests.support.claude_cli import plain_spawn
 from tests.support.codex_cases import CODEX
 from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request, Unexpected
@@ -123,7 +124,7 @@ def test_a_conversation_is_continued(tmp_path: Path) -> None:
     """From another directory too."""
     for name in ("home", "work", "elsewhere"):
         (tmp_path / name).mkdir()
-    with Endpoint(_remembers) as endpoint:
+    with Endpoint(remembers) as endpoint:
         outside = codex_cli.environment(tmp_path / "home", endpoint.url)
         first = _plain(tmp_path / "work", outside, codex_cli.spec("Remember seven.", None))
         session = ADAPTER.parse_output(first).session
@@ -169,15 +170,6 @@ def _tries(request: Request) -> Answer:
 
 def _shown(request: Request) -> list[str]:
     return [result.text for result in request.results() if not result.failed]
-
-
-def _remembers(request: Request) -> Answer:
-    output = "\n".join(request.user_texts())
-    if "Which number?" not in output:
-        return Reply("I will.")
-    if "Remember seven." not in output:
-        raise Unexpected("the earlier conversation is missing")
-    return Reply("seven")
 
 
 def _door(root: Path, url: str) -> AgentRegistry:

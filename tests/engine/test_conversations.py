@@ -147,21 +147,15 @@ LOST = ReplyParsed(
     ref=FIRST, parser="p/1", ending="no-terminal", session=None, text=DIGEST,
     problem=Problem(kind=ProblemClass.TRANSIENT, code="lost"),
 )  # fmt: skip
+TIMEOUT = Problem(kind=ProblemClass.PHASE, code="timeout")
 BREAKS: dict[str, tuple[tuple[Event, ...], SessionDropReason]] = {
     "a failed call": (ended(FIRST, "turn-limit"), SessionDropReason.FAILED),
     "a session that the agent does not know": (ended(FIRST, "session-missing"), SessionDropReason.MISSING),
     "a lost call": ((AgentLost(ref=FIRST, stdout=DIGEST), LOST), SessionDropReason.LOST),
     "a call that we ended": (
         (
-            AgentFailed(
-                ref=FIRST,
-                problem=Problem(kind=ProblemClass.PHASE, code="timeout"),
-                stdout=DIGEST,
-                stderr=DIGEST,
-                duration_ms=1,
-                tree=BASE,
-            ),
-            replace(LOST, problem=Problem(kind=ProblemClass.PHASE, code="timeout")),
+            AgentFailed(ref=FIRST, problem=TIMEOUT, stdout=DIGEST, stderr=DIGEST, duration_ms=1, tree=BASE),
+            replace(LOST, problem=TIMEOUT),
         ),
         SessionDropReason.FAILED,
     ),

@@ -146,15 +146,9 @@ def test_a_cell_goes_from_preparation_to_the_commit() -> None:
 
 def test_a_gate_per_phase_waits_for_the_last_unit() -> None:
     last = (*planned(), PhaseStarted(phase="build", iteration=1, units=("u1",)))
-    cell = (
-        *last,
-        FilesClaimed(feature=FeatureId("a"), phase="build", paths=()),
-        UnitStarted(phase="build", unit="u1", iteration=1),
-        ran(),
-        *build_call(),
-        gate("check", True),
-    )
-    assert then(*cell) == act.RunGate(gate="final", cause="code")
+    claimed = FilesClaimed(feature=FeatureId("a"), phase="build", paths=())
+    begun = (*last, claimed, UnitStarted(phase="build", unit="u1", iteration=1))
+    assert then(*begun, ran(), *build_call(), gate("check", True)) == act.RunGate(gate="final", cause="code")
 
 
 def test_a_gate_without_a_command_is_left_out() -> None:

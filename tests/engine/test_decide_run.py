@@ -49,13 +49,13 @@ HEAD = Commit("e" * 40)
 STARTED = RunStarted(run=RunId("r1"), pipeline="trial", base="main", base_commit=BASE, pins=DIGEST, mz_version="1")
 
 
-def item(feature: FeatureId, *depends_on: FeatureId, priority: int = 3, order: int = 0) -> ItemAdded:
+def item(feature: FeatureId, *needs: FeatureId, priority: int = 3, order: int = 0) -> ItemAdded:
     return ItemAdded(
         feature=feature,
         source=f"f#{feature}",
         priority=priority,
         order=order,
-        depends_on=depends_on,
+        depends_on=needs,
         title=DIGEST,
         body=DIGEST,
     )
@@ -81,13 +81,7 @@ def test_features_are_admitted_by_priority_then_as_listed() -> None:
 
 
 def test_no_more_features_run_than_there_are_slots() -> None:
-    events: tuple[Event, ...] = (
-        item(A),
-        item(B, order=1),
-        item(C, order=2),
-        FeatureAdmitted(feature=A),
-        FeatureAdmitted(feature=B),
-    )
+    events = (item(A), item(B, order=1), item(C, order=2), FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
     assert then(*events) == act.AwaitEvents(until_us=None)
     assert then(*events, rested(A, FeatureOutcome.WAITING)) == admit(C)
 
@@ -112,18 +106,11 @@ def test_a_dependency_that_an_earlier_run_delivered_counts() -> None:
 
 @pytest.mark.parametrize("status", [FeatureOutcome.FAILED, FeatureOutcome.CANCELLED])
 def test_a_failed_dependency_holds_its_dependents_and_no_other(status: FeatureOutcome) -> None:
-    events: tuple[Event, ...] = (
-        item(A),
-        item(B, A, order=1),
-        item(C, B, order=2),
-        FeatureAdmitted(feature=A),
-        rested(A, status),
-    )
-    assert then(*events) == ItemHeld(feature=B, blocked_by=A)
-    events = (*events, ItemHeld(feature=B, blocked_by=A))
-    assert then(*events) == ItemHeld(feature=C, blocked_by=B)
-    events = (*events, ItemHeld(feature=C, blocked_by=B))
-    assert then(*events) == RunIdle()
+    events = (item(A), item(B, A, order=1), item(C, B, order=2), FeatureAdmitted(feature=A), rested(A, status))
+    first, second = ItemHeld(feature=B, blocked_by=A), ItemHeld(feature=C, blocked_by=B)
+    assert then(*events) == first
+    assert then(*events, first) == second
+    assert then(*events, first, second) == RunIdle()
 
 
 # claims ---------------------------------------------------------------------------------------------------------------
@@ -152,14 +139,8 @@ def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compa
 
 
 def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
-    events: tuple[Event, ...] = (
-        *BOTH,
-        CLAIMED,
-        CONTENDED,
-        rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM),
-        rested(A, FeatureOutcome.WAITING),
-    )
-    assert then(*events) == RunIdle()
+    held, waiting = rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM), rested(A, FeatureOutcome.WAITING)
+    assert then(*BOTH, CLAIMED, CONTENDED, held, waiting) == RunIdle()
 
 
 # money ----------------------------------------------------------------------------------------------------------------
@@ -229,13 +210,8 @@ def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
 
 
 def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
-    events: tuple[Event, ...] = (
-        item(A),
-        item(B, order=1),
-        FeatureAdmitted(feature=A),
-        RunStopRequested(),
-        rested(A, FeatureOutcome.INTERRUPTED),
-    )
+    stopped = rested(A, FeatureOutcome.INTERRUPTED)
+    events = (item(A), item(B, order=1), FeatureAdmitted(feature=A), RunStopRequested(), stopped)
     assert then(*events) == RunIdle()
     assert then(*events, RunResumed(mz_version="1")) == admit(B)
 

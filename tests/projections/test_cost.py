@@ -169,5 +169,5 @@ def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:
         amounts = [amount for part in apart if (amount := getattr(part, name)) is not None]
-        actual = getattr(together, name)
-        assert actual == sum(amounts) if amounts or name in ("calls", "open_calls", "unpriced_calls") else None
+        counts = amounts or name in ("calls", "open_calls", "unpriced_calls")
+        assert getattr(together, name) == (sum(amounts) if counts else None)

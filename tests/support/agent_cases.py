@@ -22,7 +22,7 @@ from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_qa.conformance.endings import ExpectedParse, expectations, stored_endings
 
 from tests.support.claude_cli import plain_spawn
-from tests.support.endpoint import Answer, Endpoint, Refusal, Reply, Request, Script
+from tests.support.endpoint import Answer, Endpoint, Refusal, Reply, Request, Script, Unexpected
 from tests.support.tree import ROOT
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -180,3 +180,13 @@ def main(args: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+def remembers(request: Request) -> Answer:
+    """Knows the number that was told earlier in its session."""
+    output = "\n".join(request.user_texts())
+    if "Which number?" not in output:
+        return Reply("I will.")
+    if "Remember seven." not in output:
+        raise Unexpected("the earlier conversation is missing")
+    return Reply("seven")

@@ -24,6 +24,7 @@ from tests.support import codex_cli
 from tests.support.agent_cases import SESSION, refuses, works
 from tests.support.claude_cli import CLIS
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Script, Use
+from tests.support.make_transcripts import cut
 from tests.support.tree import ROOT
 
 STORED = ROOT / "tests/cases/transcripts/codex"
@@ -113,15 +114,10 @@ def _clean(data: bytes, folder: Path, first: bytes) -> bytes:
 def _shortened(line: bytes) -> bytes:
     if len(line) < LINE_BYTES_MAX:
         return line
-    return json.dumps(_cut(json.loads(line)), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-
-
-def _cut(value: object) -> object:
-    if isinstance(value, str):
-        return value if len(value) < TEXT_MAX else f"{value[:40]}…"
-    if isinstance(value, list):
-        return [_cut(item) for item in value[:LIST_MAX]]
-    return {name: _cut(entry) for name, entry in value.items()} if isinstance(value, dict) else value
+    return (
+        json.dumps(cut(json.loads(line), TEXT_MAX, LIST_MAX), separators=(",", ":"), ensure_ascii=False).encode()
+        + b"\n"
+    )
 
 
 def main() -> None:

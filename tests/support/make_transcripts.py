@@ -190,15 +190,19 @@ def clean(data: bytes, folder: Path, session: str) -> bytes:
 def shortened(line: bytes) -> bytes:
     if len(line) < LONG or not line.startswith(b"{"):
         return line
-    return json.dumps(_cut(json.loads(line)), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return (
+        json.dumps(cut(json.loads(line), LONG_TEXT, LONG_LIST), separators=(",", ":"), ensure_ascii=False).encode()
+        + b"\n"
+    )
 
 
-def _cut(value: object) -> object:
+def cut(value: object, text_max: int, list_max: int) -> object:
+    """The JSON value with its long texts and lists cut short."""
     if isinstance(value, str):
-        return value if len(value) < LONG_TEXT else f"{value[:40]}…"
+        return value if len(value) < text_max else f"{value[:40]}…"
     if isinstance(value, list):
-        return [_cut(item) for item in value[:LONG_LIST]]
-    return {name: _cut(entry) for name, entry in value.items()} if isinstance(value, dict) else value
+        return [cut(item, text_max, list_max) for item in value[:list_max]]
+    return {name: cut(entry, text_max, list_max) for name, entry in value.items()} if isinstance(value, dict) else value
 
 
 def version_of(cli: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from mz_engine.decide.actions import Action
 from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.run import RunAction, decide_run
@@ -85,14 +86,9 @@ def when_run_decided(state: RunState, pins: Pins) -> RunAction:
 
 
 # stories --------------------------------------------------------------------------------------------------------------
+A = FeatureId("a")
 STARTED = FeatureStarted(
-    feature=FeatureId("a"),
-    run_version=3,
-    branch="feat/a",
-    target="main",
-    starts_from=(BASE,),
-    title=DIGEST,
-    body=DIGEST,
+    feature=A, run_version=3, branch="feat/a", target="main", starts_from=(BASE,), title=DIGEST, body=DIGEST
 )
 OPENED = (STARTED, WorkspaceReady(head=BASE, tree=BASE))
 COMMAND = CommandRan(
@@ -211,17 +207,8 @@ def base_merged(changed: bool = False, *conflicts: str) -> BaseMerged:
 def checks_seen(
     green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, commit_known: bool = True
 ) -> ChecksPolled:
-    report = DIGEST if red else None
-    return ChecksPolled(
-        key="k",
-        commit=BASE,
-        commit_known=commit_known,
-        passed=green,
-        failed=red,
-        pending=pending,
-        flaky=flaky,
-        report=report,
-    )
+    seen = ChecksPolled(key="k", commit=BASE, commit_known=commit_known, passed=green, failed=red, pending=pending)
+    return replace(seen, flaky=flaky, report=DIGEST if red else None)
 
 
 def merging() -> tuple[Event, ...]:
