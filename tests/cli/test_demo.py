@@ -74,11 +74,11 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     assert agents_of(tmp_path / "tally") == [AGENTS[0]]
 
 
-@pytest.mark.parametrize(("place", "message"), [("tally", "already exists"), ("file/tally", "cannot be created")])
-def test_a_place_that_is_taken_or_cannot_be_made(tmp_path: Path, place: str, message: str) -> None:
+@pytest.mark.parametrize(("folder", "message"), [("tally", "already exists"), ("file/tally", "cannot be created")])
+def test_a_place_that_is_taken_or_cannot_be_made(tmp_path: Path, folder: str, message: str) -> None:
     (tmp_path / "tally").mkdir()
     (tmp_path / "file").touch()
-    answer = spawn(tmp_path, "demo", "--keep", place)
+    answer = spawn(tmp_path, "demo", "--keep", folder)
     assert (answer.exit, answer.out) == (15, "")
     assert message in answer.err
 

@@ -207,8 +207,8 @@ def base_merged(changed: bool = False, *conflicts: str) -> BaseMerged:
 def checks_seen(
     green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, commit_known: bool = True
 ) -> ChecksPolled:
-    seen = ChecksPolled(key="k", commit=BASE, commit_known=commit_known, passed=green, failed=red, pending=pending)
-    return replace(seen, flaky=flaky, report=DIGEST if red else None)
+    polled = ChecksPolled(key="k", commit=BASE, commit_known=commit_known, passed=green, failed=red, pending=pending)
+    return replace(polled, flaky=flaky, report=DIGEST if red else None)
 
 
 def merging() -> tuple[Event, ...]:
