@@ -115,7 +115,7 @@ def test_delivered_features_are_not_to_do(repo: GitRepo) -> None:
 
 
 def test_a_terminal_gets_a_page(repo: GitRepo) -> None:
-    shown = on_terminal(repo.root, "doctor", env={"NO_COLOR": "1"})
+    shown = on_terminal(repo.root, "doctor", columns=160, env={"NO_COLOR": "1"})
     lines = shown.splitlines()
     assert lines[0].split() == ["check", "status", "result"]
     assert lines[1].split()[:2] == ["python", "ok"]

@@ -247,8 +247,8 @@ def library(empty: Path) -> Path:
         ("login@4", "'login@4' is an event"),
         ("login#2", "'login#2' is not a selector"),
         ("./docs", "no cassette in docs"),
-        ("recordings/typo", "no cassette in recordings/typo"),
-        ("/tmp/none/such", "no cassette in /tmp/none/such"),
+        ("recordings/typo", "recordings/typo does not exist"),
+        ("/tmp/none/such", "/tmp/none/such does not exist"),
         ("elsewhere/first", "there is no run or feature 'elsewhere'"),
     ],
 )

@@ -126,7 +126,10 @@ def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surrounding
     assert not green.failed, green.ran
     assert "already satisfied: mz-engine" in green.find("Install mz").text
     assert "asked for: sysctl" in green.find("Allow network namespaces").text
-    assert "8 recordings replayed, network cut off: matches the recording" in green.find(REPLAY).text
+    assert (
+        "8 recordings replayed, 3 commands executed, 1 cassette for real, network cut off: matches the recording"
+        in green.find(REPLAY).text
+    )
     assert green.find(KEEP).inputs["path"] == f"{REPORTS_FOLDER}/"
     assert "mz replay: passed" in green.summary.read_text()
 
@@ -170,7 +173,7 @@ def test_the_action_plays_what_it_is_told_to(copy: Copy, surroundings: dict[str,
     job, outputs = action(copy, surroundings, **inputs, reports="out put")
     assert not job.failed, job.ran
     assert job.ran[0].outcome == "skipped"
-    assert "8 recordings replayed, network cut off: matches the recording" in job.find(REPLAY).text
+    assert "8 recordings replayed, 3 commands answered, network cut off: matches the recording" in job.find(REPLAY).text
     assert outputs == {
         "exit": "0", "junit": "out put/junit.xml", "sarif": "out put/mz.sarif", "html": "out put/mz.html",
     }  # fmt: skip

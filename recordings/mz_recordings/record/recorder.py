@@ -478,9 +478,14 @@ def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
 
 
 def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
-    """Return the output without secrets and machine-specific paths. A path in base64 cannot become a token, as the
-    bytes around it would change, so it is redacted."""
-    data = scrub(sources.secrets.clean(output), machine_values)
+    """Return the output without secrets and machine-specific paths."""
+    return without_paths(sources.secrets.clean(output), machine_values)
+
+
+def without_paths(output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
+    """Return the output without machine-specific paths. A path in base64 cannot become a token, as the bytes around it
+    would change, so it is redacted."""
+    data = scrub(output, machine_values)
     paths = {path.encode("utf-8", "surrogateescape") for values in machine_values for path in values.paths().values()}
     forms = {form for path in paths for form in base64_encodings(path) if len(form) >= BASE64_BYTES_MIN}
     spans = merge_spans(match.span() for form in forms for match in re.finditer(re.escape(form), data))

@@ -6,6 +6,7 @@ passed variables, the history of the branch and, with set-up commands, the tree 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +21,8 @@ from mz_engine.ports import CommandResult, FeatureWorktree
 from mz_events.names import Commit
 
 from mz_recordings.cassette.model import Cassette, RecordedCommand
-from mz_recordings.cassette.placeholders import MachineValues, scrub
+from mz_recordings.cassette.placeholders import MachineValues
+from mz_recordings.record.recorder import without_paths
 from mz_recordings.replay.compare import parse_effect_key
 
 OUTPUT_BYTES_MAX, OUTPUTS_BYTES_MAX = 1_000_000, 16_000_000
@@ -92,7 +94,8 @@ def recorded_commands(
     trees = _tree_ids(root, variables, runs)
     for run in runs:
         setup, tree = is_setup(run.key), trees.get(run.before, "")
-        output = scrub(run.result.output, (machine_values(run.result.root, variables),))
+        home = MachineValues(home=os.path.realpath(variables["HOME"])) if variables.get("HOME") else MachineValues()
+        output = without_paths(run.result.output, (machine_values(run.result.root, variables), home))
         changes_files = setup and (run.after is None or trees.get(run.after) != tree)
         is_large = len(output) > OUTPUT_BYTES_MAX or size + len(output) > OUTPUTS_BYTES_MAX
         if run.result.exit is None or run.key in denied or not tree or changes_files or is_large:
