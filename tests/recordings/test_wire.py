@@ -13,6 +13,7 @@ from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
 from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load
+from mz_recordings.cassette.model import Identity, RecordedCall
 from mz_recordings.drift.stream_baselines import (
     built_in_folder,
     check_streams,
@@ -23,7 +24,6 @@ from mz_recordings.drift.stream_baselines import (
     write_baseline,
 )
 from mz_recordings.drift.stream_shape import (
-    CallStream,
     Field,
     ObservedStreams,
     StreamShape,
@@ -65,12 +65,13 @@ def lines(*events: object) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
+def call_of(phase: str, stdout: bytes, **more: object) -> RecordedCall:
+    call = recording("1" * 40, identity=Identity(pipeline="p", feature="f", phase=phase), **more)
+    return call._replace(contents={"prd.stream-json": stdout})
+
+
 def observed_streams(*streams: bytes) -> ObservedStreams:
-    call_streams = [
-        CallStream(f"f/call{at}", CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1))
-        for at, data in enumerate(streams)
-    ]
-    return observe_streams("claude-code", "2.1.197", call_streams, CLAUDE)
+    return observe_streams([call_of(f"call{at}", data) for at, data in enumerate(streams)], CLAUDE)
 
 
 # what the parser does with a stream -----------------------------------------------------------------------------------
@@ -144,10 +145,8 @@ def test_frames_that_no_ended_stream_has(more: bytes, text: str) -> None:
 
 
 def test_a_call_that_was_ended_may_end_anywhere() -> None:
-    stream = CallStream(
-        "f/x", CallResult(stdout=lines(INIT) + b'{"ty', stderr=b"", exit=None, duration_ms=1), is_complete=False
-    )
-    assert observe_streams("claude-code", "1", [stream], CLAUDE).broken_frames == ()
+    call = call_of("x", lines(INIT) + b'{"ty', outcome="lost", exit=None)
+    assert observe_streams([call], CLAUDE).broken_frames == ()
 
 
 # how bad a change is --------------------------------------------------------------------------------------------------

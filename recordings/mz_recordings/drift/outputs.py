@@ -6,7 +6,7 @@ import difflib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from mz_engine.ports import ParsedReply
 
 from mz_recordings.cassette.model import Identity, RecordedCall, Recording
 from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair, call_difference
-from mz_recordings.drift.stream_shape import CallStream, compare_shapes, json_type, observe_streams, shape_differences
+from mz_recordings.drift.stream_shape import compare_shapes, json_type, observe_streams, shape_differences
 from mz_recordings.findings.model import RERECORD_ALL
 from mz_recordings.replay.compare import diff_lines
 
@@ -258,24 +258,13 @@ def _describe_end(recording: Recording) -> str:
     return f"{recording.outcome}, exit {recording.exit}{failure}"
 
 
-def stream_differences(pairs: Iterable[RecordingPair], adapters: Mapping[str, Adapter]) -> Iterator[Difference]:
+def stream_differences(pairs: Sequence[RecordingPair], adapters: Mapping[str, Adapter]) -> Iterator[Difference]:
     """Yield differences in the combined shape of all streams of an agent: a single call need not have all events."""
-    all_pairs = tuple(pairs)
     for agent, adapter in adapters.items():
-        agent_pairs = [pair for pair in all_pairs if pair.old.recording.agent == pair.new.recording.agent == agent]
-        if not agent_pairs:
+        recorded = [pair[:2] for pair in pairs if pair.old.recording.agent == pair.new.recording.agent == agent]
+        if not recorded:
             continue
-        old, new = (
-            observe_streams(
-                agent, ", ".join(sorted({call.recording.version for call in calls})), recorded_streams(calls), adapter
-            )
-            for calls in zip(*((pair.old, pair.new) for pair in agent_pairs), strict=True)
-        )
+        old, new = (observe_streams(calls, adapter) for calls in zip(*recorded, strict=True))
         changes = compare_shapes(old.shape, new, adapter, same_calls=True)
         new = new._replace(broken_frames=tuple(frame for frame in new.broken_frames if frame not in old.broken_frames))
         yield from shape_differences(changes, new, "the old recording", RERECORD_ALL)
-
-
-def recorded_streams(calls: Iterable[RecordedCall]) -> Iterator[CallStream]:
-    for call in calls:
-        yield CallStream(call.recording.identity.path, call.result(), call.recording.outcome == "replied")

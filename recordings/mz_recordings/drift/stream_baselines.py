@@ -17,7 +17,6 @@ from mz_engine.model.agent_description import AgentDescription
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, read_plain
 from mz_recordings.drift.model import Difference
-from mz_recordings.drift.outputs import recorded_streams
 from mz_recordings.drift.stream_shape import (
     Field,
     ObservedStreams,
@@ -161,9 +160,9 @@ def observe_cassette(
         # Prose has no shape; a recording keeps it as `.txt`.
         if stdout is not None and not stdout.name.endswith(".txt") and call.contents[stdout.name]:
             groups.setdefault((call.recording.agent, call.recording.version), []).append(call)
-    for (agent, version), calls in sorted(groups.items()):
+    for (agent, _), calls in sorted(groups.items()):
         if agent in agents:
-            yield observe_streams(agent, version, recorded_streams(calls), agents[agent])
+            yield observe_streams(calls, agents[agent])
 
 
 def nearest_baseline(shape: StreamShape, baselines: Baselines) -> StreamShape | None:

@@ -9,7 +9,7 @@ Medium: an unknown event. Low: additions and unread fields, since streams gain f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from mz_engine.agents.package import StreamDialect
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.ports import CallResult, ParsedReply
 
+from mz_recordings.cassette.model import RecordedCall
 from mz_recordings.drift.model import Difference, LeafDifference
 from mz_recordings.findings.model import RISKS, Finding, Risk
 
@@ -131,15 +132,6 @@ class StreamShape(msgspec.Struct, frozen=True, kw_only=True):
     """Fields by event name, such as `system/init`, and path, such as `message.usage.input_tokens`."""
 
 
-class CallStream(NamedTuple):
-    """Output of one call."""
-
-    name: str
-    result: CallResult
-    is_complete: bool = True
-    """The call ended by itself, so its stream is complete."""
-
-
 class ObservedStreams(NamedTuple):
     """Shape of several streams together."""
 
@@ -208,19 +200,21 @@ class _FieldCounter:
         self.types.setdefault(field_path, set())
 
 
-def observe_streams(agent: str, version: str, streams: Iterable[CallStream], adapter: Adapter) -> ObservedStreams:
-    """Return the shape of these streams. Total over any bytes."""
+def observe_streams(calls: Sequence[RecordedCall], adapter: Adapter) -> ObservedStreams:
+    """Return the shape of the streams of these calls of one agent. Total over any bytes."""
+    agent, versions = calls[0].recording.agent, {call.recording.version for call in calls}
     counter, broken = _FieldCounter(dialect_of(agent)), list[tuple[str, str]]()
-    for stream in streams:
-        counter.begin(stream.name)
-        reading = adapter.parse_output(stream.result, counter.track_event)
-        if stream.is_complete:
-            broken += [(stream.name, defect) for defect in _frame_defects(stream.result.stdout, reading, counter)]
+    for call in calls:
+        name, result = call.identity.path, call.result()
+        counter.begin(name)
+        reading = adapter.parse_output(result, counter.track_event)
+        if call.recording.outcome == "replied":  # It ended by itself, so its stream is complete.
+            broken += [(name, defect) for defect in _frame_defects(result.stdout, reading, counter)]
     events: dict[str, dict[str, Field]] = {}
     for name, path in sorted(counter.types):
         if path:
             events.setdefault(name, {})[path] = _build_field(counter, name, path)
-    shape = StreamShape(agent=agent, version=version, events=events)
+    shape = StreamShape(agent=agent, version=", ".join(sorted(versions)), events=events)
     return ObservedStreams(shape, counter.first_stream, tuple(broken))
 
 
