@@ -81,7 +81,7 @@ def test_the_parser_itself_says_what_it_reads() -> None:
     assert result["is_error"] == Field(types=("boolean",), use="read", is_always_present=True)
     assert result["result"] == Field(types=("string",), use="read", is_always_present=True)
     assert result["mood"] == Field(types=("null",), use="ignored", is_always_present=True)
-    assert result["errors"] == Field(types=(), use="read"), "asked for, and never there"
+    assert result["errors"] == Field(types=(), use="absent"), "asked for, and never there"
     assert wire.events["system/init"]["plugins"].use == "ignored"
     assert count_fields_by_use(wire)["absent"] > 0
 

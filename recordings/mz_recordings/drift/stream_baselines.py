@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 import yaml
@@ -33,7 +33,6 @@ FOLDER = "wire"
 """Folder of a library."""
 BUILT_IN = "baselines"
 """Folder of the package."""
-FileUse = Literal["read", "ignored", "absent"]
 HEADER = """\
 # What {agent} {version} writes, and what mz does with each field: it is read or ignored.
 # absent: asked for and never seen. `type?`: not always there. Made from recordings by `mz drift --update-baseline`.
@@ -47,7 +46,7 @@ class BaselineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     version: str
     reason: str
     """Why it was created or changed."""
-    events: dict[str, dict[FileUse, dict[str, str]]]
+    events: dict[str, dict[Use, dict[str, str]]]
     """By event and use: types by path, such as `string|null?`."""
 
 
@@ -77,14 +76,13 @@ def read_baseline(path: Path) -> StreamShape:
         raise CassetteUnreadable(path, " ".join(str(error).split())) from error
 
 
-def _fields(uses: Mapping[FileUse, Mapping[str, str]]) -> dict[str, Field]:
+def _fields(uses: Mapping[Use, Mapping[str, str]]) -> dict[str, Field]:
     fields: dict[str, Field] = {}
     for use, paths in uses.items():
         for path, types in paths.items():
             type_names = tuple(sorted(name for name in types.removesuffix("?").split("|") if name))
             is_always_present = bool(type_names) and not types.endswith("?")
-            field_use: Use = "read" if use == "absent" else use
-            fields[path] = Field(types=type_names, use=field_use, is_always_present=is_always_present)
+            fields[path] = Field(types=type_names, use=use, is_always_present=is_always_present)
     return fields
 
 
@@ -103,13 +101,13 @@ def _file_name_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+_-]", "_", text).strip(".")[:64] or "unknown"
 
 
-def _to_values(shape: StreamShape) -> dict[str, dict[FileUse, dict[str, str]]]:
-    values: dict[str, dict[FileUse, dict[str, str]]] = {}
+def _to_values(shape: StreamShape) -> dict[str, dict[Use, dict[str, str]]]:
+    values: dict[str, dict[Use, dict[str, str]]] = {}
     for event, fields in sorted(shape.events.items()):
-        uses: dict[FileUse, dict[str, str]] = {use: {} for use in get_args(FileUse)}
+        uses: dict[Use, dict[str, str]] = {use: {} for use in get_args(Use)}
         for path, field in sorted(fields.items()):
             types = "|".join(field.types) + ("" if field.is_always_present else "?")
-            uses[field.use if field.types else "absent"][path] = types
+            uses[field.use][path] = types
         values[event] = {use: paths for use, paths in uses.items() if paths}
     return values
 
@@ -196,9 +194,11 @@ def _merge_fields(old_fields: dict[str, Field], new_fields: dict[str, Field]) ->
     for path in sorted(old_fields.keys() | new_fields.keys()):
         same, parent = [fields[path] for fields in (old_fields, new_fields) if path in fields], parent_path(path)
         parent_is_in_both = not parent or (parent in old_fields and parent in new_fields)
+        types = {name for field in same for name in field.types}
+        is_ignored = all(field.use == "ignored" for field in same)
         merged[path] = Field(
-            types=tuple(sorted({name for field in same for name in field.types})),
-            use="read" if any(field.use == "read" for field in same) else "ignored",
+            types=tuple(sorted(types)),
+            use="ignored" if is_ignored else "read" if types else "absent",
             is_always_present=all(field.is_always_present for field in same)
             and (len(same) == 2 or not parent_is_in_both),
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 from mz_engine.agents.catalog import dialect_of
@@ -102,7 +102,7 @@ def json_type(value: object) -> str:
     return JSON_TYPES.get(type(value), "number")
 
 
-Use = Literal["read", "ignored"]
+Use = Literal["read", "ignored", "absent"]
 FieldPath = tuple[str, str]
 """Name of the event, path of the field."""
 EVENTS_MAX = 5000
@@ -116,9 +116,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """A field of an event type."""
 
     types: tuple[str, ...]
-    """JSON types that occurred; empty: the parser reads it, but it was never present."""
+    """JSON types that occurred."""
     use: Use
-    """read: the parser accesses it; ignored: it never does."""
+    """read: the parser accesses it; ignored: it never does; absent: it accesses it, but it was never present."""
     is_always_present: bool = False
     """Present in every occurrence of its parent."""
 
@@ -224,10 +224,10 @@ def parent_path(path: str) -> str:
 
 
 def _build_field(counter: _FieldCounter, name: str, path: str) -> Field:
-    use: Use = "read" if (name, path) in counter.accessed else "ignored"
-    count = counter.occurrences[name, path]
+    count, types = counter.occurrences[name, path], tuple(sorted(counter.types[name, path]))
+    use: Use = ("read" if types else "absent") if (name, path) in counter.accessed else "ignored"
     always = not path.endswith(("]", "*")) and count == counter.occurrences[name, parent_path(path)] > 0
-    return Field(types=tuple(sorted(counter.types[name, path])), use=use, is_always_present=always)
+    return Field(types=types, use=use, is_always_present=always)
 
 
 def _frame_defects(stdout: bytes, reading: ParsedReply, counter: _FieldCounter) -> Iterator[str]:
@@ -255,11 +255,9 @@ def is_known_event(name: str, fields: dict[str, Field], adapter: Adapter, dialec
 
 
 def count_fields_by_use(shape: StreamShape) -> dict[str, int]:
-    """Return the number of fields by use; absent: accessed but never present."""
-    uses: Counter[str] = Counter(
-        field.use if field.types else "absent" for fields in shape.events.values() for field in fields.values()
-    )
-    return {use: uses[use] for use in ("read", "ignored", "absent")}
+    """Return the number of fields by use."""
+    uses: Counter[str] = Counter(field.use for fields in shape.events.values() for field in fields.values())
+    return {use: uses[use] for use in get_args(Use)}
 
 
 # differences ----------------------------------------------------------------------------------------------------------
