@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+@-]{0,127}\Z")
 MODEL = re.compile(r"[A-Za-z0-9<][A-Za-z0-9._:+@/\[\]<>-]{0,127}\Z")
@@ -18,20 +18,6 @@ DIGEST_DIGITS = 32
 WORKTREE = "/.mz/worktrees/"
 
 
-def sanitize_name(text: str) -> str:
-    """Return a sanitised session id, version or agent; empty stays empty."""
-    return _sanitize(NAME, text)
-
-
-def sanitize_model(text: str) -> str:
-    return _sanitize(MODEL, text)
-
-
-def sanitize_label(text: str) -> str:
-    """Return a sanitised tool, subagent or line type."""
-    return _sanitize(LABEL, text)
-
-
 def _sanitize(pattern: re.Pattern[str], text: str) -> str:
     return _sanitize_short(pattern, text) if len(text) < LENGTH_MAX else f"sha256-{_digest(text)}"
 
@@ -39,6 +25,13 @@ def _sanitize(pattern: re.Pattern[str], text: str) -> str:
 @lru_cache(CACHED_NAMES_MAX)
 def _sanitize_short(pattern: re.Pattern[str], text: str) -> str:
     return text if not text or pattern.match(text) else f"sha256-{_digest(text)}"
+
+
+sanitize_name = partial(_sanitize, NAME)
+"""Return a sanitised session id, version or agent; empty stays empty."""
+sanitize_model = partial(_sanitize, MODEL)
+sanitize_label = partial(_sanitize, LABEL)
+"""Return a sanitised tool, subagent or line type."""
 
 
 def _digest(text: str) -> str:
