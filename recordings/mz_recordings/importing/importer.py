@@ -149,7 +149,7 @@ class _Import:
     ) -> None:  # fmt: skip
         self._store, self._views, self._blobs = store, views, FileBlobs(folder / BLOBS)
         self._price, self._table, self._now, self._begun_us = price, table, now, int(now() * US_PER_SECOND)
-        self._store_directory = cache(lambda directory: self._blobs.put(_encode_directory(directory)))
+        self._store_directory = cache(lambda directory: self._blobs.put(directory.encode("utf-8", "replace")))
         self._result = ImportResult(log=str(folder))
         self._unpriced = Counter[str]()
         """Requests without a price, by model."""
@@ -324,13 +324,6 @@ def _correction(request: ImportedRequest, earlier: CountedRequest, stream: Strea
         before_at_us=None if at_us == earlier.at_us else earlier.at_us,
         session=StreamId("" if earlier.session == stream else earlier.session),
     )
-
-
-def _encode_directory(directory: str) -> bytes:
-    try:
-        return os.fsencode(directory)
-    except UnicodeEncodeError:
-        return directory.encode("utf-8", "replace")
 
 
 @contextmanager
