@@ -260,15 +260,6 @@ def _call_order(call: RecordedCall, positions: Mapping[str, int]) -> tuple[str, 
     return identity.feature, order, call.recording.recorded_at, identity.iteration, identity.attempt
 
 
-def read_sums(folder: Path) -> dict[str, str]:
-    """Return the digests of SHA256SUMS by path. Raises CassetteUnreadable."""
-    path = folder / SUMS
-    try:
-        return parse_sums(read_plain(path, TEXT_BYTES_MAX))
-    except ValueError as error:
-        raise CassetteUnreadable(path, f"was changed by hand: {error}") from error
-
-
 def load_summary(folder: Path) -> Manifest:
     """Return `cassette.yaml` without its evidence, which is mostly not parsed. Raises CassetteUnreadable and
     NewerFormat."""
@@ -487,15 +478,17 @@ def write_sums(digests: Mapping[str, str]) -> bytes:
     return "".join(f"{digests[path]}  {path}\n" for path in sorted(digests)).encode()
 
 
-def parse_sums(data: bytes) -> dict[str, str]:
-    """Return the digests by path. Raises ValueError for anything that `write_sums` would not have written."""
-    digests: dict[str, str] = {}
-    for line in data.decode().split("\n"):
+def read_sums(folder: Path) -> dict[str, str]:
+    """Return the digests of SHA256SUMS by path. Raises CassetteUnreadable for anything that `write_sums` would not have
+    written."""
+    path, digests = folder / SUMS, dict[str, str]()
+    data = read_plain(path, TEXT_BYTES_MAX)
+    for line in data.decode("utf-8", "replace").split("\n"):
         if line:
             match = LINE.fullmatch(line)
             if match is None:
-                raise ValueError(f"{line[:80]!r} is not a digest and a path")
+                raise CassetteUnreadable(path, f"was changed by hand: {line[:80]!r} is not a digest and a path")
             digests[match[2]] = match[1]
     if write_sums(digests) != data:
-        raise ValueError("it was edited or reordered")
+        raise CassetteUnreadable(path, "was changed by hand: it was edited or reordered")
     return digests
