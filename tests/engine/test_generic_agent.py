@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,14 +36,14 @@ def adapter(summary: AgentDescription | None = None) -> DescribedAgent:
     return DescribedAgent("local", summary or local(), load_patterns())
 
 
-def invocation(summary: AgentDescription | None = None, **more: object) -> Invocation:
+def invocation(summary: AgentDescription | None = None, **more: Any) -> Invocation:
     made: list[Invocation] = []
 
     def spawn(_: CallSpec, invocation: Invocation) -> CallResult:
         made.append(invocation)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
-    call = spec("Do it.", more.pop("session", None), agent="local", model="local-2", **more)  # type: ignore[arg-type]
+    call = spec("Do it.", more.pop("session", None), agent="local", model="local-2", **more)
     adapter(summary).run_call(call, {"LOCAL_KEY": "k", "OTHER": "o"}, spawn)
     return made[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mz_engine.errors.diagnostics import MzError
@@ -71,8 +72,8 @@ def test_nothing_but_the_star_stands_for_something_else(tmp_path: Path) -> None:
 
 
 def test_long_requests_and_tiers_have_their_own(prices: GenaiPrices) -> None:
-    def cost(**fields: object) -> int | None:
-        return prices.price_entry(Usage(model="gateway/big", requests=1, **fields), at("2026-07-01"))  # type: ignore[arg-type]
+    def cost(**fields: Any) -> int | None:
+        return prices.price_entry(Usage(model="gateway/big", requests=1, **fields), at("2026-07-01"))
 
     assert cost(input=100_000, output=0) == 100_000_000
     assert cost(input=100_001, output=0) == 200_002_000

@@ -34,14 +34,8 @@ from mz_recordings.cassette.trace import (
 )
 from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult, group_results
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
-from mz_recordings.replay.compare import (
-    ReplayOutcome,
-    compare_replay,
-    is_expired,
-    nearest,
-    parse_effect_key,
-    trace_divergences,
-)
+from mz_recordings.replay.commands import parse_effect_key
+from mz_recordings.replay.compare import ReplayOutcome, compare_replay, is_expired, nearest, trace_divergences
 
 from tests.support.tapes import cassette, recording
 

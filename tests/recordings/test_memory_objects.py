@@ -17,6 +17,7 @@ from mz_recordings.replay.memory_objects import (
     apply_delta,
     apply_patch,
     check_attributes,
+    check_line_ends,
     parse_patch,
     read_bundle,
 )
@@ -174,8 +175,9 @@ def test_line_ends_that_git_would_convert_are_left_to_git() -> None:
     with pytest.raises(NotInMemory):
         objects.copy().add(b"blob", b"a\r\n")
     in_memory(objects := MemoryObjects(), {"x": (b"a\r\n", FILE)})
+    check_attributes(objects, in_memory(objects, {".gitattributes": (b"* text=auto", FILE)}))
     with pytest.raises(NotInMemory):
-        check_attributes(objects, in_memory(objects, {".gitattributes": (b"* text=auto", FILE)}))
+        check_line_ends(objects)
 
 
 def test_a_file_that_would_also_be_a_directory_is_left_to_git() -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
@@ -206,11 +207,10 @@ class Workshop:
                 state = session.drive()
         return run
 
-    def record(self, run: str, **more: object) -> RecordedRun:
+    def record(self, run: str, **more: Any) -> RecordedRun:
         with RunProcess(self.root, self.environment, lambda recorded: None) as session:
             sources = RecordSources(self.root, self.environment, session.store, session.blobs)
-            fields = {"name": "notes", "provenance": "live", **more}
-            return record_run(sources, run, **fields)  # type: ignore[arg-type]
+            return record_run(sources, run, **{"name": "notes", "provenance": "live", **more})
 
     def keep(self, cassette: Cassette, name: str = "notes") -> Path:
         """Puts it into the project's library."""
@@ -237,12 +237,12 @@ class Copy:
         assert old in text
         file.write_text(text.replace(old, new))
 
-    def job(self, **more: object) -> ReplayJob:
+    def job(self, **more: Any) -> ReplayJob:
         fields = {
             "path": str(self.folder), "project": str(self.root), "environment": without_git_variables(os.environ),
             "today": TODAY, **more,
         }  # fmt: skip
-        return ReplayJob(**fields)  # type: ignore[arg-type]
+        return ReplayJob(**fields)
 
     def settle(self, **more: object) -> ReplayResult:
         return replay_and_update(self.job(**more))

@@ -23,10 +23,11 @@ from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.faults.faults import Variant, derive_variants
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
 from mz_recordings.replay.memory_objects import NotInMemory
-from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.ports import ReplayFolders
+from mz_recordings.replay.project import current_project
 
 from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
-from mz_qa.variants.world import CassetteWorld, open_world, variant_result
+from mz_qa.variants.world import CassetteWorld, variant_result
 
 STEPS_MAX, STEPS_MAX_CALL = 10_000, 3_000
 """Limit of steps of a run: `STEPS_MAX`, plus `STEPS_MAX_CALL` per recorded call. A call takes about 300."""
@@ -37,9 +38,9 @@ def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, s
     """Play each variant of each recording through the project's current pipeline. Raises
     FixtureUnavailable and MzError like a replay."""
     parallel = max(1, len(cassette.manifest.fixture.items))
-    pins = replay_pins(project, environment, cassette.manifest, parallel)
+    pins = current_project(project, environment, cassette.manifest, parallel).pins
     try:
-        world = open_world(cassette, pins, project, environment)
+        world = CassetteWorld(cassette, pins, ReplayFolders(Path("/mz-variants"), environment, True, project))
         start_run(
             cassette,
             cassette.manifest.fixture.items,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from copy import copy
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -84,8 +83,6 @@ class CassetteWorld(MemoryPorts):
     agents_type, executor_type = VariantAgents, VariantExecutor
 
     def __init__(self, cassette: Cassette, pins: Pins, folders: ReplayFolders) -> None:
-        if cassette.commands is None:
-            raise NotInMemory("it has no results of commands; mz replay --keep adds them")
         super().__init__(cassette, folders, pins.config)
         self.cassette, self.pins, self.store = cassette, pins, MemoryStore()
         self.agents.world = self
@@ -126,8 +123,3 @@ def variant_result(variant: Variant) -> CallResult:
     return CallResult(
         stdout=variant.stdout, stderr=variant.stderr, exit=variant.exit, duration_ms=1, problem=variant.ended_by_mz
     )
-
-
-def open_world(cassette: Cassette, pins: Pins, project: Path, environment: Mapping[str, str]) -> CassetteWorld:
-    """Return the world of a cassette. Raises NotInMemory."""
-    return CassetteWorld(cassette, pins, ReplayFolders(Path("/mz-variants"), environment, True, project))

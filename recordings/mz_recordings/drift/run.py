@@ -37,7 +37,7 @@ from mz_recordings.drift.noise import (
 from mz_recordings.drift.stream_baselines import FOLDER, Baselines, built_in_folder, check_streams, load_baselines
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.compare import count_accepted, static_findings
-from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.project import current_project
 from mz_recordings.replay.replay import ReplayJob, replay_all, replay_error_finding, with_locations
 
 OUTDATED_REJECTIONS = ("EXPIRED", "UNUSED_ENTRY")
@@ -180,7 +180,7 @@ def _current_pins(job: ReplayJob, cassette: Cassette, cache: dict[bytes, Pinned]
     key = msgspec.json.encode((job.project, manifest.pipeline, manifest.agent, manifest.fixture.config))
     if key not in cache:
         try:
-            cache[key] = replay_pins(Path(job.project), job.environment, manifest, 1), None
+            cache[key] = current_project(Path(job.project), job.environment, manifest, 1).pins, None
         except (FixtureUnavailable, MzError) as error:
             cache[key] = None, replay_error_finding(error)
     return cache[key]

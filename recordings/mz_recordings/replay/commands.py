@@ -7,6 +7,7 @@ passed variables, the history of the branch and, with set-up commands, the tree 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,13 +21,14 @@ from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import CommandResult, FeatureWorktree
 from mz_events.names import Commit
 
-from mz_recordings.cassette.model import Cassette, RecordedCommand
+from mz_recordings.cassette.model import RecordedCommand
 from mz_recordings.cassette.placeholders import MachineValues
 from mz_recordings.record.recorder import without_paths
-from mz_recordings.replay.compare import parse_effect_key
 
 OUTPUT_BYTES_MAX, OUTPUTS_BYTES_MAX = 1_000_000, 16_000_000
 """Kept bytes of one output, and of all of a cassette."""
+EFFECT_KEY = re.compile(r"[^/]+/([^/]+)/([^/]+)/([^/]+)/\d+/\d+/((?:agent|gate|prepare)\..+)", re.DOTALL)
+"""Key of an effect within a phase: feature, phase, unit, effect."""
 
 
 class CommandKey(NamedTuple):
@@ -64,6 +66,15 @@ def environment_digest(config: Config, history: bytes, start_tree: str) -> str:
     return sha256(msgspec.json.encode(values, enc_hook=encode_quantity, order="sorted")).hexdigest()
 
 
+def parse_effect_key(key: str) -> tuple[str, str, str]:
+    """Return feature, phase with unit, and effect of a key. A set-up command has an empty phase and is the effect."""
+    if match := EFFECT_KEY.fullmatch(key):
+        feature, phase, unit, effect = match.groups()
+        return feature, phase if unit == "-" else f"{phase} {unit}", effect
+    _, feature, effect = (*key.split("/", 2), "", "")[:3]
+    return feature, "", effect.removeprefix("setup/")
+
+
 def is_setup(key: str) -> bool:
     """Return True if the key is that of a set-up command."""
     return not parse_effect_key(key)[1]
@@ -76,11 +87,11 @@ def machine_values(worktree: str, environment: Mapping[str, str]) -> MachineValu
     return MachineValues(worktree, worktree.partition(f"/{MZ_FOLDER}/")[0], home, user)
 
 
-def answers(cassette: Cassette) -> dict[CommandKey, RecordedCommand]:
+def answers(commands: Iterable[RecordedCommand] | None) -> dict[CommandKey, RecordedCommand]:
     """Return the recorded results by their inputs."""
     return {
         CommandKey(entry.tree, entry.command, entry.timeout_seconds, entry.is_setup, entry.environment): entry
-        for entry in cassette.commands or ()
+        for entry in commands or ()
     }
 
 
@@ -92,9 +103,9 @@ def recorded_commands(
     environment of commands."""
     entries, size = dict[CommandKey, RecordedCommand | None](), 0
     trees = _tree_ids(root, variables, runs)
+    home = MachineValues(home=os.path.realpath(variables["HOME"])) if variables.get("HOME") else MachineValues()
     for run in runs:
         setup, tree = is_setup(run.key), trees.get(run.before, "")
-        home = MachineValues(home=os.path.realpath(variables["HOME"])) if variables.get("HOME") else MachineValues()
         output = without_paths(run.result.output, (machine_values(run.result.root, variables), home))
         changes_files = setup and (run.after is None or trees.get(run.after) != tree)
         is_large = len(output) > OUTPUT_BYTES_MAX or size + len(output) > OUTPUTS_BYTES_MAX

@@ -7,13 +7,11 @@ another. After an event with another subject, the remaining events are not compa
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 from mz_engine.model.pins import Pins
 from mz_events.catalog.call import AgentRequested
 
@@ -38,6 +36,7 @@ from mz_recordings.findings.model import (
     FindingKind,
     rerecord_call,
 )
+from mz_recordings.replay.commands import answers, parse_effect_key
 
 DECIDING_EVENTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
@@ -112,8 +111,6 @@ def _is_decision(line: EventJson) -> bool:
 ACCEPTED_DAYS = 90
 """Validity of a reply after its inputs were updated, in a cassette without `max_age_days`."""
 DIFF_LINES_MAX = 40
-EFFECT_KEY = re.compile(r"[^/]+/([^/]+)/([^/]+)/([^/]+)/\d+/\d+/((?:agent|gate|prepare)\..+)", re.DOTALL)
-"""Key of an effect within a phase: feature, phase, unit, effect."""
 
 
 class ReplayOutcome(NamedTuple):
@@ -129,6 +126,7 @@ class ReplayOutcome(NamedTuple):
     """Attempts to reach the network, by MZ_KEY."""
     pins: Pins
     """Pins of the current project."""
+    overridden_settings: tuple[str, ...] = ()
     in_memory: bool = False
     reason: str = ""
     """Why it was not played in memory, although it should be; a clause."""
@@ -211,21 +209,12 @@ def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
 
 def _command_findings(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
     """Yield kept results of commands that ended otherwise when they were executed."""
-    kept = {replace(entry, exit=0, text="", data=b""): entry for entry in cassette.commands or ()}
-    for entry in outcome.commands or ():
-        earlier = kept.get(replace(entry, exit=0, text="", data=b""))
+    kept = answers(cassette.commands)
+    for key, entry in answers(outcome.commands).items():
+        earlier = kept.get(key)
         if earlier is not None and earlier.exit != entry.exit:
             message = f"`{entry.command}` was kept with exit {earlier.exit}, and now ends with exit {entry.exit}"
             yield Finding(kind="COMMAND", message=message, cause=entry.command, fix=KEEP)
-
-
-def parse_effect_key(key: str) -> tuple[str, str, str]:
-    """Return feature, phase with unit, and effect of a key. A set-up command has an empty phase and is the effect."""
-    if match := EFFECT_KEY.fullmatch(key):
-        feature, phase, unit, effect = match.groups()
-        return feature, phase if unit == "-" else f"{phase} {unit}", effect
-    _, feature, effect = (*key.split("/", 2), "", "")[:3]
-    return feature, "", effect.removeprefix("setup/")
 
 
 def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:

@@ -16,9 +16,11 @@ from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from functools import lru_cache
 from importlib.resources import as_file, files
+from itertools import repeat
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
+import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.process import PROBLEM_BY_REASON
@@ -51,7 +53,7 @@ from mz_events.names import Path as TreePath
 from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_recordings.cassette.model import Cassette, RecordedCall
-from mz_recordings.cassette.placeholders import MachineValues, expand
+from mz_recordings.cassette.placeholders import expand
 from mz_recordings.cassette.repository import (
     AUTHOR,
     AUTHOR_EMAIL,
@@ -73,7 +75,7 @@ from mz_recordings.replay.memory_objects import (
     read_folder,
 )
 from mz_recordings.replay.ports import ReplayClock, ReplayFolders, ReplayPorts, ScratchPorts, recorded_programs
-from mz_recordings.replay.stand_in import HANGING_FAILURES, SESSION, SESSION_ID, TOLERATED
+from mz_recordings.replay.stand_in import HANGING_FAILURES, SESSION, SESSION_ID, CallInput, input_differences
 
 BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)))\w[\w./-]*(?<![./])", re.ASCII)
 """Names that git certainly accepts."""
@@ -84,11 +86,13 @@ PREPARED_MAX = 8
 """Repositories of cassettes that are kept: cassettes often share theirs."""
 
 
-class Repository:
-    """The objects of a cassette's repository, its base commit, and the heads of delivered dependencies."""
+class Repository(NamedTuple):
+    """The repository of a cassette."""
 
-    def __init__(self, objects: MemoryObjects, base: str, heads: Mapping[str, str]) -> None:
-        self.objects, self.base, self.heads = objects, base, heads
+    objects: MemoryObjects
+    base: str
+    heads: Mapping[str, str]
+    """Commits of delivered dependencies, by branch."""
 
 
 @lru_cache(PREPARED_MAX)
@@ -167,9 +171,9 @@ class MemoryWorkspace:
         return Capture(tree=capture, forbidden_changes=self.forbidden_changes.pop(worktree.feature, ()))
 
     def _commit_of(self, tree: str, before: Commit) -> Commit:
-        return (
-            before if self.objects.tree_of(before) == tree else Commit(self.objects.commit(tree, (before,), b"capture"))
-        )
+        if self.objects.tree_of(before) == tree:
+            return before
+        return Commit(self.objects.commit(tree, (before,), b"capture"))
 
     def apply(self, feature: str, patch: bytes) -> None:
         """Apply the recorded changes of a call to the worktree. Raises NotInMemory."""
@@ -178,11 +182,10 @@ class MemoryWorkspace:
             tree, added = apply_patch(self.objects, before, patch)
         except (IndexError, ValueError) as error:
             raise NotInMemory("a patch is damaged") from error
-        rules = self._ignore_rules(before)
         for path, _, entry in self.objects.differences(before, tree):
             if event_path(path) is None or (entry and len(self.objects.get(entry.oid, b"blob")) > FILE_BYTES_MAX):
                 raise NotInMemory("a patch adds a file that no capture holds")
-        if any(rules.ignores(path, False) for path in added):
+        if added and any(map(self._ignore_rules(before).ignores, added, repeat(False))):
             raise NotInMemory("a patch adds an ignored file")
         self.contents[feature] = tree
 
@@ -362,7 +365,10 @@ class MemoryAgents(ReplayAgents):
         machine_values = machine_values._replace(session=session)
         if SESSION in expected and not SESSION_ID.fullmatch(session):
             raise NotInMemory("a session has an unusual name")
-        mismatch = _compare(recorded_call, invocation, machine_values)
+        recorded = CallInput(recording.argv, recording.environment, recorded_call.content("prompt"))
+        given = CallInput(invocation.argv, invocation.env, invocation.stdin)
+        differences = input_differences(recorded, given, INHERITED_VARIABLES, machine_values)
+        mismatch = msgspec.convert({item.field: item.value for item in differences}, CallMismatch)
         tree = self.workspace.contents[spec.worktree.feature]
         mismatch = replace(mismatch, tree=tree if tree != recording.tree_before else None)
         self._note(recorded_call.identity, mismatch)
@@ -402,29 +408,13 @@ class MemoryAgents(ReplayAgents):
         return match[adapter.version_pattern.groups].decode() if match else ""
 
 
-def _compare(recorded_call: RecordedCall, invocation: Invocation, values: MachineValues) -> CallMismatch:
-    """Compare a call with its recording, except for the tree."""
-    recording, (program, *arguments) = recorded_call.recording, invocation.argv
-    session = values.session
-    expected = [word.replace(SESSION, session) if session else word for word in recording.argv[1:]]
-    argv = [word.replace(session, SESSION) if session else word for word in arguments]
-    allowed = TOLERATED.union(recording.environment)
-    surplus = (name for name in invocation.env if name not in allowed and not INHERITED_VARIABLES.fullmatch(name))
-    prompt_differs = invocation.stdin != expand(recorded_call.content("prompt"), values)
-    return CallMismatch(
-        argv=(program, *argv) if expected != arguments else None,
-        environment=tuple(sorted(surplus)) or None,
-        prompt=invocation.stdin.decode("utf-8", "replace") if prompt_differs else None,
-    )
-
-
 # commands -------------------------------------------------------------------------------------------------------------
 class MemoryExecutor:
     """Implements `mz_engine.ports.Executor`: answers from the record, or executes."""
 
     def __init__(self, cassette: Cassette, config: Config, folders: ReplayFolders, ports: MemoryPorts) -> None:
         self._cassette, self._config, self._folders, self.ports = cassette, config, folders, ports
-        self._answers = answers(cassette)
+        self._answers = answers(cassette.commands)
         self.answered = self.executed = 0
         self._scratch: ScratchPorts | None = None
         self._exported: set[str] = set(read_repository(cassette.bundle).objects.objects)
@@ -481,7 +471,7 @@ class MemoryExecutor:
 
 
 class MemoryPorts(ReplayPorts):
-    """Implements `mz_engine.ports.Ports` for one replay. Close it at the end."""
+    """Implements `mz_engine.ports.Ports` for one replay. Raises NotInMemory."""
 
     clock: ReplayClock
     agents: MemoryAgents
@@ -492,6 +482,8 @@ class MemoryPorts(ReplayPorts):
     executor_type: type[MemoryExecutor] = MemoryExecutor
 
     def __init__(self, cassette: Cassette, folders: ReplayFolders, config: Config) -> None:
+        if cassette.commands is None:
+            raise NotInMemory("it has no results of commands; mz replay --keep adds them")
         super().__init__(folders, config, MemoryBlobs())
         recorded_programs(cassette, self.adapters)
         self.clock = ReplayClock(cassette.manifest.fixture.clock_start)

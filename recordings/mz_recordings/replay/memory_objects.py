@@ -28,8 +28,7 @@ PATHS_MAX, DEPTH_MAX = 500_000, 200
 KINDS = {1: b"commit", 2: b"tree", 3: b"blob"}
 OFFSET_DELTA, NAMED_DELTA = 6, 7
 COMMIT = re.compile(rb"tree ([0-9a-f]+)\n((?:parent [0-9a-f]+\n)*)author [^\n]+\ncommitter [^\n]+\n")
-HEADER = re.compile(rb"# v(?:2|3)\n((?:@object-format=sha(?:1|256)\n)?)((?:[0-9a-f]+ refs/[!-~]+\n)+)\n")
-SIGNATURE = b"# git bundle"
+HEADER = re.compile(rb"# v(?:2|3) git bundle\n((?:@object-format=sha(?:1|256)\n)?)((?:[0-9a-f]+ refs/[!-~]+\n)+)\n")
 IDENTITY = b"mz <mz@localhost> 0 +0000"
 BINARY_PROBE = 8000
 """git takes a file with a zero byte among the first of this many for a binary one."""
@@ -243,6 +242,10 @@ def check_attributes(objects: MemoryObjects, tree: str) -> None:
                 objects.has_line_ends |= LINE_ENDS.fullmatch(name) is not None
                 if not (HARMLESS.fullmatch(name) or DIFFS.fullmatch(name) or LINE_ENDS.fullmatch(name)):
                     raise NotInMemory(f"its repository has the git attribute {name}")
+
+
+def check_line_ends(objects: MemoryObjects) -> None:
+    """Raise NotInMemory if attributes convert the line ends of a file."""
     blobs = (data for kind, data in objects.objects.values() if kind == b"blob")
     if objects.has_line_ends and any(map(has_carriage_return, blobs)):
         raise NotInMemory("git attributes convert line ends")
@@ -262,14 +265,13 @@ def read_folder(objects: MemoryObjects, folder: Path) -> str:
 # bundles --------------------------------------------------------------------------------------------------------------
 def read_bundle(bundle: bytes) -> tuple[MemoryObjects, dict[str, str]]:
     """Return the objects of a bundle, and its refs. Raises NotInMemory for anything unusual or damaged."""
-    header = HEADER.match(bundle.replace(b" git bundle\n", b"\n", 1))
+    header = HEADER.match(bundle)
     if header is None:
         raise NotInMemory("its bundle is of an unusual kind")
-    start = header.end() + len(b" git bundle")
     objects = MemoryObjects("sha256" if b"sha256" in header[1] else "sha1")
     refs = {ref.decode(): oid.decode() for oid, ref in (line.split(b" ", 1) for line in header[2].splitlines())}
     try:
-        _read_pack(objects, bundle[start:])
+        _read_pack(objects, bundle[header.end() :])
     except (IndexError, KeyError, ValueError, zlib.error) as error:
         raise NotInMemory("its bundle is damaged") from error
     for oid in refs.values():
@@ -279,6 +281,7 @@ def read_bundle(bundle: bytes) -> tuple[MemoryObjects, dict[str, str]]:
             if number > PATHS_MAX:
                 raise NotInMemory("its repository has too many files")
         check_attributes(objects, tree)
+    check_line_ends(objects)
     return objects, refs
 
 

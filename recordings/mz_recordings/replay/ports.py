@@ -21,6 +21,7 @@ from mz_engine.forge.github import GhForge
 from mz_engine.git.repository import run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config, WorkspaceSettings
+from mz_engine.path_patterns import select
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import Agents, Capture, Clock, CommandResult, Executor, FeatureWorktree, Workspace
 from mz_engine.pricing.table import GenaiPrices
@@ -162,10 +163,11 @@ class ReplayExecutor(ProcessExecutor):
         workspace.command_runs.append(run)
         return result
 
-    def _kept_files(self, worktree: FeatureWorktree) -> frozenset[pathlib.Path]:
-        """Return the paths in the worktree that match the patterns of ignored files that stay."""
+    def _kept_files(self, worktree: FeatureWorktree) -> frozenset[tuple[str, int]]:
+        """Return path and time of change of the ignored files that stay."""
         top = worktree_path(self._root, worktree)
-        return frozenset(path for pattern in self.kept_patterns for path in top.rglob(pattern.strip("/")))
+        paths = {path.relative_to(top).as_posix(): path for path in top.rglob("*")}
+        return frozenset((name, paths[name].lstat().st_mtime_ns) for name in select(self.kept_patterns, paths))
 
 
 class ReplayPorts:

@@ -37,27 +37,29 @@ class CurrentProject(NamedTuple):
     fixture's."""
 
 
-def replay_pins(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
-    """Return the pins of a replay. Raises as `read_project`."""
-    fixture_config = msgspec.json.encode(manifest.fixture.config)
-    variables = tuple(environment.items())
-    return read_project(str(project), variables, manifest.agent, manifest.pipeline, fixture_config, parallel).pins
+def current_project(
+    project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int, command_id: str = ""
+) -> CurrentProject:
+    """Read the current pipeline with the cassette's name, of the project or else of `mz`, and the current settings
+    except those of the fixture. With the `command_id` of a command, an earlier result of that command is returned.
+
+    Raises MzError, and FixtureUnavailable if this `mz` does not know the fixture's settings or its agent.
+    """
+    read = _read_project if command_id else _read_project.__wrapped__
+    fixture_config, variables = msgspec.json.encode(manifest.fixture.config), tuple(environment.items())
+    return read(command_id, project, variables, manifest.agent, manifest.pipeline, fixture_config, parallel)
 
 
-def read_project(
-    project: str,
+@lru_cache(maxsize=32)
+def _read_project(
+    command_id: str,
+    root: Path,
     environment: tuple[tuple[str, str], ...],
     agent: str,
     pipeline_name: str,
     fixture_config: bytes,
     parallel: int,
 ) -> CurrentProject:
-    """Read the current pipeline with the cassette's name, of the project or else of `mz`, and the current settings
-    except those of the fixture, in JSON.
-
-    Raises MzError, and FixtureUnavailable if this `mz` does not know the fixture's settings or its agent.
-    """
-    root = Path(project)
     loaded = load_config(root, dict(environment), {"agent": agent})
     if agent not in all_adapters(loaded.config.agents):
         message = f"it was recorded with the agent {agent!r}, which neither this mz has nor mz.yaml describes"
@@ -71,20 +73,6 @@ def read_project(
     pipeline, _ = load_pipeline(name, root, known_names(config, material))
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     return CurrentProject(pins, _overridden_settings(loaded.config, settings))
-
-
-@lru_cache(maxsize=32)
-def cached_project(
-    command_id: str,
-    project: str,
-    environment: tuple[tuple[str, str], ...],
-    agent: str,
-    pipeline_name: str,
-    fixture_config: bytes,
-    parallel: int,
-) -> CurrentProject:
-    """Read a project once per command."""
-    return read_project(project, environment, agent, pipeline_name, fixture_config, parallel)
 
 
 def replay_config(config: Config, settings: Mapping[str, object], parallel: int) -> Config:
@@ -125,7 +113,7 @@ def _overridden_settings(config: Config, settings: Mapping[str, object]) -> tupl
 
 def project_texts(project: Path, cassette: Path) -> dict[str, str]:
     """Return the texts that findings can point at, by path relative to the project: settings, pipelines, templates,
-    rule sets, and the manifest of a cassette within the project. UnreadableFileError files are left out."""
+    rule sets, and the manifest of a cassette within the project. Unreadable files are left out."""
     texts: dict[str, str] = {}
     patterns = ("*.yaml", "rules/*.yaml", "templates/**/*.j2")
     pipeline_files = sorted(path for pattern in patterns for path in (project / PIPELINES_FOLDER).glob(pattern))

@@ -41,7 +41,7 @@ from mz_recordings.cassette.files import (
     seal_of,
     write_copy,
 )
-from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, Manifest, RecordedCommand, identity_of
+from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, RecordedCommand, identity_of
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
@@ -53,10 +53,9 @@ from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.memory import MemoryPorts
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
-from mz_recordings.replay.project import CurrentProject, cached_project, project_texts, read_project
+from mz_recordings.replay.project import current_project, project_texts
 
 NOT_KEPT = "results of commands cannot be kept: no network namespaces here, or commands leave files for later ones"
-NO_COMMANDS = "it has no results of commands; mz replay --keep adds them"
 
 
 class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,15 +84,6 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs with the same id, of one command, read the project once; empty: it is read again."""
 
 
-def current_project(job: ReplayJob, manifest: Manifest) -> CurrentProject:
-    """Return what the current project means for a cassette. Raises as `read_project`."""
-    arguments = (
-        job.project, tuple(job.environment.items()), manifest.agent, manifest.pipeline,
-        msgspec.json.encode(manifest.fixture.config), job.features_parallel,
-    )  # fmt: skip
-    return cached_project(job.command_id, *arguments) if job.command_id else read_project(*arguments)
-
-
 def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]:
     """Replay a cassette; return the result, and the outcome if a replay was possible. Never raises for the content of a
     cassette, a pipeline or a fixture."""
@@ -112,7 +102,7 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
         outcome = run_replay(cassette, job)
         result = replace(
             result,
-            overridden_settings=current_project(job, cassette.manifest).overridden_settings,
+            overridden_settings=outcome.overridden_settings,
             calls_replayed=len(outcome.mismatches),
             calls=tuple(call.identity.path for call in cassette.calls),
             trace_digests={feature: digest(trace) for feature, trace in outcome.traces.items()},
@@ -160,16 +150,15 @@ def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzErro
 
 def run_replay(cassette: Cassette, job: ReplayJob) -> ReplayOutcome:
     """Perform the replay. Raises FixtureUnavailable, and MzError for the current pipeline."""
-    pins, reason = current_project(job, cassette.manifest).pins, ""
+    manifest, project, outcome, reason = cassette.manifest, Path(job.project), None, ""
+    pins, overridden = current_project(project, job.environment, manifest, job.features_parallel, job.command_id)
     if not job.real:
-        if cassette.commands is None:
-            reason = NO_COMMANDS
-        else:
-            try:
-                return _replay_in_memory(cassette, job, pins)
-            except NotInMemory as obstacle:
-                reason = str(obstacle)
-    return _replay_with_processes(cassette, job, pins)._replace(reason=reason)
+        try:
+            outcome = _replay_in_memory(cassette, job, pins)
+        except NotInMemory as obstacle:
+            reason = str(obstacle)
+    outcome = outcome or _replay_with_processes(cassette, job, pins)
+    return outcome._replace(overridden_settings=overridden, reason=reason)
 
 
 def _replay_in_memory(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayOutcome:
@@ -348,7 +337,7 @@ def _update(job: ReplayJob) -> ReplayResult:
     cassette, acceptances = accept_differences(pruned, outcome, job.accept, job.reason, at)
     commands = outcome.commands
     if commands is not None and incomplete_features(before, outcome):
-        commands = tuple(answers(cassette._replace(commands=(*(cassette.commands or ()), *commands))).values())
+        commands = tuple(answers((*(cassette.commands or ()), *commands)).values())
     if job.keep and commands != cassette.commands:
         text = NOT_KEPT if commands is None else f"kept the results of {len(commands)} commands"
         cassette, acceptances = cassette._replace(commands=commands), (*acceptances, text)

@@ -19,7 +19,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -147,6 +147,17 @@ def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
 
 
 # comparison -----------------------------------------------------------------------------------------------------------
+class CallInput(NamedTuple):
+    """What an agent is given, or what a recording says that it was given."""
+
+    argv: Sequence[str]
+    """The program, and its arguments."""
+    environment: Iterable[str]
+    """Names of variables."""
+    prompt: bytes
+    """Its standard input."""
+
+
 class Difference(NamedTuple):
     """A difference between a call and its recording."""
 
@@ -187,28 +198,37 @@ def _machine_values(recording: dict[str, Any]) -> MachineValues:
     return MachineValues(worktree, repository, home, os.environ.get("USER") or Path(home).name, session)
 
 
-def _differences(
-    recording: dict[str, Any], recorded_prompt: bytes, inherited: str, values: MachineValues
+def input_differences(
+    recorded: CallInput, given: CallInput, inherited: re.Pattern[str], values: MachineValues
 ) -> Iterator[Difference]:
-    program, *recorded = recording["argv"]
-    expected = [word.replace(SESSION, values.session) if values.session else word for word in recorded]
-    if expected != sys.argv[1:]:
-        tokenised = [word.replace(values.session, SESSION) if values.session else word for word in sys.argv[1:]]
-        lines = "\n".join(expected), "\n".join(sys.argv[1:])
+    """Yield the differences of a call from its recording, except that of the tree."""
+    session, (program, *arguments) = values.session, recorded.argv
+    expected = [word.replace(SESSION, session) if session else word for word in arguments]
+    if expected != list(given.argv[1:]):
+        tokenised = [word.replace(session, SESSION) if session else word for word in given.argv[1:]]
+        lines = "\n".join(expected), "\n".join(given.argv[1:])
         yield Difference("argv", [program, *tokenised], "called with other arguments", *lines)
-    if SESSION in recording["argv"] and not SESSION_ID.fullmatch(values.session):
-        raise StandInError(DRIFT, f"called with an invalid session {values.session!r}")
     # Names only: values of the environment are never read or shown.
-    allowed = TOLERATED.union(recording["environment"])
-    surplus = sorted(name for name in os.environ if name not in allowed and not re.fullmatch(inherited, name, re.X))
+    allowed = TOLERATED.union(recorded.environment)
+    surplus = sorted(name for name in given.environment if name not in allowed and not inherited.fullmatch(name))
     if surplus:
         message = f"called with variables that no agent call may see: {', '.join(surplus)}"
         yield Difference("environment", surplus, message)
-    prompt, expected_prompt = sys.stdin.buffer.read(), expand(recorded_prompt, values)
+    prompt, expected_prompt = given.prompt, expand(recorded.prompt, values)
     if prompt != expected_prompt:
         text = prompt.decode("utf-8", "replace")
         message = "the prompt differs from the recording"
         yield Difference("prompt", text, message, expected_prompt.decode("utf-8", "replace"), text)
+
+
+def _differences(
+    recording: dict[str, Any], recorded_prompt: bytes, inherited: str, values: MachineValues
+) -> Iterator[Difference]:
+    if SESSION in recording["argv"] and not SESSION_ID.fullmatch(values.session):
+        raise StandInError(DRIFT, f"called with an invalid session {values.session!r}")
+    recorded = CallInput(recording["argv"], recording["environment"], recorded_prompt)
+    given = CallInput(sys.argv, os.environ, sys.stdin.buffer.read())
+    yield from input_differences(recorded, given, re.compile(inherited), values)
     paths, modules = _committed_paths()
     recorded_tree = recording["tree_before"]
     tree = tree_id(paths, "sha1" if len(recorded_tree) == SHA1_DIGITS else "sha256", modules)

@@ -44,7 +44,7 @@ from mz_recordings.replay.accept import prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay
 from mz_recordings.replay.driver import start_run
 from mz_recordings.replay.ports import ReplayFolders
-from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.project import current_project
 from mz_recordings.replay.replay import ReplayJob, run_replay
 from mz_recordings.rerecord.driver import LiveEnvironment, OnCallProgress, RunEnd, StopControl, drive_run
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
@@ -127,7 +127,7 @@ def prepare_rerecord(job: RerecordJob, workspace: RerecordWorkspace) -> Rerecord
     if job.agent:
         find_agent(agent, config.agents)
     workers = config.parallel_max
-    pins = replay_pins(project, environment, replace(old.manifest, agent=agent), workers)
+    pins = current_project(project, environment, replace(old.manifest, agent=agent), workers).pins
     replay = run_replay(
         old,
         ReplayJob(path=job.path, project=job.project, environment=environment, features_parallel=workers, today=now),
