@@ -1,4 +1,5 @@
-"""Base classes of events. Every event type declares its tag, kind, schema version and non-deterministic fields."""
+"""Base classes of events. Every event type declares its tag, kind (by its base), schema version and non-deterministic
+fields."""
 
 from __future__ import annotations
 
@@ -12,13 +13,9 @@ class EventKind(Enum):
     """Reason for an event. Replays compare intents and derived events, and supply outcomes and external events."""
 
     INTENT = "intent"
-    """Something that cannot be repeated, or can be looked up, is about to be done; its outcome is pending."""
     OUTCOME = "outcome"
-    """The result of an intent, from outside the engine."""
     EXTERNAL = "external"
-    """From outside: a person, a timer, another stream."""
     DERIVED = "derived"
-    """A pure function of earlier events and blobs."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -28,6 +25,30 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     KIND: ClassVar[EventKind]
     SCHEMA: ClassVar[int] = 1
     NON_DETERMINISTIC: ClassVar[frozenset[str]] = frozenset()
+
+
+class IntentEvent(Event, frozen=True, kw_only=True):
+    """Something that cannot be repeated, or can be looked up, is about to be done; its outcome is pending."""
+
+    KIND = EventKind.INTENT
+
+
+class OutcomeEvent(Event, frozen=True, kw_only=True):
+    """The result of an intent, from outside the engine."""
+
+    KIND = EventKind.OUTCOME
+
+
+class ExternalEvent(Event, frozen=True, kw_only=True):
+    """From outside: a person, a timer, another stream."""
+
+    KIND = EventKind.EXTERNAL
+
+
+class DerivedEvent(Event, frozen=True, kw_only=True):
+    """A pure function of earlier events and blobs."""
+
+    KIND = EventKind.DERIVED
 
 
 class EventPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-from mz_events.catalog.base import Event, EventKind, EventPart
+from mz_events.catalog.base import DerivedEvent, EventPart, IntentEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, FeatureId
 
 
@@ -77,20 +77,18 @@ class ForbiddenChange(EventPart, frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-class CallReserved(Event, frozen=True, kw_only=True, tag="call.reserved"):
+class CallReserved(DerivedEvent, frozen=True, kw_only=True, tag="call.reserved"):
     """Money reserved for a call; in the run's and the feature's stream, in one transaction with the request."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     key: str
     nanousd: int | None
     """None: the model has no price, so nothing could be reserved."""
 
 
-class CallOverBudget(Event, frozen=True, kw_only=True, tag="call.over-budget"):
+class CallOverBudget(DerivedEvent, frozen=True, kw_only=True, tag="call.over-budget"):
     """The remaining budget is too small for the call; in both streams."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     key: str
     role: str
@@ -98,13 +96,12 @@ class CallOverBudget(Event, frozen=True, kw_only=True, tag="call.over-budget"):
     nanousd: int | None
 
 
-class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
+class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
     """Intent, durable before anything is spawned, and appended once.
 
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    KIND = EventKind.INTENT
     NON_DETERMINISTIC = frozenset({"tree", "session", "refs"})
     ref: CallRef
     agent: str
@@ -158,10 +155,9 @@ class SessionDropReason(Enum):
     """Its last call was replayed from a recording; the agent itself never had it."""
 
 
-class SessionDropped(Event, frozen=True, kw_only=True, tag="session.dropped"):
+class SessionDropped(DerivedEvent, frozen=True, kw_only=True, tag="session.dropped"):
     """A session is no longer continued: the next prompt is a full one, in a new session."""
 
-    KIND = EventKind.DERIVED
     NON_DETERMINISTIC = frozenset({"session"})
     key: str
     """Key of the call that would have continued it."""
@@ -169,10 +165,9 @@ class SessionDropped(Event, frozen=True, kw_only=True, tag="session.dropped"):
     reason: SessionDropReason
 
 
-class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
+class AgentSwitched(DerivedEvent, frozen=True, kw_only=True, tag="agent.switched"):
     """Failover: the next agent of the settings continues the feature."""
 
-    KIND = EventKind.DERIVED
     ref: CallRef
     """Last call of the agent that failed."""
     source: str
@@ -181,10 +176,9 @@ class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
     """Code of that agent's problem."""
 
 
-class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
+class AgentReplied(OutcomeEvent, frozen=True, kw_only=True, tag="agent.replied"):
     """Outcome: the agent's output, uninterpreted, as the process wrote it."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"stdout", "stderr", "duration_ms", "tree", "salvaged", "exit", "version"})
     ref: CallRef
     stdout: Digest
@@ -201,10 +195,9 @@ class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
     """Version of the agent's CLI, from `check_auth` or the stream."""
 
 
-class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
+class AgentFailed(OutcomeEvent, frozen=True, kw_only=True, tag="agent.failed"):
     """The call was ended by us, or never started."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"stdout", "stderr", "duration_ms", "tree"})
     ref: CallRef
     problem: Problem
@@ -214,20 +207,18 @@ class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
     tree: Commit
 
 
-class AgentLost(Event, frozen=True, kw_only=True, tag="agent.lost"):
+class AgentLost(OutcomeEvent, frozen=True, kw_only=True, tag="agent.lost"):
     """Outcome of an intent that a crash left open and whose end cannot be determined."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"stdout"})
     ref: CallRef
     stdout: Digest
     """Content of the spool."""
 
 
-class ReplyParsed(Event, frozen=True, kw_only=True, tag="reply.parsed"):
+class ReplyParsed(DerivedEvent, frozen=True, kw_only=True, tag="reply.parsed"):
     """Result of parsing the output. A better parser appends a newer one; the last one counts."""
 
-    KIND = EventKind.DERIVED
     NON_DETERMINISTIC = frozenset({"session", "text"})
     ref: CallRef
     parser: str
@@ -243,8 +234,7 @@ class ReplyParsed(Event, frozen=True, kw_only=True, tag="reply.parsed"):
     bad_lines: int = 0
 
 
-class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
-    KIND = EventKind.DERIVED
+class CallPriced(DerivedEvent, frozen=True, kw_only=True, tag="call.priced"):
     key: str
     computed_nanousd: int | None
     """None: the usage is unknown, or at least one model has no price."""
@@ -253,10 +243,9 @@ class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
     """Name, version and digest of the price table."""
 
 
-class CallSettled(Event, frozen=True, kw_only=True, tag="call.settled"):
+class CallSettled(DerivedEvent, frozen=True, kw_only=True, tag="call.settled"):
     """The reservation is replaced by the charge, the highest of the known costs; in both streams."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     key: str
     nanousd: int

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.base import Event, EventKind
+from mz_events.catalog.base import IntentEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, Path
 
 
-class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
+class CommitRequested(IntentEvent, frozen=True, kw_only=True, tag="commit.requested"):
     """Looked up by the `Mz-Key` trailer on the feature's branch."""
 
-    KIND = EventKind.INTENT
     NON_DETERMINISTIC = frozenset({"tree", "parent"})
     key: str
     purpose: Literal["work", "restore"]
@@ -24,8 +23,7 @@ class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
     """Blob: the full message, trailers included."""
 
 
-class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
-    KIND = EventKind.OUTCOME
+class Committed(OutcomeEvent, frozen=True, kw_only=True, tag="commit.made"):
     NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit
@@ -34,10 +32,9 @@ class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
     deletions: int
 
 
-class PushRequested(Event, frozen=True, kw_only=True, tag="push.requested"):
+class PushRequested(IntentEvent, frozen=True, kw_only=True, tag="push.requested"):
     """Looked up by the branch on the remote; pushed with a lease on `old`."""
 
-    KIND = EventKind.INTENT
     NON_DETERMINISTIC = frozenset({"commit", "old"})
     key: str
     remote: str
@@ -46,17 +43,15 @@ class PushRequested(Event, frozen=True, kw_only=True, tag="push.requested"):
     old: Commit | None
 
 
-class Pushed(Event, frozen=True, kw_only=True, tag="push.made"):
-    KIND = EventKind.OUTCOME
+class Pushed(OutcomeEvent, frozen=True, kw_only=True, tag="push.made"):
     NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit
 
 
-class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.requested"):
+class PullRequestRequested(IntentEvent, frozen=True, kw_only=True, tag="pull-request.requested"):
     """Looked up by head branch and the key in its body."""
 
-    KIND = EventKind.INTENT
     NON_DETERMINISTIC = frozenset({"body"})
     key: str
     branch: str
@@ -66,21 +61,19 @@ class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.r
     strategy: Literal["none", "draft", "ready"]
 
 
-class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.opened"):
+class PullRequestOpened(OutcomeEvent, frozen=True, kw_only=True, tag="pull-request.opened"):
     """With strategy `none`, `url` is empty and the body is in a file for the person who opens the pull request."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"url", "number"})
     key: str
     url: str
     number: int | None
 
 
-class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
+class BaseMerged(OutcomeEvent, frozen=True, kw_only=True, tag="base.merged"):
     """The new commits of the pull request's target were merged into the branch. Repeatable: until this is recorded, the
     branch is where the stream says."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"base", "head", "tree"})
     key: str
     base: Commit
@@ -97,10 +90,9 @@ class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
     """Files with a conflict that markers cannot show (binary, or deleted on one side), left as in the branch."""
 
 
-class ChecksPolled(Event, frozen=True, kw_only=True, tag="checks.polled"):
+class ChecksPolled(OutcomeEvent, frozen=True, kw_only=True, tag="checks.polled"):
     """State of the pull request's checks at the pushed commit. Only the polls that begin and end a wait are events."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit
@@ -115,18 +107,16 @@ class ChecksPolled(Event, frozen=True, kw_only=True, tag="checks.polled"):
     """Blob: JSON array of messages about failed checks, with the end of their logs."""
 
 
-class ChecksRerun(Event, frozen=True, kw_only=True, tag="checks.rerun"):
+class ChecksRerun(OutcomeEvent, frozen=True, kw_only=True, tag="checks.rerun"):
     """The failed checks were started again. Idempotent at the forge."""
 
-    KIND = EventKind.OUTCOME
     key: str
     runs: int
 
 
-class DeliveryFailed(Event, frozen=True, kw_only=True, tag="delivery.failed"):
+class DeliveryFailed(OutcomeEvent, frozen=True, kw_only=True, tag="delivery.failed"):
     """A push or pull request was rejected by the forge or the remote."""
 
-    KIND = EventKind.OUTCOME
     key: str
     code: str
     detail: Digest

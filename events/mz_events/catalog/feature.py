@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mz_events.catalog.base import Event, EventKind
+from mz_events.catalog.base import DerivedEvent, ExternalEvent, OutcomeEvent
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Commit, Digest, FeatureId, Path
 
@@ -36,8 +36,7 @@ class QuestionKind(Enum):
     """The checks of the pull request did not pass."""
 
 
-class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
-    KIND = EventKind.EXTERNAL
+class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
     NON_DETERMINISTIC = frozenset({"run_version", "starts_from"})
     feature: FeatureId
     run_version: int
@@ -51,25 +50,22 @@ class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
     body: Digest
 
 
-class WorkspaceReady(Event, frozen=True, kw_only=True, tag="workspace.ready"):
+class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):
     """The branch and its worktree exist; several starting commits have been merged."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"head", "tree"})
     head: Commit
     tree: Commit
     """Capture of the worktree."""
 
 
-class WorkspaceConflicted(Event, frozen=True, kw_only=True, tag="workspace.conflicted"):
+class WorkspaceConflicted(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.conflicted"):
     """The starting commits cannot be merged without conflicts."""
 
-    KIND = EventKind.OUTCOME
     paths: tuple[Path, ...]
 
 
-class PhaseStarted(Event, frozen=True, kw_only=True, tag="phase.started"):
-    KIND = EventKind.DERIVED
+class PhaseStarted(DerivedEvent, frozen=True, kw_only=True, tag="phase.started"):
     phase: str
     iteration: int
     """1 + the rollbacks that superseded this phase."""
@@ -77,19 +73,17 @@ class PhaseStarted(Event, frozen=True, kw_only=True, tag="phase.started"):
     """In the order of work; one empty name if the phase has no `for_each`."""
 
 
-class UnitStarted(Event, frozen=True, kw_only=True, tag="unit.started"):
+class UnitStarted(DerivedEvent, frozen=True, kw_only=True, tag="unit.started"):
     """Work on one unit of a phase begins; a phase without `for_each` has one unit with an empty name."""
 
-    KIND = EventKind.DERIVED
     phase: str
     unit: str
     iteration: int
 
 
-class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):
+class Blocked(DerivedEvent, frozen=True, kw_only=True, tag="phase.blocked"):
     """The phase cannot continue by itself."""
 
-    KIND = EventKind.DERIVED
     phase: str
     unit: str
     cause: str
@@ -101,8 +95,7 @@ class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):
     """Blob: text for the prompt of the phase that must fix the issue."""
 
 
-class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
-    KIND = EventKind.DERIVED
+class RolledBack(DerivedEvent, frozen=True, kw_only=True, tag="phase.rolled-back"):
     source: str
     """The phase that blocked."""
     to: str
@@ -114,29 +107,25 @@ class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
     is restored in a new commit."""
 
 
-class TreeRestored(Event, frozen=True, kw_only=True, tag="tree.restored"):
+class TreeRestored(OutcomeEvent, frozen=True, kw_only=True, tag="tree.restored"):
     """The worktree is again as it was before the phase that the rollback leads to."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"tree"})
     tree: Commit
 
 
-class UnitCompleted(Event, frozen=True, kw_only=True, tag="unit.completed"):
-    KIND = EventKind.DERIVED
+class UnitCompleted(DerivedEvent, frozen=True, kw_only=True, tag="unit.completed"):
     phase: str
     unit: str
 
 
-class PhaseCompleted(Event, frozen=True, kw_only=True, tag="phase.completed"):
-    KIND = EventKind.DERIVED
+class PhaseCompleted(DerivedEvent, frozen=True, kw_only=True, tag="phase.completed"):
     phase: str
 
 
-class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
+class FeatureHeld(DerivedEvent, frozen=True, kw_only=True, tag="feature.held"):
     """The feature waits without a person; its slot is released."""
 
-    KIND = EventKind.DERIVED
     NON_DETERMINISTIC = frozenset({"until_us"})
     hold: Hold
     until_us: int | None = None
@@ -149,16 +138,14 @@ class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
     """Blob: the error."""
 
 
-class HoldReleased(Event, frozen=True, kw_only=True, tag="feature.hold-released"):
-    KIND = EventKind.EXTERNAL
+class HoldReleased(ExternalEvent, frozen=True, kw_only=True, tag="feature.hold-released"):
     NON_DETERMINISTIC = frozenset({"run_version"})
     run_version: int
     """Version of the run's stream that this cites."""
     hold: Hold
 
 
-class HumanRequested(Event, frozen=True, kw_only=True, tag="human.requested"):
-    KIND = EventKind.DERIVED
+class HumanRequested(DerivedEvent, frozen=True, kw_only=True, tag="human.requested"):
     phase: str
     unit: str
     question_kind: QuestionKind
@@ -168,11 +155,10 @@ class HumanRequested(Event, frozen=True, kw_only=True, tag="human.requested"):
     """Blob: the text for the person."""
 
 
-class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
+class HumanAnswered(ExternalEvent, frozen=True, kw_only=True, tag="human.answered"):
     """The feature acknowledges an answer that the run accepted, by its version in the run's stream: see
     `AnswerPosted`."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"run_version"})
     run_version: int
     verdict: Verdict
@@ -180,10 +166,9 @@ class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
     actor: Digest
 
 
-class FeatureRetried(Event, frozen=True, kw_only=True, tag="feature.retried"):
+class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retried"):
     """A person requested a retry: the tree from before the phase is restored, and counters are reset."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"run_version"})
     run_version: int
     to: str
@@ -192,8 +177,7 @@ class FeatureRetried(Event, frozen=True, kw_only=True, tag="feature.retried"):
     actor: Digest
 
 
-class FeatureDelivered(Event, frozen=True, kw_only=True, tag="feature.delivered"):
-    KIND = EventKind.DERIVED
+class FeatureDelivered(DerivedEvent, frozen=True, kw_only=True, tag="feature.delivered"):
     NON_DETERMINISTIC = frozenset({"head"})
     ending: str
     """delivered, merged or tagged."""
@@ -201,13 +185,11 @@ class FeatureDelivered(Event, frozen=True, kw_only=True, tag="feature.delivered"
     changed_paths: tuple[Path, ...] = ()
 
 
-class FeatureFailed(Event, frozen=True, kw_only=True, tag="feature.failed"):
-    KIND = EventKind.DERIVED
+class FeatureFailed(DerivedEvent, frozen=True, kw_only=True, tag="feature.failed"):
     code: str
     detail: Digest | None = None
 
 
-class FeatureCancelled(Event, frozen=True, kw_only=True, tag="feature.cancelled"):
-    KIND = EventKind.EXTERNAL
+class FeatureCancelled(ExternalEvent, frozen=True, kw_only=True, tag="feature.cancelled"):
     NON_DETERMINISTIC = frozenset({"run_version"})
     run_version: int

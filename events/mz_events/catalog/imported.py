@@ -6,7 +6,7 @@ kept, and paths only as blobs, so that they can be erased.
 
 from __future__ import annotations
 
-from mz_events.catalog.base import Event, EventKind, EventPart
+from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent
 from mz_events.catalog.call import Usage
 from mz_events.names import Digest, StreamId
 
@@ -48,10 +48,9 @@ class PricedSum(EventPart, frozen=True, kw_only=True):
     """Additional requests without a price; negative if a correction has one."""
 
 
-class ImportedSessionFound(Event, frozen=True, kw_only=True, tag="imported.session-found"):
+class ImportedSessionFound(ExternalEvent, frozen=True, kw_only=True, tag="imported.session-found"):
     """A session file was found for the first time, or contains more about its session than was known."""
 
-    KIND = EventKind.EXTERNAL
     agent: str
     session: str
     """The agent's id of it; `sha256-...` if that is not a valid name."""
@@ -65,10 +64,9 @@ class ImportedSessionFound(Event, frozen=True, kw_only=True, tag="imported.sessi
     """The directory is a worktree of a run: the same calls are in that repository's own log."""
 
 
-class ImportedFileRead(Event, frozen=True, kw_only=True, tag="imported.file-read"):
+class ImportedFileRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.file-read"):
     """Content of one file between two byte offsets, without requests that were counted before."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"modified_ns", "inode", "paths"})
     file: str
     """sha256 of its path."""
@@ -120,18 +118,16 @@ class ImportedFileRead(Event, frozen=True, kw_only=True, tag="imported.file-read
     here, the others these lines. Empty: no known reason."""
 
 
-class ImportedTotalsReconciled(Event, frozen=True, kw_only=True, tag="imported.totals-reconciled"):
+class ImportedTotalsReconciled(DerivedEvent, frozen=True, kw_only=True, tag="imported.totals-reconciled"):
     """Totals at the ends of the session's files beyond the requests in them: tokens of requests without a line, and
     money for the session."""
 
-    KIND = EventKind.DERIVED
     requests: tuple[ImportedRequest, ...]
 
 
-class ImportedPriced(Event, frozen=True, kw_only=True, tag="imported.priced"):
+class ImportedPriced(DerivedEvent, frozen=True, kw_only=True, tag="imported.priced"):
     """Cost of the requests of the preceding event in the stream, by the prices then in force."""
 
-    KIND = EventKind.DERIVED
     sums: tuple[PricedSum, ...] = ()
     unpriced: tuple[str, ...] = ()
     """Models without a price."""

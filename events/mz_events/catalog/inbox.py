@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mz_events.catalog.base import Event, EventKind
+from mz_events.catalog.base import ExternalEvent
 from mz_events.catalog.run import Verdict
 from mz_events.names import Digest, FeatureId
 
 
-class AnswerPosted(Event, frozen=True, kw_only=True, tag="inbox.answer"):
+class AnswerPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.answer"):
     """A person's answer to a feature's question.
 
     It becomes three events, because each stream has one writer and each decider reads one stream: this one is durable
@@ -15,7 +15,6 @@ class AnswerPosted(Event, frozen=True, kw_only=True, tag="inbox.answer"):
     cursor (`InboxRead`), so that no crash accepts it twice; `HumanAnswered` is what the feature decides on.
     """
 
-    KIND = EventKind.EXTERNAL
     feature: FeatureId
     verdict: Verdict
     note: Digest | None = None
@@ -25,18 +24,16 @@ class AnswerPosted(Event, frozen=True, kw_only=True, tag="inbox.answer"):
     open question."""
 
 
-class CancelPosted(Event, frozen=True, kw_only=True, tag="inbox.cancel"):
-    KIND = EventKind.EXTERNAL
+class CancelPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.cancel"):
     feature: FeatureId | None
     """None: the run."""
     note: Digest | None = None
     actor: Digest
 
 
-class RetryPosted(Event, frozen=True, kw_only=True, tag="inbox.retry"):
+class RetryPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.retry"):
     """Retry a stopped feature from a phase on."""
 
-    KIND = EventKind.EXTERNAL
     feature: FeatureId
     phase: str | None
     """None: the current phase."""
@@ -44,15 +41,13 @@ class RetryPosted(Event, frozen=True, kw_only=True, tag="inbox.retry"):
     actor: Digest
 
 
-class PausePosted(Event, frozen=True, kw_only=True, tag="inbox.pause"):
+class PausePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.pause"):
     """Finish current calls, then pause; the process stays and continues on request."""
 
-    KIND = EventKind.EXTERNAL
     actor: Digest
 
 
-class ResumePosted(Event, frozen=True, kw_only=True, tag="inbox.resume"):
+class ResumePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.resume"):
     """Continue a paused run."""
 
-    KIND = EventKind.EXTERNAL
     actor: Digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mz_events.catalog.base import Event, EventKind
+from mz_events.catalog.base import DerivedEvent, ExternalEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId
 
 
@@ -45,8 +45,7 @@ class Verdict(Enum):
     REJECT = "reject"
 
 
-class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
-    KIND = EventKind.EXTERNAL
+class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
     NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version"})
     run: RunId
     pipeline: str
@@ -59,11 +58,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """Version of `mz` that started the run."""
 
 
-class RunForked(Event, frozen=True, kw_only=True, tag="run.forked"):
+class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):
     """The run continues from an event of another one. Earlier events are copied into the feature's stream, each citing
     its original as its cause; they happened once, and were paid once."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"source", "version"})
     source: RunId
     feature: FeatureId
@@ -71,16 +69,14 @@ class RunForked(Event, frozen=True, kw_only=True, tag="run.forked"):
     """Version, in that run's stream of the feature, of the last copied event."""
 
 
-class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
+class RunResumed(ExternalEvent, frozen=True, kw_only=True, tag="run.resumed"):
     """A process continued the run; a fatal halt, if any, is lifted."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"mz_version"})
     mz_version: str
 
 
-class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
-    KIND = EventKind.EXTERNAL
+class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
     feature: FeatureId
     source: str
     """Location: `file#id`."""
@@ -97,10 +93,9 @@ class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
     quarantined: bool = False
 
 
-class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
+class ItemSkipped(ExternalEvent, frozen=True, kw_only=True, tag="item.skipped"):
     """Its source id was delivered by an earlier run."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"delivered_by", "head"})
     feature: FeatureId
     delivered_by: str
@@ -111,10 +106,9 @@ class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
     """The delivered commit; dependents start from it."""
 
 
-class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):
+class FeatureAdmitted(DerivedEvent, frozen=True, kw_only=True, tag="feature.admitted"):
     """The feature has a slot and may start."""
 
-    KIND = EventKind.DERIVED
     NON_DETERMINISTIC = frozenset({"starts_from"})
     feature: FeatureId
     starts_from: tuple[Commit, ...] = ()
@@ -123,10 +117,9 @@ class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):
     """The dependency whose branch the pull request targets."""
 
 
-class FeatureStopped(Event, frozen=True, kw_only=True, tag="feature.stopped"):
+class FeatureStopped(ExternalEvent, frozen=True, kw_only=True, tag="feature.stopped"):
     """The feature's worker ended; cites the version that its stream had."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"head", "until_us"})
     feature: FeatureId
     version: int
@@ -142,40 +135,35 @@ class FeatureStopped(Event, frozen=True, kw_only=True, tag="feature.stopped"):
     """Paths that the feature changed since its start; set when it is delivered."""
 
 
-class FeatureReleased(Event, frozen=True, kw_only=True, tag="feature.released"):
+class FeatureReleased(DerivedEvent, frozen=True, kw_only=True, tag="feature.released"):
     """A held feature may continue."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     hold: Hold
 
 
-class TimerFired(Event, frozen=True, kw_only=True, tag="timer.fired"):
-    KIND = EventKind.EXTERNAL
+class TimerFired(ExternalEvent, frozen=True, kw_only=True, tag="timer.fired"):
     feature: FeatureId
 
 
-class ItemHeld(Event, frozen=True, kw_only=True, tag="item.held"):
+class ItemHeld(DerivedEvent, frozen=True, kw_only=True, tag="item.held"):
     """A dependency failed or was cancelled: the item cannot start unless a person decides."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     blocked_by: FeatureId
 
 
-class FilesClaimed(Event, frozen=True, kw_only=True, tag="files.claimed"):
+class FilesClaimed(DerivedEvent, frozen=True, kw_only=True, tag="files.claimed"):
     """Also in the feature's own stream, in the same transaction."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     phase: str
     paths: tuple[Path, ...]
 
 
-class ClaimRejected(Event, frozen=True, kw_only=True, tag="claim.rejected"):
+class ClaimRejected(DerivedEvent, frozen=True, kw_only=True, tag="claim.rejected"):
     """Also in the feature's own stream, in the same transaction."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     phase: str
     paths: tuple[Path, ...]
@@ -183,10 +171,9 @@ class ClaimRejected(Event, frozen=True, kw_only=True, tag="claim.rejected"):
     holder: FeatureId
 
 
-class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
+class ClaimCompared(DerivedEvent, frozen=True, kw_only=True, tag="claim.compared"):
     """Comparison of claimed and changed paths, after the feature was delivered."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     confirmed: tuple[Path, ...]
     unused: tuple[Path, ...]
@@ -195,10 +182,9 @@ class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
     """Changed, not claimed."""
 
 
-class AnswerAccepted(Event, frozen=True, kw_only=True, tag="answer.accepted"):
+class AnswerAccepted(ExternalEvent, frozen=True, kw_only=True, tag="answer.accepted"):
     """A person's answer to a feature, read from the inbox: see `AnswerPosted`."""
 
-    KIND = EventKind.EXTERNAL
     feature: FeatureId
     verdict: Verdict
     note: Digest | None = None
@@ -206,19 +192,17 @@ class AnswerAccepted(Event, frozen=True, kw_only=True, tag="answer.accepted"):
     """Blob: the person's name."""
 
 
-class CancelAccepted(Event, frozen=True, kw_only=True, tag="cancel.accepted"):
+class CancelAccepted(ExternalEvent, frozen=True, kw_only=True, tag="cancel.accepted"):
     """A person cancelled the feature."""
 
-    KIND = EventKind.EXTERNAL
     feature: FeatureId
     note: Digest | None = None
     actor: Digest
 
 
-class RetryAccepted(Event, frozen=True, kw_only=True, tag="retry.accepted"):
+class RetryAccepted(ExternalEvent, frozen=True, kw_only=True, tag="retry.accepted"):
     """A person requested a retry of a stopped feature, from a phase on."""
 
-    KIND = EventKind.EXTERNAL
     feature: FeatureId
     phase: str | None
     """None: the current phase."""
@@ -226,70 +210,59 @@ class RetryAccepted(Event, frozen=True, kw_only=True, tag="retry.accepted"):
     actor: Digest
 
 
-class ChecksChanged(Event, frozen=True, kw_only=True, tag="checks.changed"):
+class ChecksChanged(ExternalEvent, frozen=True, kw_only=True, tag="checks.changed"):
     """The checks of the feature's pull request are no longer pending; the feature polls them itself."""
 
-    KIND = EventKind.EXTERNAL
     feature: FeatureId
 
 
-class FeatureMerged(Event, frozen=True, kw_only=True, tag="feature.merged"):
+class FeatureMerged(ExternalEvent, frozen=True, kw_only=True, tag="feature.merged"):
     """The pull request of a delivered feature was merged; features waiting for the merge start from `head`."""
 
-    KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"head"})
     feature: FeatureId
     head: Commit
     """Head of the base branch, merge included."""
 
 
-class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
+class RunPaused(ExternalEvent, frozen=True, kw_only=True, tag="run.paused"):
     """Nothing more is started and current calls finish, until the run is resumed; the process stays."""
 
-    KIND = EventKind.EXTERNAL
     actor: Digest | None
     """Blob: the person's name; None: a signal."""
 
 
-class BudgetChanged(Event, frozen=True, kw_only=True, tag="budget.changed"):
+class BudgetChanged(ExternalEvent, frozen=True, kw_only=True, tag="budget.changed"):
     """The settings had other limits when the run was resumed; they apply from here on. None: no limit."""
 
-    KIND = EventKind.EXTERNAL
     run_nanousd: int | None
     feature_nanousd: int | None
 
 
-class InboxRead(Event, frozen=True, kw_only=True, tag="inbox.read"):
+class InboxRead(OutcomeEvent, frozen=True, kw_only=True, tag="inbox.read"):
     """The cursor of the inbox: everything up to `version` was processed."""
 
-    KIND = EventKind.OUTCOME
     version: int
     accepted: bool
     rejection_code: str = ""
     """Error code; empty if accepted."""
 
 
-class RunHalted(Event, frozen=True, kw_only=True, tag="run.halted"):
+class RunHalted(DerivedEvent, frozen=True, kw_only=True, tag="run.halted"):
     """A fatal problem (no key, no CLI, disk full): nothing more is started until the run is resumed."""
 
-    KIND = EventKind.DERIVED
     feature: FeatureId
     code: str
 
 
-class RunStopRequested(Event, frozen=True, kw_only=True, tag="run.stop-requested"):
+class RunStopRequested(ExternalEvent, frozen=True, kw_only=True, tag="run.stop-requested"):
     """The user asked the process to stop."""
 
-    KIND = EventKind.EXTERNAL
 
-
-class RunIdle(Event, frozen=True, kw_only=True, tag="run.idle"):
+class RunIdle(DerivedEvent, frozen=True, kw_only=True, tag="run.idle"):
     """Nothing can continue without a person, money or a resume."""
 
-    KIND = EventKind.DERIVED
 
-
-class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
+class RunFinished(DerivedEvent, frozen=True, kw_only=True, tag="run.finished"):
     """Every item is delivered, failed or cancelled."""
 
-    KIND = EventKind.DERIVED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.base import Event, EventKind, EventPart
+from mz_events.catalog.base import DerivedEvent, EventPart, OutcomeEvent
 from mz_events.catalog.call import CallRef, ForbiddenChange
 from mz_events.names import Commit, Digest, Path
 
@@ -27,10 +27,9 @@ class Unit(EventPart, frozen=True, kw_only=True):
     files: tuple[Path, ...] = ()
 
 
-class CommandRan(Event, frozen=True, kw_only=True, tag="command.ran"):
+class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     """A process started by `mz`: setup, preparation or gate. The only source of test counts."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt"})
     stage: Literal["setup", "prepare", "gate"]
     phase: str
@@ -58,10 +57,9 @@ class Change(EventPart, frozen=True, kw_only=True):
     kind: Literal["added", "modified", "deleted", "mode"]
 
 
-class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):
+class ChangesChecked(OutcomeEvent, frozen=True, kw_only=True, tag="changes.checked"):
     """The tree after a reply, with every forbidden change reverted."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"tree"})
     ref: CallRef
     tree: Commit
@@ -71,10 +69,9 @@ class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):
     forbidden_changes: tuple[ForbiddenChange, ...] = ()
 
 
-class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
+class RefMoved(OutcomeEvent, frozen=True, kw_only=True, tag="ref.moved"):
     """A foreign ref, `.git/config` or a hook changed while an agent worked."""
 
-    KIND = EventKind.OUTCOME
     NON_DETERMINISTIC = frozenset({"old", "new"})
     ref: CallRef
     name: str
@@ -83,10 +80,9 @@ class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
     new: str
 
 
-class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
+class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 
-    KIND = EventKind.DERIVED
     artifact: str
     phase: str
     unit: str
@@ -99,10 +95,9 @@ class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Enum-like fields that the pipeline may refer to: severity, cause, ..."""
 
 
-class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validated"):
+class ArtifactValidated(DerivedEvent, frozen=True, kw_only=True, tag="artifact.validated"):
     """Result of the rules for all outputs of one reply."""
 
-    KIND = EventKind.DERIVED
     ref: CallRef
     violations: tuple[Violation, ...] = ()
     """Empty: valid."""
@@ -110,8 +105,7 @@ class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validate
     """Blob: JSON array of the messages, as the agent gets them."""
 
 
-class GateChecked(Event, frozen=True, kw_only=True, tag="gate.checked"):
-    KIND = EventKind.DERIVED
+class GateChecked(DerivedEvent, frozen=True, kw_only=True, tag="gate.checked"):
     phase: str
     unit: str
     gate: str
