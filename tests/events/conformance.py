@@ -7,7 +7,8 @@ yields an empty log.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.samples import samples
 
 FIRST, OTHER, THIRD = feature_stream("r", "one"), feature_stream("r", "other"), run_stream("r2")
 NOW = 1_700_000_000_000_000
+POLL_SECONDS = 0.02
 
 
 def unit(number: int) -> Event:
@@ -36,6 +38,17 @@ def units(count: int, first: int = 1) -> tuple[Event, ...]:
 
 def events_of(recorded: Iterable[Recorded[Event]]) -> list[Event]:
     return [item.event for item in recorded]
+
+
+def follow(log: Log, after: int, keep_polling: Callable[[], bool]) -> Iterator[Recorded[Event]]:
+    """Yield the events after a position as they are appended, the last ones once `keep_polling()` is false."""
+    is_last = False
+    while not is_last:
+        is_last = not keep_polling()  # Asked before reading, so that nothing appended before the answer is missed.
+        for recorded in log.read_all(after):
+            after = recorded.position
+            yield recorded
+        time.sleep(POLL_SECONDS)
 
 
 class LogConformance:

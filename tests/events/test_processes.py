@@ -12,7 +12,7 @@ import pytest
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import feature_stream
 
-from tests.events.conformance import FIRST, unit
+from tests.events.conformance import FIRST, follow, unit
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def test_four_processes_race_and_nothing_is_lost_or_counted_twice(tmp_path: Path
         time.sleep(0.01)
     with SqliteStore(path, read_only=True) as reader:
         followed = [
-            item.position for item in reader.follow(0, lambda: any(process.poll() is None for process in writers))
+            item.position for item in follow(reader, 0, lambda: any(process.poll() is None for process in writers))
         ]
     for process in writers:
         process.communicate(timeout=60)

@@ -17,7 +17,7 @@ from mz_events.adapters.tables import METADATA
 from mz_events.codec import Codec
 from mz_events.store import Append, StoreUnusable, UnknownEvent
 
-from tests.events.conformance import FIRST, NOW, OTHER, LogConformance, units
+from tests.events.conformance import FIRST, NOW, OTHER, LogConformance, follow, units
 from tests.support.mounts import in_small_filesystem
 
 
@@ -105,11 +105,11 @@ def test_followers_get_what_is_appended_meanwhile(path: Path, log: SqliteStore) 
     numbers: list[int] = []
     done = threading.Event()
 
-    def follow() -> None:
+    def collect() -> None:
         with SqliteStore(path, read_only=True) as reader:
-            numbers.extend(recorded.position for recorded in reader.follow(1, lambda: not done.is_set()))
+            numbers.extend(recorded.position for recorded in follow(reader, 1, lambda: not done.is_set()))
 
-    thread = threading.Thread(target=follow)
+    thread = threading.Thread(target=collect)
     thread.start()
     for version in range(2, 5):
         log.append([Append(FIRST, version, units(1))], NOW)

@@ -146,7 +146,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
         """Run one durable transaction, exclusive among all threads and processes; an error inside rolls it back."""
-        with TranslatedErrors(self.path), self._writing_lock():
+        with TranslatedErrors(self.path), self.writing_lock():
             cursor = (self._writer or self._open_writer()).cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
@@ -170,13 +170,8 @@ class Database:
             finally:
                 self._idle_connections.append(connection)
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the store's lock without a transaction, so that nobody appends meanwhile."""
-        with self._writing_lock():
-            yield
-
-    def _writing_lock(self) -> StoreLock:
+    def writing_lock(self) -> StoreLock:
+        """Return the lock that keeps everybody from appending. Raises: StoreUnusable."""
         if self._read_only or self._lock is None:
             raise StoreUnusable(f"{self.path} was opened read-only")
         return self._lock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain as chained
@@ -25,7 +24,7 @@ PAGE_ROWS = 1000
 FIRST_ROWS = 50
 """Size of a stream's first page: reading only how a stream begins stays cheap."""
 LOCK_SECONDS = 30.0
-POLL_SECONDS = 0.02
+POSITION_MAX = (1 << 63) - 1
 
 METADATA_COLUMNS = "stream_id, version, position, type, schema, recorded_at_us, observed_at_us, causation"
 COLUMNS = f"{METADATA_COLUMNS}, payload, chain"
@@ -37,7 +36,6 @@ INSERT_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 SELECT_STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
 SELECT_STREAMS_BY_AGE = "SELECT name FROM stream WHERE substr(name, 1, ?) = ? ORDER BY id"
 STREAM_PAGE = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
-LOG_PAGE = f"SELECT {COLUMNS} FROM event WHERE position > ? ORDER BY position LIMIT ?"
 ALL_EVENTS = f"SELECT {METADATA_COLUMNS}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
 """For verification; the casts handle text that someone wrote in place of bytes."""
 
@@ -129,7 +127,7 @@ class SqliteStore:
 
     def read_all(self, after: int = 0, limit: int | None = None) -> Iterator[Recorded[Event]]:
         """Yield at most `limit` events of all streams with a position greater than `after`, in order of position."""
-        return self._decode_pages(self._log_pages(after, limit))
+        return self._decode_pages(self._log_pages(after, POSITION_MAX if limit is None else after + limit))
 
     def read_types(self, types: Collection[str], after: int, last_position: int) -> Iterator[Recorded[Event]]:
         """Yield events of these types with `after < position <= last_position`, in order.
@@ -137,17 +135,7 @@ class SqliteStore:
         Events of other known types are not decoded; unknown types raise UnknownEvent, as everywhere.
         """
         others = self._codec.types.keys() - set(types)
-        return self._decode_pages(self._pages_without_types(others, after, last_position))
-
-    def follow(self, after: int, keep_polling: Callable[[], bool]) -> Iterator[Recorded[Event]]:
-        """Like `read_all`, but poll for more while `keep_polling()` is true; it is called after each empty poll."""
-        while True:
-            for recorded in self.read_all(after):
-                after = recorded.position
-                yield recorded
-            if not keep_polling():
-                return
-            time.sleep(POLL_SECONDS)
+        return self._decode_pages(self._log_pages(after, last_position, others))
 
     def streams(self, prefix: str = "") -> tuple[tuple[StreamId, int], ...]:
         """Return names and versions of the streams that begin with `prefix`, sorted by name."""
@@ -194,9 +182,9 @@ class SqliteStore:
             finally:
                 cursor.connection.rollback()
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self) -> AbstractContextManager[object]:
         """Hold the store's lock so that nobody appends meanwhile: for work beside the log, such as deleting blobs."""
-        return self._database.exclusive()
+        return self._database.writing_lock()
 
     def _stream_pages(self, stream: StreamId, after: int) -> Iterator[list[Row]]:
         with self._database.reading() as cursor:
@@ -208,26 +196,15 @@ class SqliteStore:
                 return
             after, limit = rows[-1][1], PAGE_ROWS
 
-    def _log_pages(self, after: int, limit: int | None) -> Iterator[list[Row]]:
-        remaining = limit if limit is not None else -1
-        while remaining != 0:
-            yield (
-                rows := self._fetch_page(LOG_PAGE, (after, PAGE_ROWS if remaining < 0 else min(remaining, PAGE_ROWS)))
-            )
-            if not rows:
-                return
-            after = rows[-1][2]
-            remaining -= len(rows) if remaining > 0 else 0
-
-    def _pages_without_types(self, types: Collection[str], after: int, last_position: int) -> Iterator[list[Row]]:
-        """Yield pages of events of all types but these."""
-        placeholders = ", ".join("?" * len(types))
+    def _log_pages(self, after: int, last_position: int, left_out: Collection[str] = ()) -> Iterator[list[Row]]:
+        """Yield pages of the events of all types but those left out."""
+        placeholders = ", ".join("?" * len(left_out))
         query = (
             f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({placeholders}) "
             f"ORDER BY position LIMIT {PAGE_ROWS}"
         )
         while True:
-            yield (rows := self._fetch_page(query, (after, last_position, *types)))
+            yield (rows := self._fetch_page(query, (after, last_position, *left_out)))
             if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1][2]
