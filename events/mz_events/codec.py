@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from itertools import chain
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
@@ -32,19 +31,15 @@ def type_of(event: Event | type[Event]) -> str:
     return str(event.__struct_config__.tag)
 
 
-def event_types(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
-    """Return the concrete event types that these modules define, in the order of their definition."""
-    definitions = chain.from_iterable(vars(family).values() for family in families)
-    return tuple(
-        dict.fromkeys(
-            kind
-            for kind in definitions
-            if isinstance(kind, type) and issubclass(kind, Event) and kind.__struct_config__.tag is not None
-        )
+ALL_EVENTS: tuple[type[Event], ...] = tuple(
+    dict.fromkeys(
+        kind
+        for family in FAMILIES
+        for kind in vars(family).values()
+        if isinstance(kind, type) and issubclass(kind, Event) and kind.__struct_config__.tag is not None
     )
-
-
-ALL_EVENTS: tuple[type[Event], ...] = event_types(FAMILIES)
+)
+"""The concrete event types, in the order of their definition."""
 
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
@@ -119,11 +114,6 @@ class Codec:
 
 
 CODEC = Codec(ALL_EVENTS, UPCASTERS)
-
-
-def encode(event: Event) -> bytes:
-    """Return the canonical payload of an event."""
-    return CODEC.encode(event)[2]
 
 
 def comparable_payload(event: Event) -> Payload:

@@ -15,7 +15,7 @@ from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentReplied
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.catalog.validation import ArtifactParsed
-from mz_events.codec import ALL_EVENTS, CODEC, FAMILIES, UPCASTERS, Codec, comparable_payload, encode, type_of
+from mz_events.codec import ALL_EVENTS, CODEC, FAMILIES, UPCASTERS, Codec, comparable_payload, type_of
 from mz_events.names import Commit
 from mz_events.store import StoreUnusable, UnknownEvent
 
@@ -71,7 +71,7 @@ def test_every_type_has_a_stored_payload_that_still_fits(kind: type[Event]) -> N
     stored = path.read_bytes().rstrip(b"\n")
     event = CODEC.decode(name, kind.SCHEMA, stored, "corpus@1")
     assert event == sample(kind), f"{path.name} no longer fits; never released: python -m tests.support.golden --renew"
-    assert encode(event) == stored
+    assert CODEC.encode(event)[2] == stored
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
@@ -96,7 +96,7 @@ def test_what_is_encoded_is_decoded(event: Event) -> None:
 def test_map_keys_are_sorted_so_that_equal_events_have_equal_bytes() -> None:
     artifact_parsed = replace(sample(ArtifactParsed), fields={"severity": "LOW", "cause": "spec"})
     other = replace(sample(ArtifactParsed), fields={"cause": "spec", "severity": "LOW"})
-    assert encode(artifact_parsed) == encode(other)
+    assert CODEC.encode(artifact_parsed) == CODEC.encode(other)
 
 
 @pytest.mark.parametrize(
