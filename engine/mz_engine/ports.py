@@ -304,10 +304,8 @@ class Price(PortValue, frozen=True, kw_only=True):
 class Prices(Protocol):
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price: ...
 
-    def estimate(
-        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
-    ) -> int | None:
-        """Return nano-dollars; cache reads and writes are part of the input. None: the model has no price."""
+    def price_entry(self, usage: Usage, at_us: int) -> int | None:
+        """Return the nano-dollars of one entry; None: it has no price."""
 
 
 class PullRequest(PortValue, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from mz_engine.model.config import Coefficients
 from mz_engine.pricing.calibration import (
     GROUP_CALLS_MIN,
     CallSample,
-    ExpectedTokens,
     calibrate,
     classify_ratio,
     coefficients_for,
@@ -31,6 +30,7 @@ from mz_engine.run.settings import (
     read_calibration,
     write_calibration,
 )
+from mz_events.catalog.call import Usage
 
 CELL = ("a", "m", "code")
 
@@ -117,10 +117,11 @@ def test_the_most_exact_cell_counts() -> None:
 
 
 def test_what_is_expected() -> None:
-    assert expected_tokens((), "a", "m", "code", 1000, 2000) == ExpectedTokens(input=1000, output=2000)
+    assert expected_tokens((), "a", "m", "code", 1000, 2000) == Usage(model="m", input=1000, output=2000, requests=1)
     actual = expected_tokens((expected(),), "a", "m", "code", 1000, 2000)
-    assert actual == ExpectedTokens(input=2000, output=3000, cache_read=1000, cache_write=500)
-    assert typical_tokens(expected()) == ExpectedTokens(input=800, output=90, cache_read=400, cache_write=200)
+    assert actual == Usage(model="m", input=2000, output=3000, cache_read=1000, cache_write_5m=500, requests=1)
+    usage = Usage(model="m", input=800, output=90, cache_read=400, cache_write_5m=200, requests=1)
+    assert typical_tokens(expected(), "m") == usage
 
 
 @given(
@@ -132,7 +133,7 @@ def test_what_is_expected() -> None:
 def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[CallSample]) -> None:
     coefficients = median_coefficients(CELL, samples)
     guess = expected_tokens((coefficients,), *CELL, samples[0].estimated_input_tokens, 2000)
-    assert 0 <= guess.cache_read + guess.cache_write <= max(guess.input, 0)
+    assert 0 <= guess.cache_read + guess.cache_write_5m <= max(guess.input, 0)
     assert calibrate(samples) is not None
 
 

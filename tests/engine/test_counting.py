@@ -75,10 +75,9 @@ def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, e
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
 
     def reserved(tokens: int) -> int:
-        guess = expected_tokens((expected,) if expected else (), "a", "m", "write", tokens, REPLY_TOKENS)
-        count = PRICES.estimate(
-            "claude-sonnet-4-6", guess.input, guess.output, 1_790_000_000_000_000, guess.cache_read, guess.cache_write
-        )
+        coefficients = (expected,) if expected else ()
+        guess = expected_tokens(coefficients, "a", "claude-sonnet-4-6", "write", tokens, REPLY_TOKENS)
+        count = PRICES.price_entry(guess, 1_790_000_000_000_000)
         assert count is not None
         return count
 

@@ -76,7 +76,8 @@ def test_nothing_used_costs_nothing() -> None:
 
 
 def test_cached_tokens_of_an_estimate_are_part_of_its_input() -> None:
-    assert PRICES.estimate("claude-sonnet-4-5", 1000, 0, NOW, 600, 400) == 600 * 300 + 400 * 3750
+    usage = Usage(model="claude-sonnet-4-5", input=1000, output=0, cache_read=600, cache_write_5m=400, requests=1)
+    assert PRICES.price_entry(usage, NOW) == 600 * 300 + 400 * 3750
 
 
 def test_sums_that_may_cross_a_step_are_known() -> None:

@@ -138,9 +138,8 @@ def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
         coefficients = coefficients_for(config.calibration, config.agent, model, phase)
         if coefficients is None:
             return None
-        usage = typical_tokens(coefficients)
-        nanousd = prices.estimate(model, usage.input, usage.output, now_us, usage.cache_read, usage.cache_write)
-        return Estimate(tokens=usage.input + usage.output, nanousd=nanousd)
+        usage = typical_tokens(coefficients, model)
+        return Estimate(tokens=usage.input + usage.output, nanousd=prices.price_entry(usage, now_us))
 
     texts = {item.id: item.title + item.body for item in plan.items}
     return {

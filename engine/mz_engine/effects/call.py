@@ -140,10 +140,9 @@ def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: Age
 def _estimated_cost(context: StepContext, agent: str, model: str, input_tokens: int) -> Steps[int | None]:
     """Return the estimated cost of the call in nano-dollars, corrected by calibration."""
     calibration, phase = context.pins.config.calibration, context.phase_state.phase
-    tokens = expected_tokens(calibration, agent, model, phase, input_tokens, REPLY_TOKENS)
+    usage = expected_tokens(calibration, agent, model, phase, input_tokens, REPLY_TOKENS)
     now_us = yield from call_port(Clock.now_us)
-    counts = (tokens.input, tokens.output, now_us, tokens.cache_read, tokens.cache_write)
-    return (yield from call_port(Prices.estimate, model, *counts))
+    return (yield from call_port(Prices.price_entry, usage, now_us))
 
 
 def session_id(key: str) -> str:

@@ -14,6 +14,7 @@ from statistics import median
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.catalog.call import Usage
 
 from mz_engine.model.config import Coefficients
 
@@ -57,15 +58,6 @@ class CallSample(msgspec.Struct, frozen=True, kw_only=True):
     def error_of(self, estimate: int) -> float:
         used = self.input + self.output
         return abs(estimate - used) / max(used, 1)
-
-
-class ExpectedTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Expected tokens of a call."""
-
-    input: int
-    output: int
-    cache_read: int = 0
-    cache_write: int = 0
 
 
 class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,24 +190,28 @@ def expected_tokens(
     phase: str,
     estimated_input_tokens: int,
     estimated_output_tokens: int,
-) -> ExpectedTokens:
-    """Return the expected tokens of a call with this input; without coefficients the arguments, and no cache."""
+) -> Usage:
+    """Return the expected tokens of a call with this input, as one request; without coefficients the arguments, and no
+    cache."""
     coefficients = coefficients_for(calibration, agent, model, phase)
     if coefficients is None:
-        return ExpectedTokens(input=estimated_input_tokens, output=estimated_output_tokens)
+        return Usage(model=model, input=estimated_input_tokens, output=estimated_output_tokens, requests=1)
     return _with_cache(
         coefficients,
+        model,
         round(coefficients.input * estimated_input_tokens),
         round(coefficients.output * estimated_output_tokens),
     )
 
 
-def typical_tokens(coefficients: Coefficients) -> ExpectedTokens:
+def typical_tokens(coefficients: Coefficients, model: str) -> Usage:
     """Return the expected tokens of a call whose prompt is not known yet."""
-    return _with_cache(coefficients, coefficients.input_tokens, coefficients.output_tokens)
+    return _with_cache(coefficients, model, coefficients.input_tokens, coefficients.output_tokens)
 
 
-def _with_cache(coefficients: Coefficients, input_tokens: int, output_tokens: int) -> ExpectedTokens:
+def _with_cache(coefficients: Coefficients, model: str, input_tokens: int, output_tokens: int) -> Usage:
     read = min(round(coefficients.cache_read * input_tokens), input_tokens)
     write = min(round(coefficients.cache_write * input_tokens), input_tokens - read)
-    return ExpectedTokens(input=input_tokens, output=output_tokens, cache_read=read, cache_write=write)
+    return Usage(
+        model=model, input=input_tokens, output=output_tokens, cache_read=read, cache_write_5m=write, requests=1
+    )

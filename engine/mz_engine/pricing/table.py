@@ -82,12 +82,9 @@ class GenaiPrices:
         nanousd = None if unpriced else total
         return Price(nanousd=nanousd, unpriced=tuple(sorted(unpriced)), prices=self.table, may_be_higher=may_be_higher)
 
-    def estimate(
-        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
-    ) -> int | None:
-        """Return the nano-dollars of these token counts; None: the model has no price."""
-        expected = Usage(model=model, input=input_tokens, output=output_tokens, cache_read=cache_read, requests=1)
-        return self.price_entry(replace(expected, cache_write_5m=cache_write), at_us)
+    def estimate(self, model: str, input_tokens: int, output_tokens: int, at_us: int) -> int | None:
+        """Return the nano-dollars of one request without a cache; None: the model has no price."""
+        return self.price_entry(Usage(model=model, input=input_tokens, output=output_tokens, requests=1), at_us)
 
     def price_entry(self, usage: Usage, at_us: int) -> int | None:
         """Return the nano-dollars of one entry; None: it has no price."""

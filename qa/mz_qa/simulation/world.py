@@ -479,10 +479,8 @@ class SimulatedPorts:
         tokens = sum(entry.input + entry.output for entry in usage)
         return Price(nanousd=tokens * NANO_PER_TOKEN, unpriced=(), prices="simulated/1")
 
-    def estimate(
-        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
-    ) -> int | None:
-        return (input_tokens + output_tokens) * NANO_PER_TOKEN
+    def price_entry(self, usage: Usage, at_us: int) -> int | None:
+        return (usage.input + usage.output) * NANO_PER_TOKEN
 
     def redact(self, text: str) -> str:
         return text

@@ -234,9 +234,7 @@ class RecordedPorts:
             self.count_not_recomputed("prices of another table")
         return Price(nanousd=recorded.computed_nanousd, unpriced=recorded.unpriced, prices=recorded.prices)
 
-    def estimate(
-        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
-    ) -> int | None:
+    def price_entry(self, usage: Usage, at_us: int) -> int | None:
         request, granted = self.stream.find_near(AgentRequested), self.stream.next_event()
         if request is None and isinstance(granted, CallOverBudget | CallReserved):
             return granted.nanousd
