@@ -13,8 +13,8 @@ from mz_engine.model.config import Coefficients
 from mz_engine.pricing.calibration import (
     GROUP_CALLS_MIN,
     CallSample,
+    GroupCalibration,
     calibrate,
-    classify_ratio,
     coefficients_for,
     expected_tokens,
     groups_with_too_few_calls,
@@ -98,7 +98,8 @@ def test_medians_of_others(values: list[float]) -> None:
 
 @pytest.mark.parametrize(("ratio", "output"), [(0.89, "high"), (0.9, "fits"), (1.1, "fits"), (1.11, "low")])
 def test_advice(ratio: float, output: str) -> None:
-    assert classify_ratio(ratio) == output
+    group = GroupCalibration(coefficients=expected(), error_before=0, error_after=0, ratio=ratio)
+    assert group.estimates == output
 
 
 def expected(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0) -> Coefficients:

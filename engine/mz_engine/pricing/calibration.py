@@ -81,7 +81,8 @@ class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def estimates(self) -> str:
         """Return fits, low (more was used than estimated) or high."""
-        return classify_ratio(self.ratio)
+        low, high = FITTING_RATIOS
+        return "high" if self.ratio < low else "low" if self.ratio > high else "fits"
 
 
 def groups_of(agent: str, model: str, phase: str) -> tuple[CallGroup, ...]:
@@ -169,12 +170,6 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
     ordered = sorted(values)
     indexes = [bisect_left(ordered, value) for value in values]
     return [median(ordered[:index] + ordered[index + 1 :]) for index in indexes]
-
-
-def classify_ratio(ratio: float) -> str:
-    """Return fits, low (more was used than estimated) or high for a ratio of used to estimated tokens."""
-    low, high = FITTING_RATIOS
-    return "high" if ratio < low else "low" if ratio > high else "fits"
 
 
 def coefficients_for(calibration: Iterable[Coefficients], agent: str, model: str, phase: str) -> Coefficients | None:
