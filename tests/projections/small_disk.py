@@ -24,7 +24,7 @@ def main(what: str, directory: Path) -> None:
     with SqliteStore(directory / "mz.db", read_only=True) as store, ReadModelStore(path, store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert views.is_in_memory
+        assert views.path is None
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def test_a_reading_that_breaks_off_leaves_whole_pages(tmp_path: Path, store: Sql
                 continue
         views.refresh()
         assert exact(views, store)
-        assert not views.is_in_memory
+        assert views.path is not None
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_a_process_that_is_behind_moves_no_cursor_back(tmp_path: Path, store: Sq
 def exact_on_disk(path: Path, store: SqliteStore) -> bool:
     with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
-        return exact(views, store) and not views.is_in_memory
+        return exact(views, store) and views.path is not None
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_file_that_is_locked_is_left_and_memory_used(tmp_path: Path, store: Sq
         with ReadModelStore(path, store, MODELS, busy_seconds=0.05) as views:
             views.refresh()
             assert exact(views, store)
-            assert views.is_in_memory
+            assert views.path is None
             append(store, [(RUN, sample(RunIdle))])
             views.refresh()
             assert exact(views, store)
@@ -281,7 +281,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, store: SqliteStore) -> N
     with ReadModelStore(tmp_path / "nowhere" / "views.sqlite", store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert views.is_in_memory
+        assert views.path is None
 
 
 @pytest.mark.slow

@@ -149,7 +149,7 @@ class Reading:
     def _refresh(self, model: ReadModel[Any]) -> None:
         with ReadModelStore(self._views, self._store, (model,)) as views:
             views.refresh()
-            assert not views.is_in_memory
+            assert views.path is not None
 
     def decode(self) -> float:
         """Every payload of the log, already in memory."""

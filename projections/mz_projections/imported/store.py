@@ -49,9 +49,6 @@ class ImportedStore(ReadModelStore):
         """Yield those of the sessions that exist."""
         return self._rows_in(SESSIONS, "stream", streams)
 
-    def session(self, stream: str) -> ImportedSession | None:
-        return next(iter(self.rows(SESSIONS, "stream = ?", stream)), None)
-
     def times(self, stream: str | None) -> dict[str, tuple[int, int]]:
         """Return the times of the first and last request by session (one or all), in microseconds. Requests without a
         time of their own are ignored."""

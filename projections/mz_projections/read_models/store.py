@@ -42,7 +42,8 @@ CREATE TABLE IF NOT EXISTS cursor (
 
 
 class ReadModelStore:
-    """Read models over `log`, each in a table of the file at `path`; None, or an unusable file: in memory.
+    """Read models over `log`, each in a table of the file at `path`; in memory if that is None, as it becomes for an
+    unusable file.
 
     Not thread-safe; any number of processes may use one file.
     """
@@ -55,7 +56,7 @@ class ReadModelStore:
         page_positions: int = PAGE_POSITIONS,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self._log, self._path, self._tables = log, path, {model.name: ModelTable(model) for model in models}
+        self._log, self.path, self._tables = log, path, {model.name: ModelTable(model) for model in models}
         self._page_positions, self._busy_seconds = page_positions, busy_seconds
         self._connection = self._connect()
 
@@ -68,11 +69,6 @@ class ReadModelStore:
     def close(self) -> None:
         """Close the file; rows kept in memory are lost."""
         self._connection.close()
-
-    @property
-    def is_in_memory(self) -> bool:
-        """True if no file was named, or it could not be used. For tests and benchmarks."""
-        return self._path is None
 
     def rows(self, model: ReadModel[R], condition: str = "TRUE", *values: str) -> tuple[R, ...]:
         """Return the rows that meet an SQL condition, in the order of their keys, as of the last refresh."""
@@ -88,15 +84,15 @@ class ReadModelStore:
         try:
             self._catch_up(appended)
         except sqlite3.DatabaseError as error:
-            if self._path is None:
+            if self.path is None:
                 raise
             self._rebuild(error)
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            connection = sqlite3.connect(self._path or ":memory:", isolation_level=None, timeout=self._busy_seconds)
+            connection = sqlite3.connect(self.path or ":memory:", isolation_level=None, timeout=self._busy_seconds)
         except sqlite3.OperationalError:
-            self._path = None
+            self.path = None
             return sqlite3.connect(":memory:", isolation_level=None)
         with suppress(sqlite3.DatabaseError):  # The first use reports it.
             connection.execute("PRAGMA journal_mode = WAL")
@@ -106,17 +102,17 @@ class ReadModelStore:
 
     def _rebuild(self, error: sqlite3.DatabaseError) -> None:
         """Replace a damaged file; if it is locked, read-only or on a full disk, keep it and use memory."""
-        path, self._path = self._path, None
+        path, self.path = self.path, None
         self._connection.close()
         if path is not None and getattr(error, "sqlite_errorcode", 0) & 0xFF in REPLACED_ERRORS:
             with suppress(OSError, sqlite3.DatabaseError):
                 for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
                     path.with_name(name).unlink(missing_ok=True)
-                self._path = path
+                self.path = path
                 self._connection = self._connect()
                 self._catch_up()
                 return
-            self._path = None
+            self.path = None
             self._connection.close()
         self._connection = self._connect()
         self._catch_up()
