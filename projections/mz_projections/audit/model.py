@@ -23,11 +23,7 @@ FAULT_KINDS: frozenset[GapKind] = frozenset({"not-delivered", "past-gate", "ref-
 """Gaps that make the verdict negative unless a person allowed them; the others are remarks."""
 
 
-class AuditStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of an audit's statements."""
-
-
-class Gap(AuditStatement, frozen=True, kw_only=True):
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """Something missing, or something that should not have happened."""
 
     kind: GapKind
@@ -44,7 +40,7 @@ class Gap(AuditStatement, frozen=True, kw_only=True):
         return self.kind in FAULT_KINDS and not self.allowed_by
 
 
-class RequestedItem(AuditStatement, frozen=True, kw_only=True):
+class RequestedItem(msgspec.Struct, frozen=True, kw_only=True):
     """One item of the backlog."""
 
     source: str
@@ -74,7 +70,7 @@ class ArtifactMade(NamedTuple):
     """The call that made it; None if no call of that unit is known."""
 
 
-class FeatureAudit(AuditStatement, frozen=True, kw_only=True):
+class FeatureAudit(msgspec.Struct, frozen=True, kw_only=True):
     view: FeatureView
     requested: RequestedItem | None
     last_ref: str
@@ -93,7 +89,7 @@ class FeatureAudit(AuditStatement, frozen=True, kw_only=True):
     gaps: tuple[Gap, ...] = ()
 
 
-class RunAudit(AuditStatement, frozen=True, kw_only=True):
+class RunAudit(msgspec.Struct, frozen=True, kw_only=True):
     view: RunView
     started_ref: str
     """Event ref of its start."""

@@ -10,17 +10,13 @@ from typing import Any
 import msgspec
 
 
-class Pinned(msgspec.Struct, frozen=True):
-    """Base; unknown keys are ignored."""
-
-
-class PinnedGate(Pinned, frozen=True):
+class PinnedGate(msgspec.Struct, frozen=True):
     run: str | None = None
     """Command of `mz.yaml`."""
     rule: str | None = None
 
 
-class PinnedPhase(Pinned, frozen=True):
+class PinnedPhase(msgspec.Struct, frozen=True):
     phase: str
     agent: Any = None
     """None: no agent is called."""
@@ -30,17 +26,17 @@ class PinnedPhase(Pinned, frozen=True):
     agent_review: Any = None
 
 
-class PinnedPipeline(Pinned, frozen=True):
+class PinnedPipeline(msgspec.Struct, frozen=True):
     phases: tuple[PinnedPhase, ...] = ()
 
 
-class PinnedConfig(Pinned, frozen=True):
+class PinnedConfig(msgspec.Struct, frozen=True):
     commands: dict[str, Any] = {}
     autonomy: str = ""
     agent: str = ""
 
 
-class PinnedRun(Pinned, frozen=True):
+class PinnedRun(msgspec.Struct, frozen=True):
     pipeline: PinnedPipeline = PinnedPipeline()
     config: PinnedConfig = PinnedConfig()
 
