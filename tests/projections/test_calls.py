@@ -137,7 +137,7 @@ def test_groups_and_outcomes_add_up(events: list[Event], by: GroupBy) -> None:
     assert add(result.groups) == add([result.total])
     assert add(group.wasted for group in result.groups) == add([result.wasted])
     assert add(result.wasted_by_outcome) == add([result.wasted])
-    kept = [priced.call for priced in calls if priced.outcome not in WASTED]
+    kept = [priced.call for priced in calls if priced.call.outcome not in WASTED]
     assert result.total.calls == result.wasted.calls + len(kept)
 
 

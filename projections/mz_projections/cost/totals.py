@@ -30,10 +30,6 @@ class PricedCall(msgspec.Struct, frozen=True):
     alternative_nanousd: int | None = None
     """Cost of the same tokens with another model, if requested."""
 
-    @property
-    def outcome(self) -> CallOutcome:
-        return self.call.outcome
-
 
 class Totals(msgspec.Struct, frozen=True):
     """Sums of the known values over some calls; None if none is known. JSON documents contain it."""
@@ -175,17 +171,16 @@ def spending(
         paid_nanousd=sum_known(priced.call.paid_nanousd for priced in compared),
         change_nanousd=_change_nanousd(call_list),
     )
-    outcomes = {priced.outcome for priced in call_list}
+    wasted = [priced.call for priced in call_list if priced.call.outcome in WASTED]
+    by_outcome = [(outcome, totals(call for call in wasted if call.outcome == outcome)) for outcome in WASTED]
     return Spending(
         by=by,
         groups=tuple(_group(name, members, by) for name, members in groups.items()),
         total=_sum(call_list),
         causes=cause_totals(call_list),
-        wasted=_sum(priced for priced in call_list if priced.outcome in WASTED),
+        wasted=totals(wasted),
         wasted_by_outcome=tuple(
-            OutcomeTotals(**asdict(_sum(priced for priced in call_list if priced.outcome == outcome)), outcome=outcome)
-            for outcome in WASTED
-            if outcome in outcomes
+            OutcomeTotals(**asdict(sums), outcome=outcome) for outcome, sums in by_outcome if sums.calls
         ),
         what_if=what_if if models else None,
         estimate_error=_estimate_error(call_list),
@@ -196,7 +191,7 @@ def _group(name: str, members: list[PricedCall], by: GroupBy) -> Group:
     return Group(
         **asdict(_sum(members)),
         name=name,
-        wasted=_sum(priced for priced in members if priced.outcome in WASTED),
+        wasted=_sum(priced for priced in members if priced.call.outcome in WASTED),
         call=_call_summary(members[0]) if by == "attempt" else None,
         causes=cause_totals(members),
         what_if_nanousd=_alternative_nanousd(members),
