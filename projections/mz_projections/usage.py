@@ -17,10 +17,12 @@ def add_usage(first: Usage, second: Usage, sign: int = 1) -> Usage:
 
 
 def sum_by_model(usages: Iterable[Usage]) -> dict[str, Usage]:
-    """Return the sums by model, in order of appearance; other fields are those of the first."""
+    """Return the sums by model, in order of appearance, requests included; other fields are those of the first."""
     sums: dict[str, Usage] = {}
     for usage in usages:
-        sums[usage.model] = add_usage(sums[usage.model], usage) if usage.model in sums else usage
+        if earlier := sums.get(usage.model):
+            usage = replace(add_usage(earlier, usage), requests=sum_all((earlier.requests, usage.requests)))
+        sums[usage.model] = usage
     return sums
 
 

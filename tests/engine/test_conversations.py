@@ -50,9 +50,10 @@ from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked
 from mz_events.names import Digest, FeatureId, feature_stream, run_stream
 from mz_projections.feature.fold import fold
-from mz_projections.feature.session import sum_session_usage, text_mark
+from mz_projections.feature.session import text_mark
 from mz_projections.feature.state import AgentSession, progress_of
 from mz_projections.run.fold import fold_run
+from mz_projections.usage import sum_by_model
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import trial
@@ -139,7 +140,7 @@ def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_
 
 def test_usage_is_summed_by_model() -> None:
     other = Usage(model="n", input=1, output=1)
-    actual = sum_session_usage((USED, other, USED, other))
+    actual = tuple(sum_by_model((USED, other, USED, other)).values())
     assert actual == (Usage(model="m", input=20, output=4, requests=2), Usage(model="n", input=2, output=2))
 
 

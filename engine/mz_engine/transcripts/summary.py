@@ -210,13 +210,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
 
     def ended_totals(self) -> dict[str, Usage]:
         """Return the totals by model of all ends."""
-        if self.process_end is None:
-            return {}
-        usages = (*self.earlier_totals.values(), *self.process_end.usage)
-        return {
-            model: replace(total, requests=sum_all(usage.requests for usage in usages if usage.model == model))
-            for model, total in sum_by_model(usages).items()
-        }
+        return sum_by_model((*self.earlier_totals.values(), *(self.process_end.usage if self.process_end else ())))
 
 
 def _count(counts: dict[str, int], kind: str, kinds_max: int) -> None:

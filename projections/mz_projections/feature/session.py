@@ -6,16 +6,14 @@ Only calls that keep a session change it. A dropped session stays in the progres
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
-from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropReason, Usage
+from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropReason
 from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import Digest
 
 from mz_projections.feature.state import AgentSession
 from mz_projections.feature.unit import SESSION_MISSING
-from mz_projections.usage import add_usage
+from mz_projections.usage import sum_by_model
 
 MARK_CHARS = 16
 """Hexadecimal digits of a digest that distinguish the texts of one feature."""
@@ -60,9 +58,8 @@ def apply_reply(session: AgentSession | None, event: ReplyParsed) -> AgentSessio
     problem drops it."""
     if session is None or event.ref.key != session.key:
         return session
-    session = replace(
-        session, id=event.session or session.id, usage=sum_session_usage((*session.usage_before, *event.usage))
-    )
+    sums = sum_by_model((*session.usage_before, *event.usage))
+    session = replace(session, id=event.session or session.id, usage=tuple(sums.values()))
     if event.problem is None or event.ending == "success":
         return session
     return drop_session(session, DROP_REASONS.get(event.problem.code, SessionDropReason.FAILED))
@@ -73,17 +70,3 @@ def add_written(session: AgentSession | None, key: str, event: ArtifactParsed) -
     if session is None or session.key != key:
         return session
     return replace(session, seen_marks=session.seen_marks | {text_mark(event.digest)})
-
-
-def sum_session_usage(usages: Iterable[Usage]) -> tuple[Usage, ...]:
-    """Return one sum per model, in the order of first occurrence."""
-    sums: dict[str, Usage] = {}
-    for usage in usages:
-        sum_so_far = sums.get(usage.model)
-        sums[usage.model] = usage if sum_so_far is None else _add_requests(sum_so_far, usage)
-    return tuple(sums.values())
-
-
-def _add_requests(first: Usage, second: Usage) -> Usage:
-    request_count = None if first.requests is None or second.requests is None else first.requests + second.requests
-    return replace(add_usage(first, second), requests=request_count, tier="", subagent="")
