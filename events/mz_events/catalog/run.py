@@ -265,4 +265,3 @@ class RunIdle(DerivedEvent, frozen=True, kw_only=True, tag="run.idle"):
 
 class RunFinished(DerivedEvent, frozen=True, kw_only=True, tag="run.finished"):
     """Every item is delivered, failed or cancelled."""
-
