@@ -14,7 +14,6 @@ import pytest
 from mz_cli.app.command_table import COMMANDS, SECTIONS
 from mz_cli.app.help import CommandFamily, CommandPage
 from mz_cli.app.topics import TOPICS
-from mz_cli.documents import JSON_DOCUMENTS
 from mz_cli.inspect.log import LogEntry, LogHeader
 from mz_cli.main import choose_color, move_color_option_first
 from mz_cli.main import mz as root_command
@@ -26,6 +25,7 @@ from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import RUN, StoredRun
 from tests.support.tree import ROOT
 from tools.docs.commands import command_pages
+from tools.docs.documents import JSON_DOCUMENTS
 from tools.docs.json_documents import WRITTEN
 from tools.docs.json_documents import markdown_page as json_page
 
@@ -112,7 +112,7 @@ def test_what_reads_can_print_json(title: str) -> None:
     assert isinstance(option, click.Option)
     names = re.findall(r"mz\.([a-z-]+)/1", option.help or "")
     assert names or title in LINES, f"{title} --json should name its schema"
-    assert set(names) <= set(JSON_DOCUMENTS), "describe it in mz_cli.documents"
+    assert set(names) <= set(JSON_DOCUMENTS), "describe it in tools.docs.documents"
 
 
 @pytest.mark.parametrize("args", [("statsu",), ("pipelines", "lnit"), ("help", "exit-cods"), ("run", "--dry-rum")])

@@ -13,9 +13,10 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from msgspec import Struct, defstruct, inspect, structs
-from mz_cli.documents import JSON_DOCUMENTS
 from mz_cli.inspect.log import LogEntry, LogHeader
 from mz_cli.terminal.json import field_rule
+
+from tools.docs.documents import JSON_DOCUMENTS
 
 LOG_DOCUMENT = "log"
 HEAD = """# JSON
