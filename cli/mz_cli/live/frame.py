@@ -178,11 +178,6 @@ def _attempt_text(feature: FeatureView, call: CallView | None, now_us: int) -> s
     return f"{unit}{role}attempt {call.attempt}  {state}"
 
 
-def _figures(feature: FeatureView) -> Line:
-    figures = filter(None, (_tokens_text((feature,)), rounded_usd(feature.computed_nanousd)))
-    return (Span(text, "dim"),) if (text := "  ".join(figures)) else ()
-
-
 def _status_reason(feature: FeatureView, now_us: int) -> str:
     """Return the explanation of a status."""
     if feature.status == "waiting" and feature.question is not None:
