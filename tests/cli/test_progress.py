@@ -21,7 +21,7 @@ from mz_cli.terminal.width import styled_line
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.envelope import Recorded
-from mz_events.names import StreamId
+from mz_events.names import Digest, StreamId
 from mz_projections.views.run import RunProjection
 from syrupy.assertion import SnapshotAssertion
 
@@ -39,7 +39,10 @@ class StoredLog(ProjectLog):
     """A log of these events and texts."""
 
     def __init__(self, *recorded: Recorded[Event], text: str = "") -> None:
-        self.root, self.recorded, self.load_text = Path("/nowhere"), recorded, lambda digest: text
+        self.root, self.recorded, self.text = Path("/nowhere"), recorded, text
+
+    def load_text(self, digest: Digest | None) -> str:
+        return self.text
 
     def events(self, run: str) -> Iterator[Recorded[Event]]:
         return iter(self.recorded)

@@ -17,7 +17,7 @@ from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
-from mz_events.store import BlobMissing, Blobs
+from mz_events.store import BlobMissing
 from mz_projections.views.messages import InboxMessage, inbox_messages
 from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
@@ -26,22 +26,6 @@ from mz_cli.app.help import did_you_mean
 
 TextLoader = Callable[[Digest | None], str]
 """Blob digest -> text; empty for None and for an erased blob."""
-
-
-def text_loader(blobs: Blobs) -> TextLoader:
-    """Return a function from digest to text; empty for None and for an erased blob."""
-
-    def load_text(digest: Digest | None) -> str:
-        if digest is None:
-            return ""
-        try:
-            return blobs.get(digest).decode("utf-8", "replace")
-        except BlobMissing:
-            return ""
-
-    return load_text
-
-
 LOCKS = Path("/proc/locks")
 RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
@@ -115,7 +99,15 @@ class ProjectLog(RunNames):
     def __init__(self, root: Path, store: SqliteStore, folder: Path | None = None) -> None:
         self.root, self.store = root, store
         self.blobs = FileBlobs((folder or root / MZ_FOLDER) / BLOBS_FOLDER)
-        self.load_text = text_loader(self.blobs)
+
+    def load_text(self, digest: Digest | None) -> str:
+        """Return the text of a blob; empty for None and for an erased blob."""
+        if digest is None:
+            return ""
+        try:
+            return self.blobs.get(digest).decode("utf-8", "replace")
+        except BlobMissing:
+            return ""
 
     def runs(self) -> tuple[str, ...]:
         names = [name for name in self.store.streams_by_age("run/") if name.count("/") == 1]

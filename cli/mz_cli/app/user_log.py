@@ -13,11 +13,10 @@ from pathlib import Path
 
 from mz_engine.errors.diagnostics import MzError
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.names import Digest
 from mz_projections.imported.model import ImportedSession
 from mz_projections.imported.store import ImportedStore
 
-from mz_cli.app.context import ProjectLog, text_loader
+from mz_cli.app.context import ProjectLog
 
 LOG, VIEWS = "mz.db", "imported.sqlite"
 DATA_VARIABLE = "MZ_DATA"
@@ -65,7 +64,7 @@ class ImportedLog(ProjectLog):
 
     def project(self, session: ImportedSession | None) -> str:
         """Return the working directory of the session; empty if unknown or erased."""
-        return text_loader(self.blobs)(Digest(session.project)) if session and session.project else ""
+        return self.load_text(session.project) if session else ""
 
 
 def _names(stream: str) -> tuple[str, str, str]:
