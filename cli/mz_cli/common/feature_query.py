@@ -8,15 +8,7 @@ from itertools import zip_longest
 import msgspec
 from msgspec.structs import replace
 from mz_events.names import Commit
-from mz_projections.views.model import (
-    ArtifactView,
-    CallView,
-    CommandView,
-    CommitView,
-    FeatureView,
-    PhaseView,
-    Rejection,
-)
+from mz_projections.views.model import ArtifactView, CallView, CommitView, FeatureView, PhaseView, Rejection
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.advice import RunContext
@@ -135,25 +127,18 @@ class DetailOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def part_of(view: FeatureView, part: Mapping[str, object]) -> FeatureView:
     """Return the feature with only what belongs to the part: fields of `Selector` with their values."""
-
-    def is_in_part(row: PhaseView | CallView | ArtifactView | CommandView | CommitView) -> bool:
-        return all(getattr(row, name, value) == value for name, value in part.items())
-
     if not part and view.changed_paths:
         return view
-    calls = tuple(filter(is_in_part, view.calls))
-    narrowed = replace(
-        view,
-        phases=tuple(filter(is_in_part, view.phases)),
-        calls=calls,
-        commands=tuple(filter(is_in_part, view.commands)),
-        changed_paths=tuple(sorted({path for call in calls for path in call.changed_paths})),
-    )
+    kinds = ("phases", "calls", "commands", "artifacts", "commits")
+    rows = {kind: tuple(row for row in getattr(view, kind) if _is_in_part(row, part)) for kind in kinds}
     if "attempt" in part:
-        return replace(narrowed, artifacts=tuple(artifact for call in calls for artifact in call.artifacts), commits=())
-    return replace(
-        narrowed, artifacts=tuple(filter(is_in_part, view.artifacts)), commits=tuple(filter(is_in_part, view.commits))
-    )
+        rows |= {"artifacts": tuple(made for call in rows["calls"] for made in call.artifacts), "commits": ()}
+    changed_paths = {path for call in rows["calls"] for path in call.changed_paths}
+    return replace(view, **rows, changed_paths=tuple(sorted(changed_paths)))
+
+
+def _is_in_part(row: object, part: Mapping[str, object]) -> bool:
+    return all(getattr(row, name, value) == value for name, value in part.items())
 
 
 def feature_detail(
