@@ -111,7 +111,8 @@ def test_money_of_a_run() -> None:
               CallSettled(feature=a, key="1", nanousd=4_000_000))  # fmt: skip
     state = run_state(steps.given_run(*events))
     feature = state.features[0]
-    assert (state.committed_usd, feature.charged_usd, feature.reserved_usd) == ("0.011", "0.004", "0.007")
+    amounts = state.committed_nanousd, feature.charged_nanousd, feature.reserved_nanousd
+    assert amounts == (11_000_000, 4_000_000, 7_000_000)
 
 
 @pytest.mark.parametrize("stream", ["run/r1/a", "run/r1"])

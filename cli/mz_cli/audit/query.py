@@ -113,9 +113,9 @@ class ArtifactEvidence(ArtifactView, frozen=True, kw_only=True):
     attempt: int | None
     prompt_digest: str | None
     template: str | None
-    estimated_usd: str | None
-    reported_usd: str | None
-    computed_usd: str | None
+    estimated_nanousd: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
     """Cost of the call that produced it."""
     event_ref: str
     """Event that recorded the artifact."""

@@ -20,7 +20,7 @@ from mz_cli.audit.query import (
     GateEvidence,
     ReplyEvidence,
 )
-from mz_cli.common.run_text import duration_cell, money_text, run_duration, totals_text
+from mz_cli.common.run_text import duration_cell, money_text, run_duration
 from mz_cli.terminal.table import SECOND_US, Table, columns
 from mz_cli.terminal.text import count_noun, format_elapsed, iso_time, single_line
 
@@ -123,7 +123,8 @@ def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
     description += f"sha256 {artifact.digest[:digits]}"
     if artifact.agent is None:
         return description
-    cost = money_text(artifact.estimated_usd, artifact.reported_usd, artifact.computed_usd, exact=digits is None)
+    amounts = artifact.estimated_nanousd, artifact.reported_nanousd, artifact.computed_nanousd
+    cost = money_text(*amounts, exact=digits is None)
     prompt = f", prompt {artifact.prompt_digest[:digits]}" if artifact.prompt_digest else ""
     return f"{description}, by {artifact.agent} {artifact.model}, attempt {artifact.attempt}{prompt}; {cost}"
 
@@ -151,9 +152,10 @@ def _decision_text(decision: DecisionEvidence) -> str:
 
 def _cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:
     """Return the three amounts, and what was wasted of them."""
-    text = f"{count_noun(cost.calls, 'call')}: {totals_text(cost, exact)}"
+    amounts = money_text(cost.estimated_nanousd, cost.reported_nanousd, cost.computed_nanousd, exact)
+    text = f"{count_noun(cost.calls, 'call')}: {amounts}"
     if wasted.calls:
-        wasted_amounts = totals_text(replace(wasted, estimated_nanousd=None), exact)
+        wasted_amounts = money_text(None, wasted.reported_nanousd, wasted.computed_nanousd, exact)
         text += f"; wasted: {count_noun(wasted.calls, 'call')}, {wasted_amounts}"
     return text
 

@@ -47,7 +47,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     role: str
     agent: str
     model: str
-    requested_at: str | None
+    requested_at_us: int | None
     outcome: str
     exit: int | None
     duration_ms: int | None
@@ -65,9 +65,9 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     reverted: tuple[str, ...]
     rejections: tuple[RejectionShape, ...]
     tokens: Tokens
-    estimated_usd: str | None
-    reported_usd: str | None
-    computed_usd: str | None
+    estimated_nanousd: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
     prompt_digest: str
     prompt: str | None
     """With `--prompt`."""

@@ -9,7 +9,7 @@ from mz_projections.views.timeline import code_suffix, forbidden_text
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
-from mz_cli.terminal.text import count_noun, format_elapsed, single_line, strip_escapes
+from mz_cli.terminal.text import count_noun, format_elapsed, iso_time, single_line, strip_escapes
 from mz_cli.terminal.width import Line, Span, styled_line
 
 COMMIT_SHORT = 12
@@ -55,7 +55,7 @@ def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
         "worktree": detail.worktree,
         "depends on": ", ".join(detail.depends_on),
         "held by": detail.blocked_by,
-        "until": detail.until,
+        "until": iso_time(detail.until_us),
         "asks": single_line(detail.waiting.detail or detail.waiting.question_kind) if detail.waiting else None,
         "next": _next_command(detail),
     }
@@ -100,7 +100,7 @@ def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterat
     unit = f" {call.unit}" if call.unit else ""
     elapsed = f" in {format_elapsed(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
     outcome = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
-    cost = money_text(call.estimated_usd, call.reported_usd, call.computed_usd)
+    cost = money_text(call.estimated_nanousd, call.reported_nanousd, call.computed_nanousd)
     yield styled_line(
         f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {outcome}{elapsed}; "
         f"{tokens_cell(call.tokens.input, call.tokens.output).exact}; {cost}"

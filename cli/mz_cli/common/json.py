@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec import field
 from mz_engine.errors.diagnostics import Diagnostic
 
 from mz_cli.terminal.json import Shape, Tests, Tokens
@@ -19,9 +20,9 @@ class FeatureSummary(Shape, frozen=True, kw_only=True):
     """Builder calls by phase, over all iterations and units."""
     tests: Tests | None
     tokens: Tokens
-    estimated_usd: str | None
-    reported_usd: str | None
-    computed_usd: str | None
+    estimated_nanousd: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
 
 
 class WaitingShape(Shape, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     code: str | None
     phase: str
     unit: str | None
-    since: str | None
+    since_us: int | None = field(name="since")
     event_ref: str
     detail: str | None
     answers: tuple[str, ...]
@@ -81,7 +82,7 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     worktree: str | None
     """Path of the worktree, while it exists."""
     hold: str | None
-    until: str | None
+    until_us: int | None = field(name="until")
     blocked_by: str | None
     code: str | None
     template_error: TemplateErrorShape | None
@@ -104,8 +105,8 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     base_commit: str
     mz_version: str
     """Version of mz that started the run."""
-    started_at: str | None
-    last_event_at: str | None
+    started_us: int | None
+    last_recorded_us: int | None = field(name="last_event_at")
     events: int
     code: str | None
     features: tuple[FeatureStatus, ...]

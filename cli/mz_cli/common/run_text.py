@@ -7,7 +7,6 @@ from typing import Any
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
-from mz_projections.cost.totals import Totals
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.common.advice import (
@@ -27,16 +26,7 @@ from mz_cli.common.json import CiChecksShape, FeatureStatus, FeatureSummary, Run
 from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import Tests, Tokens, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, elapsed_cell, print_table, prints_tsv, usd_cell
-from mz_cli.terminal.text import (
-    compact_number,
-    exact_usd,
-    format_count,
-    format_time,
-    iso_time,
-    parse_usd,
-    rounded_usd,
-    single_line,
-)
+from mz_cli.terminal.text import compact_number, exact_usd, format_count, format_time, rounded_usd, single_line
 
 FATAL_EXITS = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING, TEMPLATE_BROKEN: Exit.INVALID}
 """Codes of fatal problems with exit codes of their own; other codes mean a missing prerequisite."""
@@ -67,7 +57,6 @@ def feature_status(view: FeatureView, run: str, context: RunContext) -> FeatureS
         checks=CiChecksShape(passed=checks[0], failed=checks[1], pending=checks[2]) if checks else None,
         pull_request_text=context.pull_request_text(run, view.feature),
         worktree=context.worktree(run, view.feature),
-        until=iso_time(view.until_us),
         template_error=shape_of(TemplateErrorShape, fault, detail=load_text(fault.detail) or None) if fault else None,
         waiting=_waiting_shape(view, run, context),
         next=resume_command(run, view, context),
@@ -80,7 +69,6 @@ def run_status(view: RunView, context: RunContext) -> RunStatus:
         view,
         repository=str(context.root),
         process_running=context.process_running,
-        last_event_at=iso_time(view.last_recorded_us),
         features=tuple(feature_status(feature, view.run, context) for feature in view.features),
     )
 
@@ -151,7 +139,6 @@ def _waiting_shape(view: FeatureView, run: str, context: RunContext) -> WaitingS
     return shape_of(
         WaitingShape,
         question,
-        since=iso_time(question.since_us),
         detail=context.load_text(question.detail) or None,
         answers=tuple(verdict.value for verdict in possible_verdicts(question)),
         resume=resume_command(run, view, context) or f"mz resume {run}",
@@ -241,18 +228,12 @@ def money_cells(view: FeatureView) -> tuple[Cell, Cell, Cell]:
     return estimated, reported, computed
 
 
-def money_text(estimated: str | None, reported: str | None, computed: str | None, exact: bool = False) -> str:
-    """Return the three amounts (exact decimal strings) as text, rounded unless `exact`."""
+def money_text(estimated: int | None, reported: int | None, computed: int | None, exact: bool = False) -> str:
+    """Return the three amounts of nano-dollars as text, rounded unless `exact`."""
     amounts = {"estimated": estimated, "reported": reported, "computed": computed}
     parts = (
-        f"{name} {f'${amount}' if exact else rounded_usd(parse_usd(amount))}"
-        for name, amount in amounts.items()
-        if amount is not None
+        f"{name} {f'${exact_usd(nanousd)}' if exact else rounded_usd(nanousd)}"
+        for name, nanousd in amounts.items()
+        if nanousd is not None
     )
     return ", ".join(parts) or UNPRICED
-
-
-def totals_text(totals: Totals, exact: bool = False) -> str:
-    """Return the three amounts as text, rounded unless `exact`."""
-    estimated, reported = exact_usd(totals.estimated_nanousd), exact_usd(totals.reported_nanousd)
-    return money_text(estimated, reported, exact_usd(totals.computed_nanousd), exact)

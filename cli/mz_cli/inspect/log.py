@@ -28,7 +28,7 @@ from mz_cli.inspect.state_at import state_at, state_rows
 from mz_cli.live.milestones import milestone_text
 from mz_cli.live.watch import follow_events
 from mz_cli.terminal.console import print_line, write_text
-from mz_cli.terminal.json import Shape, json_line, print_document, shape_of
+from mz_cli.terminal.json import Shape, json_line, plain_value, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, labelled, print_table, prints_tsv
 from mz_cli.terminal.text import iso_time, local_date_time, rounded_usd, shorten, single_line
 
@@ -58,9 +58,9 @@ class LogEntry(Shape, frozen=True, kw_only=True):
     """Number within the stream, from 1."""
     position: int
     """Number within the log, from 1, without gaps."""
-    recorded_at: str
+    recorded_at_us: int
     """Time of recording; never decreases within a stream."""
-    observed_at: str
+    observed_at_us: int
     """Time shown by the clock."""
     causation: str | None
     """Address of the event that caused it."""
@@ -186,7 +186,7 @@ def print_events(events: Iterable[Recorded[Event]], as_json: bool, milestones: b
         write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
     for recorded in events:
         line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
-        text = json_line(log_entry(recorded)) if as_json else line
+        text = json_line(plain_value(log_entry(recorded))) if as_json else line
         write_text(sys.stdout, f"{text}\n")
 
 

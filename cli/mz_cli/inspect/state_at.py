@@ -31,7 +31,7 @@ from mz_projections.views.timeline import describe
 
 from mz_cli.app.context import TextLoader
 from mz_cli.terminal.json import Shape, plain_value, shape_of
-from mz_cli.terminal.text import exact_usd, single_line
+from mz_cli.terminal.text import single_line
 
 
 class AttemptCounts(Shape, frozen=True, kw_only=True):
@@ -99,8 +99,8 @@ class TrackShape(Shape, frozen=True, kw_only=True):
     held_by: str | None
     """Dependency that was not delivered."""
     claim: tuple[str, ...]
-    charged_usd: str
-    reserved_usd: str
+    charged_nanousd: int
+    reserved_nanousd: int
 
 
 class RunStateShape(Shape, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class RunStateShape(Shape, frozen=True, kw_only=True):
     base_commit: str | None
     inbox_version: int
     """Number of processed messages of people."""
-    committed_usd: str
+    committed_nanousd: int
     """Spent and reserved."""
     features: tuple[TrackShape, ...]
 
@@ -233,8 +233,8 @@ def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
         id=feature,
         state="working" if track and track.active else idle_state,
         claim=(track.claim if track else None) or (),
-        charged_usd=exact_usd(track.charged_nanousd if track else 0),
-        reserved_usd=exact_usd(sum(track.reservations.values()) if track else 0),
+        charged_nanousd=track.charged_nanousd if track else 0,
+        reserved_nanousd=sum(track.reservations.values()) if track else 0,
     )
 
 

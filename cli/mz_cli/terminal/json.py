@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
-from itertools import product
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -105,10 +104,9 @@ MISSING = object()
 
 def shape_of(shape: type[S], *sources: object, **values: object) -> S:
     """Return the JSON form of domain objects: `values`, and the attributes of the same name of the first source that
-    has them; what a source that is None would have is None.
+    has them; what a source that is None would have is None, and so is an empty text where the field is optional.
 
-    Money `x_usd` is read from `x_nanousd`, a time `x_at` from `x_us` or `x_at_us`; an empty text becomes None where the
-    field is optional. Raises AttributeError for a field that the sources lack."""
+    Raises AttributeError for a field that the sources lack."""
     for name, optional in _fields(shape):
         if name not in values:
             value = _attribute(sources, name)
@@ -123,23 +121,13 @@ def _fields(shape: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
 
 
 def _attribute(sources: tuple[object, ...], name: str) -> Any:
-    convert: Callable[[Any], object] = _enum_value
-    attributes: tuple[str, ...] = (name,)
-    if name.endswith("_usd"):
-        convert, attributes = exact_usd, (f"{name.removesuffix('_usd')}_nanousd",)
-    elif name.endswith("_at"):
-        convert, attributes = iso_time, (f"{name}_us", f"{name.removesuffix('_at')}_us")
-    for source, attribute in product(sources, attributes):
-        value = getattr(source, attribute, MISSING)
+    for source in sources:
+        value = getattr(source, name, MISSING)
         if value is not MISSING:
-            return convert(value)
+            return value.value if isinstance(value, Enum) else value
     if None in sources:
         return None
     raise AttributeError(f"{', '.join(type(source).__name__ for source in sources)}: no {name}")
-
-
-def _enum_value(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
 
 
 class Tests(Shape, frozen=True, kw_only=True):
