@@ -32,7 +32,6 @@ from mz_cli.cost.sessions import SessionCost, feature_calls, measured_table, ses
 from mz_cli.terminal.console import print_wrapped
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table
-from mz_cli.terminal.text import iso_time
 from mz_cli.usage.costs import ImportedBy, print_imported_costs
 
 WHAT_IF = (
@@ -195,9 +194,8 @@ def _print_report(log: ProjectLog, options: CostOptions, period: Period, context
             CostReport,
             totals,
             selected,
+            period,
             repository=str(log.root),
-            since=iso_time(period.since_us),
-            until=iso_time(period.until_us),
             prices_on=options.prices_on and options.prices_on.isoformat(),
             notes=(*remarks(totals, calls), *notes),
         )

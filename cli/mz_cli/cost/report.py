@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from msgspec import field
 from msgspec.structs import replace
 from mz_engine.pricing.calibration import FITTING_RATIOS, GROUP_CALLS_MIN
 from mz_projections.cost.totals import CallSummary, CauseTotals, PricedCall, Spending, Totals, has_calibration_data
@@ -30,8 +31,8 @@ class CostReport(Spending, frozen=True, kw_only=True):
     """Null: all features."""
     phase: str | None
     attempt: int | None
-    since: str | None
-    until: str | None
+    since_us: int | None = field(name="since")
+    until_us: int | None = field(name="until")
     """End of the period, exclusive."""
     prices_on: str | None
     """With `--prices`: the day whose prices were used."""
