@@ -101,21 +101,23 @@ def transcript(file: str, agent: str | None, as_json: bool) -> None:
 
 @contextmanager
 def open_file(file: str) -> Iterator[io.BufferedReader]:
-    """Open the file or standard input. Raises MzError (MZ2001)."""
-    if file == STDIN:
-        yield buffered(sys.stdin.buffer)
-        return
+    """Open the file or standard input. Raises MzError (MZ2001), also for errors of reading it."""
     try:
+        if file == STDIN:
+            yield buffered(sys.stdin.buffer)
+            return
         if Path(file).is_char_device():
             raise OSError(errno.ENODEV, "is a device")  # It may not end.
         with open(file, "rb") as raw:
             yield raw
     except OSError as error:
-        raise unreadable_error(file, error) from error
+        reason = (error.strerror or type(error).__name__).lower()
+        hint = "check that it exists, is a file and is readable"
+        raise MzError("MZ2001", f"{file_label(file)} cannot be read: {reason}", hint=hint) from error
 
 
 def read_transcript(raw: io.BufferedReader, file: str, agent: str | None) -> TranscriptSummary:
-    """Read a transcript. Raises MzError (MZ2001, MZ6030)."""
+    """Read a transcript. Raises OSError, and MzError (MZ6030)."""
     try:
         detected = detect_transcript(raw, agent)
         summary = SummaryBuilder(format=detected.format)
@@ -126,15 +128,7 @@ def read_transcript(raw: io.BufferedReader, file: str, agent: str | None) -> Tra
         if isinstance(error, OtherAgentsFormat):
             hint = "leave --agent out, or name that agent"
         raise MzError("MZ6030", f"{file_label(file)} {error}", hint=hint) from error
-    except OSError as error:
-        raise unreadable_error(file, error) from error
     return summary.build()
-
-
-def unreadable_error(file: str, error: OSError) -> MzError:
-    reason = (error.strerror or type(error).__name__).lower()
-    hint = "check that it exists, is a file and is readable"
-    return MzError("MZ2001", f"{file_label(file)} cannot be read: {reason}", hint=hint)
 
 
 def file_label(file: str) -> str:
