@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 from mz_engine.paths import MZ_FOLDER
 
-from mz_cli.terminal.console import write_text
+from mz_cli.terminal.console import print_note, write_text
 
 if TYPE_CHECKING:
     from mz_engine.errors.diagnostics import MzError
@@ -43,9 +43,7 @@ def run_guarded(work: Callable[[], object], arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         silence(sys.stdout)
         return OK
-    except Exception as error:
-        return report_error(error, arguments)
-    except KeyboardInterrupt as error:
+    except (Exception, KeyboardInterrupt) as error:
         return report_error(error, arguments)
     return result if isinstance(result, int) else OK
 
@@ -124,12 +122,15 @@ def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
 
 
 def bug_error(error: BaseException, arguments: Sequence[str]) -> MzError:
+    import tempfile
     import traceback
 
     from mz_engine.errors.diagnostics import MzError
 
-    trace = "".join(traceback.format_exception(error))
-    path = write_crash(f"mz {' '.join(arguments)}\n\n{trace}", crash_folders(Path.cwd()))
+    trace, here = "".join(traceback.format_exception(error)), Path.cwd()
+    homes = [folder / MZ_FOLDER for folder in (here, *here.parents) if (folder / MZ_FOLDER).is_dir()]
+    folders = (*homes[:1], Path(tempfile.gettempdir()))
+    path = write_crash(f"mz {' '.join(arguments)}\n\n{trace}", folders)
     traceback_note = f"the traceback is in {path}" if path else "the traceback could not be written anywhere"
     message = f"a bug in mz: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
     return MzError("MZ1001", message, hint=f"the log is intact; {traceback_note}")
@@ -149,14 +150,6 @@ def error_json(error: MzError) -> str:
     return json_line({"schema": "mz.error/1", "exit": int(error.exit_code), **errors[0], "errors": errors})
 
 
-def crash_folders(start: Path) -> tuple[Path, ...]:
-    """Return directories for the traceback, best first: the repository's `.mz`, the system's temporary directory."""
-    import tempfile
-
-    homes = [folder / MZ_FOLDER for folder in (start, *start.parents) if (folder / MZ_FOLDER).is_dir()]
-    return (*homes[:1], Path(tempfile.gettempdir()))
-
-
 def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
     """Write the text, readable only by its owner, to the first possible directory, and return the file; None if all
     fail."""
@@ -172,10 +165,8 @@ def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
 
 def print_error(text: str) -> None:
     """Print to stderr without escapes; ignore a closed stderr."""
-    from mz_cli.terminal.text import strip_escapes
-
     with suppress(OSError, ValueError):
-        print(strip_escapes(text), file=sys.stderr, flush=True)
+        print_note(text)
 
 
 def silence(stream: object) -> None:
