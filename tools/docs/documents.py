@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
-from mz_engine.housekeeping.garbage import CollectedGarbage
-from mz_recordings.importing.importer import ImportResult
-
 from mz_cli.audit.query import AuditReport, VerifyResult
 from mz_cli.check.command import CheckReport
 from mz_cli.check.drift import DriftResult
@@ -48,6 +45,8 @@ from mz_cli.start.demo import DemoResult
 from mz_cli.usage.audit import ImportedAudit
 from mz_cli.usage.costs import ImportedCostReport
 from mz_cli.usage.transcript import TranscriptReport
+from mz_engine.housekeeping.garbage import CollectedGarbage
+from mz_recordings.importing.importer import ImportResult
 
 JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "audit": AuditReport,
