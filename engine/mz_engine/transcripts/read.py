@@ -77,15 +77,15 @@ def detect_transcript(
     line_bytes_max: int = LINE_BYTES_MAX,
 ) -> DetectedTranscript:
     """Detect the file's format by its content. Raises Undetected, OSError."""
-    source = decoded_file(raw)
-    stream = join_documents(pieces(source.file, line_bytes_max=line_bytes_max))
+    file, encoding_note = decoded_file(raw)
+    stream = join_documents(pieces(file, line_bytes_max=line_bytes_max))
     head: list[Piece] = []
     size_bytes = 0
     while len(head) <= LINES_MAX and size_bytes <= BYTES_MAX and (piece := next(stream, None)):
         head.append(piece)
         size_bytes += len(piece.data)
     form = _detect_format(head, agent, formats)
-    return DetectedTranscript(format=form, pieces=chain(head, stream), encoding_note=source.encoding_note)
+    return DetectedTranscript(format=form, pieces=chain(head, stream), encoding_note=encoding_note)
 
 
 def _detect_format(head: Sequence[Piece], agent: str | None, formats: Sequence[Format]) -> Format:

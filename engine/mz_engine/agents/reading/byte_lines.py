@@ -32,19 +32,11 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes
     offset_end: int
-    """Offset after it, line end included, in the bytes of `PlainFile.file`."""
+    """Offset after it, line end included, in the bytes of the decoded file."""
     is_complete: bool = True
     """False if the file ends here without a line end, or in the middle of a document."""
     too_long: bool = False
     """True if the content was skipped."""
-
-
-class PlainFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as UTF-8."""
-
-    file: BinaryIO
-    encoding_note: str = ""
-    """`utf-16` or `compressed` if the bytes of `file` are not those of the file itself; a code of `records.NOTES`."""
 
 
 def buffered(file: BinaryIO) -> io.BufferedReader:
@@ -52,15 +44,16 @@ def buffered(file: BinaryIO) -> io.BufferedReader:
     return file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
 
 
-def decoded_file(raw: io.BufferedReader) -> PlainFile:
-    """Return the decoded content of a file at its beginning; it need not be seekable."""
+def decoded_file(raw: io.BufferedReader) -> tuple[BinaryIO, str]:
+    """Return a file at its beginning as UTF-8, and a code of `records.NOTES` if the bytes are not the file's own, else
+    an empty text. The file need not be seekable."""
     head = raw.peek(4)
     if head.startswith(GZIP):
-        return PlainFile(file=gzip.GzipFile(fileobj=raw), encoding_note="compressed")  # type: ignore[arg-type]
+        return cast("BinaryIO", gzip.GzipFile(fileobj=raw)), "compressed"
     for prefix, encoding in UTF_16:
         if head.startswith(prefix):
-            return PlainFile(file=io.BufferedReader(_Utf16AsUtf8(raw, encoding), CHUNK_BYTES), encoding_note="utf-16")
-    return PlainFile(file=raw)
+            return io.BufferedReader(_Utf16AsUtf8(raw, encoding), CHUNK_BYTES), "utf-16"
+    return raw, ""
 
 
 def pieces(file: BinaryIO, offset_start: int = 0, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Piece]:
