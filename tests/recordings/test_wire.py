@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.catalog import dialect_of
+from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
 from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load
@@ -96,7 +96,7 @@ def test_the_parser_itself_says_what_it_reads() -> None:
     ],
 )
 def test_an_event_may_be_named_by_what_lies_in_it(event: dict[str, object], name: str) -> None:
-    assert event_name(event, dialect_of("codex")) == name
+    assert event_name(event, agent_package("codex").dialect) == name
 
 
 def test_what_codex_wrote_is_known() -> None:

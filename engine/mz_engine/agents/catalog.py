@@ -11,7 +11,7 @@ from mz_engine.agents.codex.stream import AGENT as CODEX
 from mz_engine.agents.gemini.stream import AGENT as GEMINI
 from mz_engine.agents.kiro.agent import AGENT as KIRO
 from mz_engine.agents.opencode.stream import AGENT as OPENCODE
-from mz_engine.agents.package import AgentPackage, StreamDialect
+from mz_engine.agents.package import AgentPackage
 from mz_engine.agents.qwen.stream import AGENT as QWEN
 
 AGENTS: Mapping[str, AgentPackage] = {
@@ -24,7 +24,3 @@ UNKNOWN_AGENT = AgentPackage(name="")
 
 def agent_package(agent: str) -> AgentPackage:
     return AGENTS.get(agent, UNKNOWN_AGENT)
-
-
-def dialect_of(agent: str) -> StreamDialect:
-    return agent_package(agent).dialect

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
-from mz_engine.agents.catalog import dialect_of
+from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.package import StreamDialect
 from mz_engine.agents.reading.json_lines import decode_object
@@ -203,7 +203,7 @@ class _FieldCounter:
 def observe_streams(calls: Sequence[RecordedCall], adapter: Adapter) -> ObservedStreams:
     """Return the shape of the streams of these calls of one agent. Total over any bytes."""
     agent, versions = calls[0].recording.agent, {call.recording.version for call in calls}
-    counter, broken = _FieldCounter(dialect_of(agent)), list[tuple[str, str]]()
+    counter, broken = _FieldCounter(agent_package(agent).dialect), list[tuple[str, str]]()
     for call in calls:
         name, result = call.identity.path, call.result()
         counter.begin(name)
@@ -291,7 +291,7 @@ def compare_shapes(
 ) -> tuple[ShapeChange, ...]:
     """Return the differences of `observed` from `baseline`. Missing parts count only with `same_calls` (both are
     recordings of them), since one stream need not show everything in a baseline."""
-    dialect, shape, changes = dialect_of(baseline.agent), observed.shape, list[ShapeChange]()
+    dialect, shape, changes = agent_package(baseline.agent).dialect, observed.shape, list[ShapeChange]()
     for name, fields in shape.events.items():
         if name not in baseline.events:
             risk: Risk = "low" if is_known_event(name, fields, adapter, dialect) else "medium"
