@@ -72,7 +72,7 @@ def test_tools_without_a_place_in_the_command_stand_at_the_end() -> None:
 def test_what_it_can_do_follows_from_its_description() -> None:
     output = adapter().capabilities()
     assert (output.sessions, output.streaming) == (True, True)
-    assert (output.reports_money, output.token_counting) == (True, "exact")
+    assert output.token_counting == "exact"
     assert output.models == {"cheap": "local-2", "mid": "local-2", "premium": "local-2-large"}
     (tells,) = output.reported_fields
     assert (tells.model, tells.requests, tells.money) == (True, True, True)

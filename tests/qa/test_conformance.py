@@ -316,7 +316,10 @@ class Surrogates(Broken):
 
 class Free(Broken):
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), reports_money=False)
+        output = super().capabilities()
+        return replace(
+            output, reported_fields=(*output.reported_fields[:-1], replace(output.reported_fields[-1], money=False))
+        )
 
 
 class Swells(Broken):
@@ -379,7 +382,7 @@ SHOWN_BY: dict[type[Broken], str] = {TrustsLate: "hour", Misreads: "429"}
         (Rolls, "reads the same bytes differently"),
         (Overrules, "ignores that mz ended the call"),
         (Surrogates, "returns a reply that cannot be encoded"),
-        (Free, "claims reports_money: False, but its recorded streams show True"),
+        (Free, "claims money: False, but recorded streams show True"),
         (Swells, "counts more cached tokens than input tokens"),
         (Nameless, "counts tokens without a model name"),
         (Boasts, "claims thoughts: True, but recorded streams show False"),

@@ -67,7 +67,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     streaming: bool = True
     """Writes as it works, so an idle timeout means something."""
     token_counting: Literal["exact", "estimate"] = "exact"
-    reports_money: bool = False
     reported_fields: tuple[ReportedFields, ...]
     """By version, oldest first; the last covers the version that we test with."""
     tools: tuple[str, ...] = ("read", "write", "shell")

@@ -341,7 +341,6 @@ def check_capabilities(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[
         )
         return
     shown: dict[str, object] = {
-        "reports_money": any(reading.reported_nanousd for reading in successes),
         "token_counting": "exact" if any(reading.usage for reading in successes) else "estimate",
     }
     if capabilities.sessions:

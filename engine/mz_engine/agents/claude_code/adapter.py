@@ -38,7 +38,6 @@ class ClaudeCode(Adapter):
     parser = "claude-code/1"
     reader = StreamReader
     features = Capabilities(
-        reports_money=True,
         reported_fields=(
             ReportedFields(model=True, requests=True, money=True, session=True, cache_writes="total"),
             ReportedFields(

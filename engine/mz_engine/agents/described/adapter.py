@@ -88,7 +88,6 @@ def capabilities_of(name: str, description: AgentDescription) -> Capabilities:
         sessions=description.session is not None,
         streaming=output.live,
         token_counting="exact" if usage else "estimate",
-        reports_money=output.money is not None,
         reported_fields=(reported_fields,),
         tools=tuple(
             tool for tool in ALL_TOOLS if getattr(description.allowed, tool) or getattr(description.denied, tool)
