@@ -148,18 +148,30 @@ class Adapter:
         argv = (path, "--version") if self.version_command is None else self.version_command
         version = ""
         if argv:
-            version, reason = query_version(argv, self.name, self.version_pattern, environment, self.set_variables)
+            version, reason = self._query_version(argv, environment)
             if not version:
                 message = f"{' '.join(argv)} printed no version ({reason})"
-                return AuthCheck(
-                    code="tool-missing",
-                    message=message,
-                    fix=self.version_fix or f"run it by hand to see why, then {self.install} again",
-                )
+                fix = self.version_fix or f"run it by hand to see why, then {self.install} again"
+                return AuthCheck(code="tool-missing", message=message, fix=fix)
         if self.has_login(environment):
             return AuthCheck(version=version)
         message = self.login_missing.format(command=self.command)
         return AuthCheck(code="auth-missing", message=message, fix=self.login_fix, version=version)
+
+    def _query_version(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, str]:
+        """Run the version command. Return the match of the pattern in its output (its last group, or all of it if it
+        has none), else empty and the reason for people."""
+        launch = Launch(
+            argv=argv,
+            env=command_environment(environment, query_key(self.name), extra=self.set_variables),
+            cwd=Path(environment.get("HOME", "/")),
+        )
+        output = CapturedOutput()
+        end = supervise(launch, ProcessLimits(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
+        match = self.version_pattern.search(bytes(output.stdout))
+        if match and end.exit == 0:
+            return match[self.version_pattern.groups].decode(), ""
+        return "", f"{_describe_end(end)}; {_describe_output(output, environment)}"
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""
@@ -205,28 +217,6 @@ class Adapter:
 def query_key(name: str) -> str:
     """Return a unique MZ_KEY for a query: with a shared one, the first query to end would end them all."""
     return f"check/{name}/{secrets.token_hex(6)}"
-
-
-def query_version(
-    argv: tuple[str, ...],
-    name: str,
-    pattern: re.Pattern[bytes],
-    environment: Mapping[str, str],
-    extra_variables: Mapping[str, str],
-) -> tuple[str, str]:
-    """Run the version command of the agent `name`. Return the match of `pattern` in its output (its last group, or all
-    of it if it has none), else empty and the reason for people."""
-    launch = Launch(
-        argv=argv,
-        env=command_environment(environment, query_key(name), extra=extra_variables),
-        cwd=Path(environment.get("HOME", "/")),
-    )
-    output = CapturedOutput()
-    end = supervise(launch, ProcessLimits(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
-    match = pattern.search(bytes(output.stdout))
-    if match and end.exit == 0:
-        return match[pattern.groups].decode(), ""
-    return "", f"{_describe_end(end)}; {_describe_output(output, environment)}"
 
 
 def _describe_end(end: ProcessEnd) -> str:
