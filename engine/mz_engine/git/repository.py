@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +25,8 @@ STALE_LOCK_SECONDS = 2.0
 FETCHED_TARGETS = "refs/mz/targets/"
 """Fetched branches, by remote and branch. Run names begin with `r` and a digest, so none equals `targets`."""
 NO_SUCH_BRANCH = "couldn't find remote ref"
+
+T = TypeVar("T")
 
 
 class Repository(msgspec.Struct, frozen=True):
@@ -128,6 +131,16 @@ def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
     return is_stale
 
 
+def retry_without_lock(git: Git, ref: str, act: Callable[[], T]) -> T:
+    """Run `act`; if it fails although git waited, and a lock on this ref is stale, remove the lock and run it again."""
+    try:
+        return act()
+    except (RemoteError, RepositoryUnusable):
+        if not remove_stale_lock(git.directory, ref):
+            raise
+        return act()
+
+
 # remotes --------------------------------------------------------------------------------------------------------------
 def has_remote(git: Git, remote: str) -> bool:
     return git.run("remote", "get-url", "--push", "--", remote, as_user=True, check=False).exit_code == 0
@@ -151,15 +164,12 @@ def fetch(git: Git, remote: str, branch: str) -> Commit | None:
     follow_setting = f"remote.{remote}.followRemoteHEAD=never"
     flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
     command = ("fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
-    remove_stale_lock(git.directory, ref)
     try:
-        _run(git, *command, settings=("-c", follow_setting))
+        retry_without_lock(git, ref, lambda: _run(git, *command, settings=("-c", follow_setting)))
     except RemoteError as error:
         if NO_SUCH_BRANCH in str(error):
             return None
-        if not remove_stale_lock(git.directory, ref):
-            raise
-        _run(git, *command, settings=("-c", follow_setting))
+        raise
     return Commit(git.run("rev-parse", "--verify", f"{ref}^{{commit}}").text)
 
 

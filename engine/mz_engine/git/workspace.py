@@ -159,7 +159,8 @@ class GitWorkspace:
             for path, entry in content.items()
             if files is not None and entry.mode != SUBMODULE and listing_before.get(path) != entry
         }
-        capture = git_worktree.retry_without_lock(
+        capture = git_repository.retry_without_lock(
+            self._git,
             git_worktree.capture_ref,
             lambda: self._objects.write_capture(git_worktree.capture_ref, content, readers, parents),
         )

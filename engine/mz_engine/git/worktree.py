@@ -8,9 +8,9 @@ import pathlib
 import re
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 from mz_events.names import Commit
@@ -18,7 +18,7 @@ from mz_events.names import Commit
 from mz_engine.git.content import FileHash, FileSignature, TreeListing
 from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
 from mz_engine.git.process import Git
-from mz_engine.git.repository import remove_stale_lock
+from mz_engine.git.repository import remove_stale_lock, retry_without_lock
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 
@@ -31,8 +31,6 @@ UNFINISHED_OPERATION = re.compile(
 LOOSE_REF = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
 SECOND_NS, UINT32_MAX = 1_000_000_000, 0xFFFF_FFFF
 INDEX_NAME_LENGTH_MAX = 0xFFF
-
-T = TypeVar("T")
 
 
 class RefValues(NamedTuple):
@@ -134,18 +132,7 @@ class GitWorktree:
 
     def update_refs(self, locked: str, commands: str) -> None:
         """Run `git update-ref --stdin`; remove a lock on `locked` that a killed git left."""
-        self.retry_without_lock(locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
-
-    def retry_without_lock(self, ref: str, act: Callable[[], T]) -> T:
-        """Run `act`; if a lock on this ref blocks it although git waited, remove the lock and run it again."""
-        try:
-            return act()
-        except RepositoryUnusable as error:
-            lock = self._git.directory / f"{ref}.lock"
-            if ".lock'" not in str(error) or not lock.exists():
-                raise
-            lock.unlink(missing_ok=True)
-            return act()
+        retry_without_lock(self._git, locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
 
     def create_branch(self, start: Commit) -> None:
         """Create branch and first capture. Raises RepositoryUnusable, `branch-exists` if the branch is not ours."""
