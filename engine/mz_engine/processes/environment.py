@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pathlib
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Mapping
 
+from mz_engine.git.files import remove_tree
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.guard import KEY_VARIABLE
@@ -116,22 +117,9 @@ def make_temporary(path: pathlib.Path) -> None:
 
 def remove_temporary(path: pathlib.Path) -> None:
     """Remove it with its content if it is this user's; what cannot be removed stays."""
-    if not is_own_directory(path):
-        return
-    _make_writable(path)
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            _make_writable(pathlib.Path(folder, name))
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def _make_writable(folder: pathlib.Path) -> None:
-    """Make a directory writable: package managers make their caches read-only."""
-    if not folder.is_symlink():
-        try:
-            folder.chmod(0o700)
-        except OSError:
-            return
+    if is_own_directory(path):
+        with contextlib.suppress(OSError):
+            remove_tree(os.fsencode(path))
 
 
 def _base_directory(environment: Mapping[str, str]) -> pathlib.Path:
