@@ -56,14 +56,11 @@ class ApiClient:
                 request_id = stream.request_id
                 for event in stream:
                     heartbeat()
-                    if event.type == "message_start":
-                        message = event.message
-                    elif event.type == "content_block_stop" and event.content_block.type == "text":
-                        on_text(event.content_block.text)
-                    elif event.type == "message_stop":
-                        message, complete = event.message, True
-                    if message is not None and not complete:
+                    if message is not None or event.type == "message_start":
                         message = stream.current_message_snapshot
+                    if event.type == "content_block_stop" and event.content_block.type == "text":
+                        on_text(event.content_block.text)
+                    complete = complete or event.type == "message_stop"
         except Exception as error:
             failure = failure_of(error)
             if message is not None:

@@ -148,7 +148,8 @@ class Loop(msgspec.Struct, kw_only=True):
                 messages.append({"role": "user", "content": [self._run_tool(use) for use in uses]})
             self._save(messages)
             if not uses and reply.stop_reason in FINISHED:
-                return _text(content), str(reply.stop_reason)
+                texts = (str(block.get("text", "")) for block in content if block.get("type") == "text")
+                return "\n".join(texts), str(reply.stop_reason)
         raise Failure("max_turns", f"the model had not finished after {self.options.turns_max} requests")
 
     def count(self, prompt: str) -> int:
@@ -198,14 +199,9 @@ class Loop(msgspec.Struct, kw_only=True):
 
     def _report_request(self, reply: ModelReply) -> None:
         self.requests += 1
-        self.writer.write_event(
-            "request",
-            id=reply.id,
-            model=reply.model,
-            request_id=reply.request_id,
-            stop_reason=reply.stop_reason,
-            usage=reply.usage,
-        )
+        fields = msgspec.structs.asdict(reply)
+        del fields["content"]
+        self.writer.write_event("request", **fields)
 
     # the reply --------------------------------------------------------------------------------------------------------
     def _check_stop_reason(self, stop: str | None, uses: list[Block]) -> None:
@@ -237,10 +233,6 @@ class Loop(msgspec.Struct, kw_only=True):
         except OSError as error:
             self.can_save = False
             self.writer.write_event("note", text=f"the conversation is not kept: {error}")
-
-
-def _text(content: list[Block]) -> str:
-    return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
 
 
 def add_cache_marks(messages: list[Block]) -> list[Block]:

@@ -133,7 +133,7 @@ def _make_call(options: Options, environment: Environment, writer: OutputWriter,
 def parse(arguments: Sequence[str]) -> Options:
     """Parse the arguments. Exits with 2 and a message if they are invalid; with 0 after `--version`."""
     parser = argparse.ArgumentParser(prog="mz-anthropic", description=ABOUT)
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"{importlib.metadata.version(PACKAGE)} (anthropic)")
     parser.add_argument("--model", required=True, help="name of the model")
     parser.add_argument("--tools", default="", help=f"allowed tools, of {','.join(get_args(Tool))}")
     parser.add_argument("--max-turns", type=int, default=TURNS_MAX, help="maximum number of requests")
@@ -153,10 +153,6 @@ def parse(arguments: Sequence[str]) -> Options:
         resumes=parsed.resume is not None,
         count_only=parsed.count,
     )
-
-
-def _version() -> str:
-    return f"{importlib.metadata.version(PACKAGE)} (anthropic)"
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
