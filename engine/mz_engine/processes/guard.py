@@ -334,13 +334,19 @@ def enter_level(request: Request) -> int:
 
 
 def mount_fences(request: Request) -> None:
-    """Mount the paths read-only. Writable exceptions are bind-mounted first, so that they are unaffected. The working
-    directory is entered again, since the old handle would bypass the mounts."""
+    """Mount the paths read-only. Writable exceptions are bind-mounted first, so that they are unaffected. Failures are
+    ignored: refs, configuration and hooks are compared after each call anyway. The working directory is entered again,
+    since the old handle would bypass the mounts."""
     for path in request.writable:
-        kernel().keep_writable(path)
+        with contextlib.suppress(OSError):
+            kernel().mount(path, path, None, MS_BIND | MS_REC)
     for path in request.read_only:
         if path not in request.writable:
-            kernel().make_read_only(path)
+            with contextlib.suppress(OSError):
+                kernel().mount(path, path, None, MS_BIND | MS_REC)
+                # A remount in a user namespace must keep these flags.
+                locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+                kernel().mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
     os.chdir(os.getcwdb())
 
 
@@ -384,24 +390,6 @@ class Kernel:
     def mount(self, source: bytes | None, target: bytes, kind: bytes | None, flags: int) -> None:
         result = self._libc.mount(source, target, kind, self._long(flags), None)
         self._check(result, f"mount {os.fsdecode(target)}")
-
-    def make_read_only(self, path: bytes) -> None:
-        """Make a file or directory read-only in this namespace. Failures are ignored: refs, configuration and hooks are
-        compared after each call anyway."""
-        try:
-            self.mount(path, path, None, MS_BIND | MS_REC)
-            # A remount in a user namespace must keep these flags.
-            locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-            self.mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
-        except OSError:
-            return
-
-    def keep_writable(self, path: bytes) -> None:
-        """Keep a directory writable inside one that is made read-only later."""
-        try:
-            self.mount(path, path, None, MS_BIND | MS_REC)
-        except OSError:
-            return
 
     def _check(self, result: int, call: str) -> None:
         if result != 0:
