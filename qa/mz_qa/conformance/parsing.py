@@ -341,7 +341,7 @@ def check_capabilities(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[
         )
         return
     shown: dict[str, object] = {
-        "token_counting": "exact" if any(reading.usage for reading in successes) else "estimate",
+        "token_counting": "exact" if any(reading.usage for reading in successes) else "estimate"
     }
     if capabilities.sessions:
         shown["sessions"] = any(reading.session for reading in successes)
