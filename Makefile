@@ -5,7 +5,7 @@ CODE := events projections engine recordings qa cli tests tools
 WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
-.PHONY: demo test quick lint types fix clis recordings replay check figures dev help
+.PHONY: demo test quick lint types fix clis recordings replay check figures mutants dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -53,6 +53,9 @@ figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/
 	@$(BIN)/python -m tools.bench all --out docs/figures.json
 	@$(BIN)/python -m tools.bench.page docs/figures.json docs/figures.md
 
+mutants: .venv/mutants  ## Change the core in small ways, and count what its fast tests detect: 70 changes of each package with SAMPLE=70
+	@$(BIN)/python -m tools.mutants $(if $(SAMPLE),--sample $(SAMPLE))
+
 dev: .venv/developed  ## Build the virtual environment for development
 
 .venv/installed: pyproject.toml scripts/make-venv
@@ -61,3 +64,7 @@ dev: .venv/developed  ## Build the virtual environment for development
 .venv/developed: pyproject.toml scripts/make-venv
 	@scripts/make-venv '.[dev]'
 	@touch .venv/installed
+
+.venv/mutants: .venv/developed
+	@scripts/make-venv '.[mutants]'
+	@touch $@
