@@ -311,14 +311,12 @@ class Supervision:
         for sink in (self._sink.out,) if launch.merge_stderr else (self._sink.out, self._sink.err):
             read_fd, write_fd = os.pipe()
             streams.append(write_fd)
-            self._register_output(os.fdopen(read_fd, "rb", buffering=0), functools.partial(self._read_output, sink))
+            pipe = os.fdopen(read_fd, "rb", buffering=0)
+            os.set_blocking(read_fd, False)
+            self._selector.register(pipe, selectors.EVENT_READ, functools.partial(self._read_output, sink))
+            self._outputs.add(pipe)
             theirs.callback(os.close, write_fd)
         return [*streams, streams[-1]] if launch.merge_stderr else streams
-
-    def _register_output(self, pipe: IO[bytes], handler: Callable[[IO[bytes]], None]) -> None:
-        os.set_blocking(pipe.fileno(), False)
-        self._selector.register(pipe, selectors.EVENT_READ, handler)
-        self._outputs.add(pipe)
 
     def _wait_for_status(self, stop: StopCheck | None) -> None:
         while self._final_status is None and time.monotonic() < self._give_up_at:
@@ -379,8 +377,14 @@ class Supervision:
             self._give_up_at = time.monotonic() + GIVE_UP_SECONDS
 
     def _read_output(self, sink: Callable[[bytes], None], pipe: IO[bytes]) -> None:
-        data = self._read(pipe)
+        try:
+            data = os.read(pipe.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return
         if not data:
+            self._selector.unregister(pipe)
+            self._outputs.discard(pipe)
+            pipe.close()
             return
         self._last_output_at = time.monotonic()
         self._output_bytes += len(data)
@@ -398,18 +402,6 @@ class Supervision:
             self._selector.unregister(control)
             self._final_status = self._status_data
         self._status_data += data
-
-    def _read(self, pipe: IO[bytes]) -> bytes | None:
-        """Read a chunk; None if nothing is available, empty at the end (the pipe is then closed)."""
-        try:
-            data = os.read(pipe.fileno(), CHUNK_BYTES)
-        except BlockingIOError:
-            return None
-        if not data:
-            self._selector.unregister(pipe)
-            self._outputs.discard(pipe)
-            pipe.close()
-        return data
 
     def _write_input(self, pipe: IO[bytes]) -> None:
         try:
