@@ -67,9 +67,6 @@ class SpoolEnd(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem | None
 
 
-META_DECODER, END_DECODER = msgspec.json.Decoder(SpoolMeta), msgspec.json.Decoder(SpoolEnd)
-
-
 def spool_directory(spools: pathlib.Path, key: str) -> pathlib.Path:
     """Return the call's own directory; different keys never share one, on any file system."""
     safe = re.sub(r"[^A-Za-z0-9_./-]", "_", key)[:NAME_LENGTH_MAX]
@@ -126,19 +123,18 @@ def load_spool(folder: pathlib.Path) -> CallResult | None:
     """Read a spool; None if there is none, or its writer died before the call began. Exit and problem are those that mz
     saw, if it saw the end."""
     try:
-        meta = META_DECODER.decode((folder / "meta.json").read_bytes())
+        meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=SpoolMeta)
         stdout, stderr = (folder / "stdout").read_bytes(), (folder / "stderr").read_bytes()
         ended_us = max((folder / name).stat().st_mtime_ns for name in ("stdout", "stderr")) // 1000
     except (FileNotFoundError, msgspec.DecodeError):
         return None
     try:
-        end = END_DECODER.decode((folder / "exit.json").read_bytes())
+        end = msgspec.json.decode((folder / "exit.json").read_bytes(), type=SpoolEnd)
     except (FileNotFoundError, msgspec.DecodeError):
         end = SpoolEnd(exit=None, duration_ms=max(0, (ended_us - meta.started_us) // 1000), problem=None)
     return CallResult(stdout=stdout, stderr=stderr, version=meta.version, **asdict(end))
 
 
-OUTPUT_BYTES_MAX = 200_000_000
 QUERY_SECONDS = 30
 """The number is optional, so no call waits longer for it."""
 QUERY_BYTES_MAX = 1_000_000
@@ -162,7 +158,7 @@ class AgentProcesses(WorktreeProcesses):
     """Runs the agent calls of one repository; `spawn` is the `Spawn` that adapters get. A call that `stop` ends has the
     problem `stopped`."""
 
-    output_bytes_max = OUTPUT_BYTES_MAX
+    output_bytes_max = 200_000_000
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a

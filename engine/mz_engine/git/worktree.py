@@ -54,9 +54,6 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
     """The worktree contains the results of the set-up."""
 
 
-NOTES_DECODER = msgspec.msgpack.Decoder(WorktreeNotes)
-
-
 class GitWorktree:
     """Branch, entry and notes of one worktree. Used by one thread at a time."""
 
@@ -80,7 +77,7 @@ class GitWorktree:
     @cached_property
     def notes(self) -> WorktreeNotes:
         try:
-            return NOTES_DECODER.decode((self.notes_directory / "notes").read_bytes())
+            return msgspec.msgpack.decode((self.notes_directory / "notes").read_bytes(), type=WorktreeNotes)
         except (FileNotFoundError, msgspec.DecodeError):
             return WorktreeNotes()
 

@@ -63,9 +63,6 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[StoredMessage]
 
 
-SESSION_DECODER = msgspec.json.Decoder(StoredSession)
-
-
 class SessionStore:
     """The sessions of one user as files, so that a later call can continue them: `<folder>/<id>.json`, readable by its
     owner only, with the messages sent to the API. The default folder is `<state>/mz/anthropic`."""
@@ -84,7 +81,7 @@ class SessionStore:
         """Load the messages so far. Raises Failure if there are none, or they belong to another directory."""
         missing = f"no conversation found with the session id {session}"
         try:
-            stored = SESSION_DECODER.decode(self._path(session).read_bytes())
+            stored = msgspec.json.decode(self._path(session).read_bytes(), type=StoredSession)
         except FileNotFoundError:
             raise Failure("session_missing", missing) from None
         except (OSError, ValueError, RecursionError) as error:
