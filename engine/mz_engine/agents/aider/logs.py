@@ -127,10 +127,6 @@ class OutputReader(Reader):
         elif not _PROGRAM_OUTPUT.match(line) and len(self._text_lines) < LINES_MAX:
             self._text_lines.append(line)
 
-    def _take_text(self) -> str:
-        text, self._text_lines = "\n".join(self._text_lines).strip(), []
-        return text
-
     def _request_records(self, match: re.Match[str]) -> Records:
         self._requests += 1
         read, written = _parse_rounded(match["hit"]), _parse_rounded(match["put"])
@@ -148,8 +144,9 @@ class OutputReader(Reader):
                 cache_write_5m=written,
             ),
         )
+        text, self._text_lines = "\n".join(self._text_lines).strip(), []
         yield records.StreamEnd(
-            status="success", text=self._take_text(), reported_nanousd=nanousd(match["cost"]) or None, cumulative=False
+            status="success", text=text, reported_nanousd=nanousd(match["cost"]) or None, cumulative=False
         )
 
     @staticmethod

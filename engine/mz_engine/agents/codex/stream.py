@@ -158,11 +158,10 @@ class StreamReader(ThreadReader):
                 yield records.ErrorReported(message=message, http_status=status)
             case str() as kind if kind in ITEM_EVENTS:
                 yield from _item_records(mapping(event.get("item")), is_completed=kind == "item.completed")
-            case kind:
-                if not _is_head(event):
-                    yield records.UnknownLine.of_type(kind)
-                elif "workdir" in event:
-                    yield from self._session_records("", string(event.get("model")), string(event.get("workdir")))
+            case _ if "workdir" in event and "provider" in event:
+                yield from self._session_records("", string(event.get("model")), string(event.get("workdir")))
+            case kind if set(event) != {"prompt"}:  # The oldest format begins with the settings and the prompt.
+                yield records.UnknownLine.of_type(kind)
 
     def _session_records(self, session: str, model: str = "", cwd: str = "") -> Records:
         if session and session != self._session:
@@ -229,11 +228,6 @@ def _item_records(item: Json, *, is_completed: bool) -> Records:
             yield records.Note(code="sub-agents-apart")
         name = ".".join(filter(None, (kind, string(item.get("server")), string(item.get("tool")))))
         yield records.ToolUse.named(name, item.get("id"), failed=item.get("status") == "failed")
-
-
-def _is_head(event: Json) -> bool:
-    """Return True for the settings and the prompt, with which the oldest format begins."""
-    return ("workdir" in event and "provider" in event) or set(event) == {"prompt"}
 
 
 EVENT_TYPES: Mapping[str, Mapping[str, type]] = {

@@ -136,10 +136,8 @@ class OutputDocumentReader(Reader):
         yield records.SessionInfo(session=string(document.get("session_id")))
         tools = mapping(mapping(mapping(document.get("stats")).get("tools")).get("byName"))
         for name, numbers in tools.items():
-            yield from (
-                records.ToolUse(tool=name[:128])
-                for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX))
-            )
+            for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX)):
+                yield records.ToolUse.named(name)
         failure, text = document.get("error"), document.get("response")
         yield records.StreamEnd(
             status="error" if isinstance(failure, dict) else "success",
