@@ -328,6 +328,26 @@ def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
     assert then(*pardoned) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
 
 
+def blocked_for(check: str) -> Blocked:
+    """A block of its own issue."""
+    return replace(blocked(), check=check)
+
+
+def test_after_too_many_rollbacks_a_person_decides() -> None:
+    once = replace(PINS, pipeline=replace(PINS.pipeline, rollbacks_max=1))
+    back = RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
+    assert then(*IN_BUILD, blocked_for("one"), pins=once) == back
+    again = (
+        *(*IN_BUILD, blocked_for("one"), back),
+        PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3")),
+        UnitStarted(phase="build", unit="u1", iteration=2),
+        blocked_for("two"),
+    )
+    question = act.AskPerson(question_kind=QuestionKind.ROLLBACKS, code="code.two", text=DIGEST)
+    assert then(*again, pins=once) == question
+    assert then(*again) == back
+
+
 # people ---------------------------------------------------------------------------------------------------------------
 def reviewed(severity: str, cause: str) -> tuple[Event, ...]:
     verdict = judged(severity, cause)

@@ -7,7 +7,15 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.decide import run as act
-from mz_engine.decide.run import claim_files, decide_run, due_features, reserve_money, runnable_features
+from mz_engine.decide.run import (
+    ForgePoll,
+    claim_files,
+    decide_run,
+    due_features,
+    forge_polls,
+    reserve_money,
+    runnable_features,
+)
 from mz_engine.decoding.quantity import Usd
 from mz_engine.model.config import Budget, Config
 from mz_engine.model.pins import Pins
@@ -19,6 +27,7 @@ from mz_events.catalog.run import (
     ClaimCompared,
     ClaimRejected,
     FeatureAdmitted,
+    FeatureMerged,
     FeatureOutcome,
     FeatureReleased,
     FeatureStopped,
@@ -31,6 +40,7 @@ from mz_events.catalog.run import (
     RunFinished,
     RunHalted,
     RunIdle,
+    RunPaused,
     RunResumed,
     RunStarted,
     RunStopRequested,
@@ -113,6 +123,52 @@ def test_a_failed_dependency_holds_its_dependents_and_no_other(status: FeatureOu
     assert then(*events, first, second) == RunIdle()
 
 
+# merged pull requests -------------------------------------------------------------------------------------------------
+MERGED_FIRST = replace(PINS, pipeline=replace(PINS.pipeline, dependencies="merged"))
+NEW_HEAD = Commit("f" * 40)
+
+
+def test_a_dependent_starts_from_the_base_branch_once_what_it_depends_on_is_merged() -> None:
+    delivered = (item(A), item(B, A, order=1), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.DELIVERED))
+    assert then(*delivered, pins=MERGED_FIRST) == RunIdle()
+    merged = (*delivered, FeatureMerged(feature=A, head=HEAD), FeatureMerged(feature=C, head=BASE))
+    assert then(*merged, pins=MERGED_FIRST) == admit(B, HEAD), (
+        "the merge of a feature that it does not need is no start"
+    )
+
+
+def test_several_merged_dependencies_give_the_newest_head() -> None:
+    events: tuple[Event, ...] = (item(A), item(B, order=1), item(C, A, B, order=2))
+    events = (*events, *(FeatureAdmitted(feature=feature) for feature in (A, B)))
+    events = (*events, *(rested(feature, FeatureOutcome.DELIVERED) for feature in (A, B)))
+    first = (*events, FeatureMerged(feature=B, head=HEAD))
+    assert then(*first, pins=MERGED_FIRST) == RunIdle()
+    assert then(*first, FeatureMerged(feature=A, head=NEW_HEAD), pins=MERGED_FIRST) == admit(C, NEW_HEAD)
+
+
+def polls(*events: Event, pins: Pins = MERGED_FIRST) -> tuple[ForgePoll, ...]:
+    return forge_polls(given_run(STARTED, *events), pins)
+
+
+def test_the_forge_is_asked_for_merges_that_a_feature_waits_for() -> None:
+    at_work = (item(A), item(B, A, order=1), FeatureAdmitted(feature=A))
+    assert polls(*at_work) == ()
+    delivered = (*at_work, rested(A, FeatureOutcome.DELIVERED))
+    assert polls(*delivered) == (ForgePoll("merge", A),)
+    assert polls(*delivered, pins=PINS) == ()
+    assert polls(*delivered, FeatureMerged(feature=A, head=HEAD)) == ()
+    assert polls(*delivered, FeatureAdmitted(feature=B)) == ()
+    assert polls(*delivered, rested(B, FeatureOutcome.CANCELLED)) == ()
+    assert polls(item(B, A)) == (ForgePoll("merge", A),), "an earlier run delivered it"
+
+
+@pytest.mark.parametrize("pins", [PINS, MERGED_FIRST])
+def test_the_forge_is_asked_for_the_checks_of_features_held_for_them(pins: Pins) -> None:
+    held = (*BOTH, rested(B, FeatureOutcome.HELD, hold=Hold.CHECKS, until_us=500))
+    assert polls(*held, pins=pins) == (ForgePoll("checks", B),)
+    assert due_features(given_run(STARTED, *held), 500) == (B,)
+
+
 # claims ---------------------------------------------------------------------------------------------------------------
 CLAIMED = FilesClaimed(feature=A, phase="build", paths=(Path("x"), Path("y")))
 CONTENDED = ClaimRejected(feature=B, phase="build", paths=(Path("y"), Path("z")), holder=A)
@@ -184,6 +240,16 @@ def test_a_held_call_goes_on_when_others_turned_out_cheaper() -> None:
     assert then(*dear, pins=pins) == RunIdle()
 
 
+def test_a_started_feature_goes_on_before_a_more_urgent_one_starts() -> None:
+    held = (
+        CallOverBudget(feature=A, key="k", role="builder", nanousd=50),
+        rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET),
+    )
+    events = (item(A), item(B, priority=0, order=1), FeatureAdmitted(feature=A), *held)
+    assert then(*events, pins=budget(run=50)) == FeatureReleased(feature=A, hold=Hold.BUDGET)
+    assert then(*events, pins=budget(run=49)) == admit(B)
+
+
 # timers, halts, stops -------------------------------------------------------------------------------------------------
 def test_a_timer_keeps_the_run_awake_and_fires_when_it_is_due() -> None:
     held = (item(A), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.HELD, hold=Hold.TIMER, until_us=500))
@@ -207,6 +273,30 @@ def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
     resumed = (*stopped, RunResumed(mz_version="1"))
     assert then(*resumed) == FeatureReleased(feature=A, hold=Hold.FATAL)
     assert runnable_features(given_run(STARTED, *resumed), frozenset(), 2) == (B,)
+
+
+def test_a_paused_run_starts_nothing_and_waits_until_it_is_resumed_or_stopped() -> None:
+    held = rested(B, FeatureOutcome.HELD, hold=Hold.TIMER, until_us=500)
+    paused = (item(A), item(B, order=1), FeatureAdmitted(feature=B), held, RunPaused(actor=None))
+    assert then(*paused) == act.AwaitEvents(until_us=None)
+    assert then(*paused, RunResumed(mz_version="1")) == admit(A)
+    assert then(*paused, RunStopRequested()) == RunIdle()
+    assert then(item(A), rested(A, FeatureOutcome.CANCELLED), RunPaused(actor=None)) == RunFinished()
+
+
+def test_during_a_pause_only_a_cancellation_runs() -> None:
+    paused = (*BOTH, RunPaused(actor=None))
+    assert runnable_features(given_run(STARTED, *paused), frozenset(), 2) == ()
+    cancelled = given_run(STARTED, *paused, CancelAccepted(feature=B, actor=DIGEST))
+    assert runnable_features(cancelled, frozenset(), 2) == (B,)
+
+
+def test_features_run_in_the_slots_that_no_other_drives() -> None:
+    state = given_run(STARTED, *BOTH)
+    assert runnable_features(state, frozenset(), 2) == (A, B)
+    assert runnable_features(state, frozenset(), 1) == (A,)
+    assert runnable_features(state, frozenset({"a"}), 2) == (B,)
+    assert runnable_features(state, frozenset({"a"}), 1) == ()
 
 
 def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
