@@ -52,10 +52,7 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 )
 @click.option("--verify", is_flag=True, help="Only verify the log's integrity: of RUN, or the complete log.")
 @format_options("Print one object: mz.audit/1, mz.audit-imported/1, or mz.audit-verify/1.")
-@click.pass_context
-def audit(
-    context: click.Context, selector: str | None, imported: str | None, full: bool, verify: bool, as_json: bool
-) -> int:
+def audit(selector: str | None, imported: str | None, full: bool, verify: bool, as_json: bool) -> int:
     """Report what a run did, with evidence.
 
     Prints the verdict, remarks and the result of each feature; with --full also requests, changes, gates, people's
@@ -68,11 +65,11 @@ def audit(
     """
     if verify:
         if full or imported or (imported is not None and selector is not None):
-            raise click.UsageError("--verify takes a RUN, or --imported for your user log, and nothing else", context)
+            raise click.UsageError("--verify takes a RUN, or --imported for your user log, and nothing else")
         return print_verification(selector, imported is not None, as_json)
     if imported is not None:
         if selector is not None:
-            raise click.UsageError("--imported cannot be combined with RUN or FEATURE", context)
+            raise click.UsageError("--imported cannot be combined with RUN or FEATURE")
         return print_imported_audit(imported, as_json)
     with open_log() as log:
         selected = select_part(log, selector)

@@ -162,9 +162,7 @@ class DriftResult(Shape, frozen=True, kw_only=True):
 @message_option("reason", "Reason, with --propose-noise or --update-baseline; stored with the entries.")
 @format_options("Print one object with the schema mz.drift/1.")
 @report_options
-@click.pass_context
 def drift(
-    context: click.Context,
     paths: tuple[Path, ...],
     static: bool,
     jobs: int | None,
@@ -186,11 +184,11 @@ def drift(
     """
     writes, noise_reason = propose_noise or update_baseline, (reason or "") if propose_noise else ""
     if propose_noise and update_baseline:
-        raise click.UsageError("--propose-noise and --update-baseline cannot be combined", context)
+        raise click.UsageError("--propose-noise and --update-baseline cannot be combined")
     if writes != bool(reason and reason.strip()):
-        raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them", context)
+        raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them")
     if update_baseline and (static or jobs or reports.files or reports.github):
-        raise click.UsageError("--static, -j and reports: no effect with --update-baseline", context)
+        raise click.UsageError("--static, -j and reports: no effect with --update-baseline")
     reports.check()
     root = find_root(Path.cwd())
     drift_library = load_drift_library(root, wire)
@@ -201,7 +199,7 @@ def drift(
         return 0
     compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths)
     if compares_two and (static or jobs):
-        raise click.UsageError("--static and -j cannot be used when two cassettes are compared", context)
+        raise click.UsageError("--static and -j cannot be used when two cassettes are compared")
     against = display_path(paths[1]) if compares_two else "today"
     with reports.text_stream() as stream:
         if compares_two:

@@ -93,8 +93,7 @@ def pause(run: str | None, as_json: bool) -> None:
 @click.argument("selectors", metavar="FEATURE... | RUN", nargs=-1)
 @message_option("why", "Reason, kept in the log; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
-@click.pass_context
-def cancel(context: click.Context, selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
+def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
     """Cancel features, or the rest of a run.
 
     Posts a message to the run. The process that runs it reads the message within a second, otherwise the next
@@ -102,14 +101,14 @@ def cancel(context: click.Context, selectors: tuple[str, ...], why: str | None, 
     feature or RUN/FEATURE (default: the newest unfinished run with the feature); RUN alone cancels the rest of the run.
     """
     if not selectors:
-        raise click.UsageError("name a run or a feature to cancel", context)
+        raise click.UsageError("name a run or a feature to cancel")
     reason = read_text_option(why, "the reason")
     with open_log() as log:
         run_id, features = find_features(log, selectors)
         targets: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
 
         def write() -> tuple[Event, ...]:
-            check_open(log.view(run_id), features, context)
+            check_open(log.view(run_id), features)
             note, person = store_text(log, reason), store_user_name(log)
             return tuple(CancelPosted(feature=feature, note=note, actor=person) for feature in targets)
 
@@ -136,14 +135,14 @@ def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tup
     return run_id, tuple(dict.fromkeys(features_to_cancel))
 
 
-def check_open(view: RunView, features: tuple[str, ...], context: click.Context) -> None:
+def check_open(view: RunView, features: tuple[str, ...]) -> None:
     """Raise UsageError if there is nothing left to cancel."""
     selected = [feature for feature in view.features if not features or feature.feature in features]
     ended_features = [feature for feature in selected if feature.status in ENDED_STATUSES]
     if features and ended_features:
-        raise click.UsageError(f"{ended_features[0].feature} is already {ended_features[0].status}", context)
+        raise click.UsageError(f"{ended_features[0].feature} is already {ended_features[0].status}")
     if len(ended_features) == len(selected):
-        raise click.UsageError(f"all features of run {view.run} have ended", context)
+        raise click.UsageError(f"all features of run {view.run} have ended")
 
 
 # retry ----------------------------------------------------------------------------------------------------------------

@@ -70,9 +70,9 @@ def run(
     second Ctrl-C stops now.
     """
     if exit_code and not dry_run:
-        raise click.UsageError("--exit-code requires --dry-run", click.get_current_context())
+        raise click.UsageError("--exit-code requires --dry-run")
     if record and dry_run:
-        raise click.UsageError("--record cannot be combined with --dry-run", click.get_current_context())
+        raise click.UsageError("--record cannot be combined with --dry-run")
     root = find_root(Path.cwd())
     flags = {"agent": agent, "parallel_max": jobs, "autonomy": autonomy}
     if dry_run:
@@ -123,11 +123,7 @@ def run(
 @message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.")
 @view_options
 @format_options("Print one object with the schema mz.resume/1.", default="table")
-@click.pass_context
-def resume(
-    context: click.Context, selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,
-    as_json: bool,
-) -> int:  # fmt: skip
+def resume(selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None, as_json: bool) -> int:
     """Continue a run.
 
     Continues exactly where the log ends, after a stop, a crash or a question; paid calls are not repeated. An answer
@@ -149,7 +145,7 @@ def resume(
             )
             messages = []
             if answers:
-                answered = features_to_answer(log.view(run_id), features, context)
+                answered = features_to_answer(log.view(run_id), features)
                 note = read_text_option(ack, "the reason")
                 posted = post_answers(log, run_id, answered, Verdict(answer or "approve"), note)
                 if posted.process_running:
@@ -167,14 +163,13 @@ def resume(
     return drive_run(root, lambda process, _: process.resume(run_id), "resume", as_json)[0]
 
 
-def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
+def features_to_answer(view: RunView, features: tuple[str, ...]) -> tuple[str, ...]:
     """Return the features to answer. Raises MzError (MZ4010) and UsageError."""
     waiting_features = [feature.feature for feature in view.features if feature.status == "waiting"]
     if not features:
         if len(waiting_features) != 1:
             names = f": {', '.join(waiting_features)}; name one" if waiting_features else ""
-            problem = f"{len(waiting_features)} features of run {view.run} wait for an answer{names}"
-            raise click.UsageError(problem, context)
+            raise click.UsageError(f"{len(waiting_features)} features of run {view.run} wait for an answer{names}")
         return tuple(waiting_features)
     for feature in features:
         if view.find_feature(feature) is None:
@@ -201,11 +196,7 @@ def features_to_answer(view: RunView, features: tuple[str, ...], context: click.
 )
 @view_options
 @format_options("Print one object with the schema mz.fork/1.", default="table")
-@click.pass_context
-def fork(
-    context: click.Context, source: str, agent: str | None, model: str | None, prompt: Path | None,
-    as_json: bool,
-) -> int:  # fmt: skip
+def fork(source: str, agent: str | None, model: str | None, prompt: Path | None, as_json: bool) -> int:
     """Start a new run from an event of a past run, with another agent, model or prompt.
 
     PHASE stands for its last start, VERSION for an event of the feature's stream, as `mz log` prints it. The new run
@@ -224,7 +215,7 @@ def fork(
             if version is None:
                 raise MzError("MZ5007", f"{feature} has not started {selector.phase}", hint=f"mz log {run}/{feature}")
         if version is None:
-            raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE", context)
+            raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE")
     change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
 
     def begin(process: RunProcess, _: Callable[[str], None]) -> None:

@@ -53,7 +53,7 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
         explain(first, as_json)
         return
     if as_json:
-        raise click.UsageError("only codes have JSON: `mz help CODE --json`, or `mz help codes --json`", context)
+        raise click.UsageError("only codes have JSON: `mz help CODE --json`, or `mz help codes --json`")
     if len(topic) == 1 and topic[0] in TOPICS:
         print_line(TOPICS[topic[0]][1]())
         return
@@ -63,7 +63,7 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
         subcommand = command_page.get_command(parent, word) if isinstance(command_page, click.Group) else None
         if subcommand is None:
             names = (*TOPICS, "codes", *COMMANDS) if command_page is mz else getattr(command_page, "commands", ())
-            raise click.UsageError(f"no topic or command {word[:80]!r}{did_you_mean(word, names)}", context)
+            raise click.UsageError(f"no topic or command {word[:80]!r}{did_you_mean(word, names)}")
         command_page, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
     print_line(command_page.get_help(parent))
 
@@ -108,11 +108,10 @@ def find_explanation(word: str) -> ExplainShape:
         if int(normalised) in {exit_code.value for exit_code in Exit}:
             return exit_shape(Exit(int(normalised)))
         exit_codes = ", ".join(str(exit_code.value) for exit_code in sorted(Exit))
-        raise click.UsageError(f"no exit code {int(normalised)}; known: {exit_codes}", click.get_current_context())
+        raise click.UsageError(f"no exit code {int(normalised)}; known: {exit_codes}")
     code = f"MZ{normalised.removeprefix('MZ')}"
     if code not in CODES:
-        problem = f"no error code {word[:40]!r}{did_you_mean(code, CODES)}"
-        raise click.UsageError(problem, click.get_current_context())
+        raise click.UsageError(f"no error code {word[:40]!r}{did_you_mean(code, CODES)}")
     return error_shape(CODES[code])
 
 

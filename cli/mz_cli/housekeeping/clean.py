@@ -64,16 +64,8 @@ APPEARED_LATER = "appeared after the confirmation"
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @format_options("Print one object with the schema mz.clean/1, or mz.clean-blobs/1 with --blobs.")
-@click.pass_context
 def clean(
-    context: click.Context,
-    runs: tuple[str, ...],
-    bodies: bool,
-    force: bool,
-    blobs: bool,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    runs: tuple[str, ...], bodies: bool, force: bool, blobs: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Remove leftovers of ended runs, or unused files.
 
@@ -88,17 +80,17 @@ def clean(
     """
     if blobs:
         if runs or bodies or force:
-            raise click.UsageError("--blobs cannot be combined with RUN, --all or --force", context)
+            raise click.UsageError("--blobs cannot be combined with RUN, --all or --force")
         collect(dry_run, as_json)
         return
     if force and not runs:
-        raise click.UsageError("--force requires RUN", context)
+        raise click.UsageError("--force requires RUN")
     confirms = not (yes or dry_run)
     with open_log() as log:
         source = LeftoverFinder(log.root, log.store)
         options = CleanOptions(runs=find_runs(log, source, runs), descriptions=bodies, force=force)
         if confirms and (as_json or not may_ask(os.environ)):
-            raise click.UsageError("no terminal to ask on: use --yes or --dry-run", context)
+            raise click.UsageError("no terminal to ask on: use --yes or --dry-run")
         leftovers = find_leftovers(log, source, options, is_process_running(log.root))
         result = clean_result(leftovers, dry_run)
         is_preview = confirms or dry_run

@@ -93,11 +93,9 @@ class LogEntry(Shape, frozen=True, kw_only=True):
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
 @format_options("Print JSON Lines: a version line, then one per event; with --at, one object: mz.log-state/1.")
-@click.pass_context
 def log(
-    context: click.Context, selectors: tuple[str, ...], all_events: bool, since: str | None,
-    types: tuple[str, ...], last: int | None, follow: bool, at: str | None, imported: str | None,
-    as_json: bool,
+    selectors: tuple[str, ...], all_events: bool, since: str | None, types: tuple[str, ...], last: int | None,
+    follow: bool, at: str | None, imported: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the event log, one line per event.
 
@@ -108,13 +106,13 @@ def log(
     selectors` lists all.
     """
     if at is not None and (follow or all_events or since or types or last):
-        raise click.UsageError("--at can be combined only with --json", context)
+        raise click.UsageError("--at can be combined only with --json")
     if follow and last is not None:
-        raise click.UsageError("-n cannot be combined with --follow", context)
-    entry_filter = make_filter(context, since, types)
+        raise click.UsageError("-n cannot be combined with --follow")
+    entry_filter = make_filter(since, types)
     if imported is not None:
         if selectors or follow or since or types or last or at is not None:
-            raise click.UsageError("--imported can be combined only with --json", context)
+            raise click.UsageError("--imported can be combined only with --json")
         print_imported_events(imported, as_json)
         return
     with open_log() as source:
@@ -134,13 +132,13 @@ def log(
         print_events(entries, as_json, milestones=not every_event)
 
 
-def make_filter(context: click.Context, since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:
+def make_filter(since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:
     """Return a filter by time and type. Raises UsageError for an invalid time or an unknown type."""
     period = parse_period(since, None, time.time_ns() // 1000, None)
     all_types = [type_of(event_type) for event_type in ALL_EVENTS]
     for name in types:
         if name not in all_types:
-            raise click.UsageError(f"there is no event type {name[:80]!r}{did_you_mean(name, all_types)}", context)
+            raise click.UsageError(f"there is no event type {name[:80]!r}{did_you_mean(name, all_types)}")
 
     def matches(recorded: Recorded[Event]) -> bool:
         return (not types or type_of(recorded.event) in types) and period.contains(recorded.recorded_at_us)

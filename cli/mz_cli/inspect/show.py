@@ -67,7 +67,7 @@ def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | N
         digest = find_digest(log, feature)
         if digest is not None:
             if as_json:
-                raise usage_error("--json needs a feature; a blob is printed as it is stored")
+                raise click.UsageError("--json needs a feature; a blob is printed as it is stored")
             write_file_bytes(sys.stdout, log.blobs.get(digest))
             return
         selector = select(log, feature, feature_only=True)
@@ -110,16 +110,16 @@ def checked_part(view: FeatureView, selector: Selector) -> FeatureView:
     phases = list(dict.fromkeys(phase_view.phase for phase_view in view.phases))
     if phase is not None and phase not in phases:
         listed = f"; it has: {', '.join(phases)}" if phases else "; it has started none"
-        raise usage_error(f"{view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
+        raise click.UsageError(f"{view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
     part = part_of(view, wanted)
     if attempt is not None and not part.calls:
         others = {name: value for name, value in wanted.items() if name != "attempt"}
         made = max((call.attempt for call in part_of(view, others).calls), default=0)
-        raise usage_error(f"{view.feature} has no attempt {attempt}: it made {made or 'none'} in {phase}")
+        raise click.UsageError(f"{view.feature} has no attempt {attempt}: it made {made or 'none'} in {phase}")
     if selector.unit is not None and not part.calls:
         units = list(dict.fromkeys(call.unit for call in part_of(view, {"phase": phase}).calls if call.unit))
         suggestion = did_you_mean(selector.unit, units) or f"; units: {', '.join(units) or 'none'}"
-        raise usage_error(f"{view.feature} has no unit {selector.unit!r} in {phase}{suggestion}")
+        raise click.UsageError(f"{view.feature} has no unit {selector.unit!r} in {phase}{suggestion}")
     return part
 
 
@@ -129,14 +129,10 @@ def find_artifact(part: FeatureView, name: str) -> ArtifactView:
     matching = [key for key, artifact in by_key.items() if name in (key, artifact.artifact)]
     if not matching:
         listed = f"; it has: {', '.join(by_key)}" if by_key else "; it has none"
-        raise usage_error(f"{part.feature} has no artifact {name!r}{did_you_mean(name, by_key) or listed}")
+        raise click.UsageError(f"{part.feature} has no artifact {name!r}{did_you_mean(name, by_key) or listed}")
     if len(matching) > 1:
-        raise usage_error(f"{name!r} exists per unit: name one of {', '.join(matching)}")
+        raise click.UsageError(f"{name!r} exists per unit: name one of {', '.join(matching)}")
     return by_key[matching[0]]
-
-
-def usage_error(message: str) -> click.UsageError:
-    return click.UsageError(message, click.get_current_context())
 
 
 def print_artifact(log: ProjectLog, run: str, feature: str, artifact: ArtifactView, as_json: bool) -> None:

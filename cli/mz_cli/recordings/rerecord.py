@@ -173,10 +173,7 @@ class RecordedRuns(RunNames):
 @click.option("--yes", is_flag=True, help="Do not ask whether to call the agent.")
 @click.option("--in-ci", is_flag=True, help="Allow agent calls on a CI server; needs --budget.")
 @format_options("Print one object with the schema mz.rerecord/1.")
-@click.pass_context
 def rerecord(
-    context: click.Context,
-    /,
     targets: tuple[str, ...],
     changed: bool,
     expired: bool,
@@ -204,7 +201,7 @@ def rerecord(
     paths = tuple(path for path in map(Path, targets) if find_cassettes((path,)))
     names = [target for target in targets if Path(target) not in paths]
     if take and (names or replace(options, accept=(), yes=False, in_ci=False, provenance="live") != RerecordOptions()):
-        raise click.UsageError("--accept-pending can be combined only with PATH, --accept and --json", context)
+        raise click.UsageError("--accept-pending can be combined only with PATH, --accept and --json")
     cassettes = require_cassettes(root, paths)
     options = replace(options, selection=replace(selection, selectors=select_calls(root, cassettes, names)))
     results = (accept_waiting if take else rerecord_cassettes)(root, cassettes, options)
