@@ -126,12 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from mz_cli.app.failures import run_guarded
 
     command_line = list(sys.argv[1:] if arguments is None else arguments)
-    code = run_guarded(lambda: run_command(command_line), command_line)
-    if "--bisect" in command_line:
-        from mz_cli.replay.bisect import command_exit
-
-        code = command_exit(command_line, code)
-    sys.exit(code)
+    sys.exit(run_guarded(lambda: run_command(command_line), command_line))
 
 
 def run_command(arguments: Sequence[str]) -> object:

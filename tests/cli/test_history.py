@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.replay.bisect import clamp_exit, command_exit
+from mz_cli.replay.bisect import clamp_exit
 from mz_cli.replay.command import failing_by_commit
 from mz_cli.replay.command import replay_exit as exit_of_replay
 from mz_cli.replay.past_runs import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
@@ -161,8 +161,6 @@ def test_pins_that_are_gone_are_not_comparable(stored_run: StoredRun, mz: Mz) ->
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (4, 4), (1, 125), (2, 125), (70, 125), (130, 125)])
 def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
     assert clamp_exit(code) == expected
-    assert command_exit(("replay", "--bisect"), code) == expected
-    assert command_exit(("replay",), code) == code
 
 
 @pytest.mark.parametrize("text", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--recheck-rules x"])

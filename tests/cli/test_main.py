@@ -132,6 +132,14 @@ def test_stopped_by_the_user(capsys: pytest.CaptureFixture[str], raised: BaseExc
 
     assert run_guarded(stopped, []) == 20
     assert capsys.readouterr().err == "stopped\n"
+    assert run_guarded(stopped, ["replay", "--bisect"]) == 125
+
+
+def test_a_closed_stdout_is_no_failure_and_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    def closed() -> None:
+        raise BrokenPipeError
+
+    assert (run_guarded(closed, ["log"]), run_guarded(closed, ["replay", "--bisect"])) == (0, 125)
 
 
 def test_ctrl_c_ends_a_following_log(home: Path) -> None:

@@ -21,7 +21,7 @@ from mz_cli.terminal.console import print_note, write_text
 if TYPE_CHECKING:
     from mz_engine.errors.diagnostics import MzError
 
-OK, STOPPED, BUG = 0, 20, 70
+OK, STOPPED, BUG, NOT_COMPARABLE = 0, 20, 70, 125
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to stdout; the log and its blobs raise errors of their own for these."""
 FILE_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
@@ -32,19 +32,24 @@ MESSAGE_MAX = 300
 
 
 def run_guarded(work: Callable[[], object], arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code: its own integer, 0, or that of its exception.
+    """Run the command and return its exit code: its own integer, 0, or that of its exception; for an exception of
+    `mz replay --bisect` 125, since it is no verdict on a commit.
 
     A closed stdout (`mz log | head`) is no failure.
     """
+    bisects = {"replay", "--bisect"} <= {*arguments}
     escape_unencodable(sys.stdout, sys.stderr)
     try:
         result = work()
         write_text(sys.stdout, "")
     except BrokenPipeError:
         silence(sys.stdout)
-        return OK
+        return NOT_COMPARABLE if bisects else OK
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
     except (Exception, KeyboardInterrupt) as error:
-        return report_error(error, arguments)
+        code = report_error(error, arguments)
+        return NOT_COMPARABLE if bisects else code
     return result if isinstance(result, int) else OK
 
 
@@ -57,8 +62,6 @@ def escape_unencodable(*streams: object) -> None:
 
 def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print the error with its hint on stderr, and return the exit code."""
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         print_error("stopped")
         return STOPPED

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from mz_recordings.replay.replay import ReplayJob, replay_all, sampled, shuffled
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path
-from mz_cli.replay.bisect import bisect_exit, clamp_exit
+from mz_cli.replay.bisect import clamp_exit
 from mz_cli.replay.faults import bundled_cassettes, bundled_project, replay_fault, replay_variants
 from mz_cli.reports.findings import (
     ReplayFinding,
@@ -154,12 +153,6 @@ def replay(as_json: bool, reports: ReportOptions, **values: Any) -> int:
     with 3 for drift, 4 for a missing, unused, untrue or expired recording, 6 for an attempt to use the network.
     """
     options = ReplayOptions(**values)
-    work = partial(_replay, options, as_json, reports)
-    return bisect_exit(work) if options.bisect else work()
-
-
-def _replay(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> int:
-    """Replay what the options name: past runs, altered recordings, or recordings."""
     if options.recheck_rules or options.run is not None:
         flag = "--recheck-rules" if options.recheck_rules else "--run"
         if options.has_any(*FOR_CASSETTES):
