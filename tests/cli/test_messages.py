@@ -91,7 +91,7 @@ def test_a_process_that_works_on_the_run_takes_it_at_once(mz: Mz, feature: str) 
 def test_a_process_that_is_slow_takes_it_later(mz: Mz, feature: str) -> None:
     with at_work(takes=False), open_log() as log:
         left = post_message(log, trial.RUN, lambda: (answer_to(feature, log),), patience_seconds=0.1)
-    assert (left.process_running, left.is_read) == (True, False)
+    assert (left.process_running, left.messages_read) == (True, False)
 
 
 def test_what_a_process_refuses_is_told(feature: str) -> None:

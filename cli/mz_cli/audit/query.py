@@ -15,30 +15,17 @@ from mz_projections.views.timeline import Line
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.feature_query import report_messages
-from mz_cli.common.verification import IntegrityFinding, Verification
+from mz_cli.common.verification import IntegrityResult, Verification
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.text import single_line
 
 
-class IntegrityResult(Shape, frozen=True, kw_only=True):
-    """Result of checking the log's integrity."""
-
-    intact: bool
-    """No damage was found."""
-    events: int
-    streams: int
-    blobs: int
-    findings: tuple[IntegrityFinding, ...]
-
-
-class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
+class VerifyResult(Verification, frozen=True, kw_only=True):
     """`mz audit --verify --json`."""
 
     repository: str
     run: str | None
     """Null: the whole log."""
-    findings_elsewhere: int
-    """Number of findings in other runs."""
 
 
 class RequestedItemShape(Shape, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -75,20 +75,12 @@ class DriftedCassette(Shape, frozen=True, kw_only=True):
     findings: tuple[ReplayFinding, ...]
 
 
-class NoiseShape(Shape, frozen=True, kw_only=True):
+class NoiseShape(NoiseEntry, frozen=True, kw_only=True):
     """An entry of `noise.yaml`."""
 
-    kind: str
-    path: str
-    """A field, an artifact's text, or a pattern of lines."""
-    within: int | None
-    """Allowed variation of an amount, in per cent."""
-    reason: str
-    cassette: str | None
-    """Null: all."""
-    until: date | None
-    """Last day of validity, such as `2027-01-31`; null: unlimited."""
+    reason: str  # Required: entries without one are rejected.
     hidden_count: int
+    """Number of differences that the entry helped to hide."""
     """Number of differences that the entry helped to hide."""
 
 

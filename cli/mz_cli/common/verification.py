@@ -32,19 +32,20 @@ class IntegrityFinding(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a verification."""
+class IntegrityResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of checking the log's integrity."""
 
+    intact: bool
+    """No damage was found."""
     events: int
     streams: int
     blobs: int
     findings: tuple[IntegrityFinding, ...]
-    findings_elsewhere: int = 0
-    """Number of findings in runs other than the selected one."""
 
-    @property
-    def intact(self) -> bool:
-        return not self.findings
+
+class Verification(IntegrityResult, frozen=True, kw_only=True):
+    findings_elsewhere: int
+    """Number of findings in other runs."""
 
 
 def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str], None]) -> Verification:
@@ -65,10 +66,10 @@ def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str]
     )
     damaged_streams = {finding.event_ref.partition("@")[0] for finding in chain}
     events = (finding for finding in scan.findings if finding.event_ref.partition("@")[0] not in damaged_streams)
-    blobs = tuple(_blob_findings(log, scan.cited, scan.report_progress))
+    findings = (*chain_findings, *events, *_blob_findings(log, scan.cited, scan.report_progress))
     return Verification(
-        events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
-        findings=(*chain_findings, *events, *blobs), findings_elsewhere=len(chain) - len(chain_findings),
+        intact=not findings, events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
+        findings=findings, findings_elsewhere=len(chain) - len(chain_findings),
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from mz_cli.people.inbox import (
 )
 from mz_cli.people.questions import ReviewQueue, action_text, pipeline_of, review_queue, state_of, unfinished_runs
 from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import print_document, shape_of
 
 RETRIABLE_STATUSES = frozenset(status.value for status in RETRIABLE_OUTCOMES)
 """Statuses of features that can be retried."""
@@ -41,19 +41,11 @@ NOT_RETRIABLE = {
 DELIVERED = ("is already {}", "use `mz fork` to try again from an earlier event")
 
 
-class CancelResult(Shape, frozen=True, kw_only=True):
+class CancelResult(PostedMessage, frozen=True, kw_only=True):
     """`mz cancel --json`."""
 
-    run: str
     features: tuple[str, ...]
     """Empty: all features of the run."""
-    event_refs: tuple[str, ...]
-    """Addresses of the messages, `inbox/<run>@version`."""
-    process_running: bool
-    """A process is running the run; otherwise the message waits for `mz resume`."""
-    messages_read: bool
-    """That process has read the messages."""
-    resume: str
 
 
 @command("pause", examples=(("mz pause", "pause the running run"),), next_command="`mz resume` continues.")
@@ -73,7 +65,8 @@ def pause(run: str | None, as_json: bool) -> None:
             if fold_run(log.store.read(run_stream(run_id))).finished:
                 hint = "it is finished; start another with `mz run`"
             raise MzError("MZ5005", problem, hint=hint)
-        posted = PostedMessage(run=running_id, event_refs=(), process_running=True, is_read=True)
+        resume = f"mz resume {running_id}"
+        posted = PostedMessage(run=running_id, event_refs=(), process_running=True, messages_read=True, resume=resume)
         summary = f"run {running_id} is already paused"
         if not fold_run(log.store.read(run_stream(running_id))).paused:
             posted = post_message(log, running_id, lambda: (PausePosted(actor=store_user_name(log)),))
@@ -114,7 +107,7 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
 
         posted = post_message(log, run_id, write)
     if as_json:
-        print_document("cancel", shape_of(CancelResult, posted, features=features, messages_read=posted.is_read))
+        print_document("cancel", shape_of(CancelResult, posted, features=features))
     else:
         subject = ", ".join(features) or f"the rest of run {posted.run}"
         print_line(f"cancellation of {subject} requested; {posted_text(posted)}")

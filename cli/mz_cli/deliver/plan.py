@@ -24,8 +24,9 @@ from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import BUILDER, Digest
 from mz_projections.run.fold import RunState
 
+from mz_cli.common.run_text import UNPRICED
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, count_cell, print_table, prints_tsv, usd_cell
 from mz_cli.terminal.text import count_noun, exact_usd, format_count, rounded_usd, single_line
 
@@ -114,7 +115,6 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     """The estimate is within the budget; null: no budget, or no estimate."""
 
 
-UNPRICED = "unpriced"
 HOLD_TEXTS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
 
 
@@ -168,10 +168,7 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> Pla
         continued_run=resumed_run,
         steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
-        left_out=tuple(
-            ExcludedItem(id=item.item.id, reason=item.reason, blocked_by=item.blocked_by)
-            for item in plan.intake.left_out
-        ),
+        left_out=tuple(shape_of(ExcludedItem, item, id=item.item.id) for item in plan.intake.left_out),
         estimated_tokens=total.tokens,
         estimated_nanousd=total.nanousd,
         within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
@@ -211,11 +208,8 @@ def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -
     return PlannedPhase(
         phase=phase.phase,
         calls=tuple(
-            PlannedCall(
-                role=BUILDER if isinstance(use, AgentUse) else use.role,
-                tier=use.tier,
-                model=model_of(use.tier),
-                tools=use.tools,
+            shape_of(
+                PlannedCall, use, role=BUILDER if isinstance(use, AgentUse) else use.role, model=model_of(use.tier)
             )
             for use in phase.calls
         ),

@@ -20,19 +20,14 @@ from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
 from mz_cli.common.worktree_diff import patch
 from mz_cli.terminal.console import write_file_bytes, write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import print_document, shape_of
 
 
-class ArtifactText(Shape, frozen=True, kw_only=True):
+class ArtifactText(ArtifactView, frozen=True, kw_only=True):
     """`mz show FEATURE --artifact NAME --json`, with the schema mz.show-artifact/1."""
 
     run: str
     feature: str
-    artifact: str
-    phase: str
-    unit: str | None
-    path: str | None
-    digest: str
     text: str
 
 

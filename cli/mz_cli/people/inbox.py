@@ -71,14 +71,13 @@ class PostedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     event_refs: tuple[str, ...]
+    """Addresses of the messages, `inbox/<run>@version`."""
     process_running: bool
-    """A process drives the run."""
-    is_read: bool
-    """The process has read all messages."""
-
-    @property
-    def resume(self) -> str:
-        return f"mz resume {self.run}"
+    """A process is running the run; otherwise the messages wait for `mz resume`."""
+    messages_read: bool
+    """That process has read the messages."""
+    resume: str
+    """Command that continues the run if no process is running it."""
 
 
 def post_message(
@@ -97,12 +96,13 @@ def post_message(
             with suppress(VersionConflict):
                 recorded = store.append([append], time.time_ns() // 1000)
     process_running = active_run(log) == run
-    is_read = process_running and wait_until_read(log, run, recorded, patience_seconds)
+    messages_read = process_running and wait_until_read(log, run, recorded, patience_seconds)
     return PostedMessage(
         run=run,
         event_refs=tuple(message.event_ref for message in recorded),
         process_running=process_running,
-        is_read=is_read,
+        messages_read=messages_read,
+        resume=f"mz resume {run}",
     )
 
 
@@ -179,13 +179,13 @@ def print_posted(
         verdict=verdict.value if verdict else None,
         phase=phase,
         event_ref=next(iter(posted.event_refs), None),
-        message_read=posted.is_read,
+        message_read=posted.messages_read,
     )
     print_document(command, result)
 
 
 def posted_text(posted: PostedMessage) -> str:
-    if posted.is_read:
+    if posted.messages_read:
         return f"the process of run {posted.run} has read it"
     if posted.process_running:
         return f"the process of run {posted.run} will read it soon"

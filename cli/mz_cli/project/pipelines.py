@@ -115,8 +115,7 @@ def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames
         file, diagnostics = None if source.built_in else source.name, source.check(lint_names)
     except MzError as error:
         file, phases, diagnostics = error.location.file if error.location else name, (), error.diagnostics
-    errors, warnings = error_count(diagnostics), warning_count(diagnostics)
-    return PipelineListed(name=name, file=file, chosen=chosen, phases=phases, errors=errors, warnings=warnings)
+    return PipelineListed(name=name, file=file, chosen=chosen, phases=phases, **severity_counts(diagnostics))
 
 
 @pipelines.page(
@@ -178,9 +177,8 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     all_diagnostics = (*material.diagnostics, *(diagnostic for _, diagnostics in checked for diagnostic in diagnostics))
     result = LintResult(
         files=(*material.files, *(file for file, _ in checked)),
-        errors=error_count(all_diagnostics),
-        warnings=warning_count(all_diagnostics),
         diagnostics=all_diagnostics,
+        **severity_counts(all_diagnostics),
     )
     if as_json:
         print_document("pipelines-lint", result)
@@ -245,8 +243,7 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
     create_file(root / file, file, text)
     diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
     if as_json:
-        errors, warnings = error_count(diagnostics), warning_count(diagnostics)
-        shown = NewPipeline(name=name, file=file, copied_from=pipeline, errors=errors, warnings=warnings)
+        shown = NewPipeline(name=name, file=file, copied_from=pipeline, **severity_counts(diagnostics))
         print_document("pipelines-new", shown)
         return
     print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
@@ -266,8 +263,7 @@ def copy_pipeline(origin: str, name: str, root: Path, config: Config) -> tuple[s
 def create_file(path: Path, name: str, text: str) -> None:
     """Create the file. Raises MzError: MZ2015 if it exists, MZ1003 if it cannot be written."""
     try:
-        if not path.parent.is_dir():
-            path.parent.mkdir()
+        path.parent.mkdir(exist_ok=True)
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
@@ -290,9 +286,6 @@ def load_settings(root: Path) -> Config:
     return load_config(root, os.environ, {}).config
 
 
-def error_count(diagnostics: Sequence[Diagnostic]) -> int:
-    return sum(diagnostic.severity == "error" for diagnostic in diagnostics)
-
-
-def warning_count(diagnostics: Sequence[Diagnostic]) -> int:
-    return sum(diagnostic.severity == "warning" for diagnostic in diagnostics)
+def severity_counts(diagnostics: Sequence[Diagnostic]) -> dict[str, int]:
+    severities = [diagnostic.severity for diagnostic in diagnostics]
+    return {"errors": severities.count("error"), "warnings": severities.count("warning")}

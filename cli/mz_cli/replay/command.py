@@ -15,7 +15,14 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_engine.git.repository import run_git_as_user
 from mz_recordings.cassette.files import find_cassettes
-from mz_recordings.findings.model import ACCEPTABLE, FindingKind, ReplayResult, group_results, verdict_line
+from mz_recordings.findings.model import (
+    ACCEPTABLE,
+    FindingKind,
+    ReplayFigures,
+    ReplayResult,
+    group_results,
+    verdict_line,
+)
 from mz_recordings.replay.replay import ReplayJob, replay_all, sampled, shuffled, without_git_variables
 
 from mz_cli.app.context import find_root
@@ -50,34 +57,9 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 """Findings that no commit causes: time has passed, or the replies never were the agent's."""
 
 
-class ReplayedCassette(Shape, frozen=True, kw_only=True):
-    path: str
-    name: str
-    provenance: str | None
-    """Null where the cassette cannot be read."""
-    recordings: int
-    calls_replayed: int
-    accepted_replies: int
-    """Number of replies that were kept when their prompt changed."""
-    offline: bool
-    """The network was cut off; otherwise only the proxy variables point nowhere."""
-    trace_digests: dict[str, str]
-    """Digest of each feature's current trace."""
-    traces_compared: int
-    """Number of features with a recorded trace to compare."""
-    duration_ms: int
+class ReplayedCassette(ReplayFigures, frozen=True, kw_only=True):
+    reason: str  # Without a default, an empty text is not written as null.
     findings: tuple[ReplayFinding, ...]
-    overridden_settings: tuple[str, ...]
-    """Settings, such as `commands.test`, used from the cassette instead of mz.yaml."""
-    changes: tuple[str, ...]
-    """Description of each change written into the cassette."""
-    in_memory: bool
-    """Unchanged effects were answered from the record; otherwise everything was executed."""
-    reason: str
-    """Why everything was executed although `--real` did not ask for it; empty if there is no such reason."""
-    commands_answered: int
-    """Number of commands whose kept result was used."""
-    commands_executed: int
 
 
 class ReplayReport(Shape, frozen=True, kw_only=True):

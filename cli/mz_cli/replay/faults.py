@@ -8,41 +8,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from mz_engine.errors.exits import Exit
+from mz_qa.variants.properties import VariantOutcome, end_state, parse_trace
 from mz_recordings.cassette.files import find_cassettes, load
-from mz_recordings.replay.replay import bundled_library, without_git_variables
+from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reaction, inject
+from mz_recordings.replay.replay import ReplayJob, bundled_library, run_replay, without_git_variables
 
 from mz_cli.common.recording import display_path, reject_unusable
 from mz_cli.terminal.console import print_line, print_note, write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import single_line
 from mz_cli.terminal.width import Line, Span
-
-if TYPE_CHECKING:
-    from mz_qa.variants.properties import VariantOutcome
 
 FOLDER = "faults"
 PROJECT = "project"
 SAMPLE = "sample"
 SHOWN_MAX = 50
-
-
-class BrokenVariant(Shape, frozen=True, kw_only=True):
-    """A variant that violates an invariant."""
-
-    feature: str
-    call: str | None
-    """The recording, such as `code.a2`; null if only the order of the features was changed."""
-    variant: str
-    mode: str
-    """`memory`, or `crash`: mz was killed during the call and found the output afterwards."""
-    end: str | None
-    """State at the end; null: unnamed."""
-    violations: tuple[str, ...]
 
 
 class VariedCassette(Shape, frozen=True, kw_only=True):
@@ -51,7 +35,8 @@ class VariedCassette(Shape, frozen=True, kw_only=True):
     """Number of variants replayed."""
     ends: dict[str, int]
     """Number of variants by final state, such as `waiting (recording-missing)`."""
-    failing: tuple[BrokenVariant, ...]
+    failing: tuple[VariantOutcome, ...]
+    """Variants that violate an invariant."""
 
 
 class VariantsResult(Shape, frozen=True, kw_only=True):
@@ -113,8 +98,8 @@ def _varied_shape(path: str, outcomes: Sequence[VariantOutcome]) -> VariedCasset
     return VariedCassette(
         path=path,
         variants=len(outcomes),
-        ends=dict(Counter(outcome.end or "" for outcome in outcomes)),
-        failing=tuple(shape_of(BrokenVariant, outcome) for outcome in outcomes if outcome.violations),
+        ends=dict(Counter(outcome.end for outcome in outcomes)),
+        failing=tuple(outcome for outcome in outcomes if outcome.violations),
     )
 
 
@@ -134,10 +119,6 @@ def _verdict_lines(outcomes: Sequence[VariantOutcome]) -> Iterator[Line]:
 # faults ---------------------------------------------------------------------------------------------------------------
 def replay_fault(projects: Mapping[Path, Path], selector: str, as_json: bool) -> int:
     """Replay a cassette with one failing call, and print how the pipeline reacted. Raises MzError (MZ6005)."""
-    from mz_qa.variants.properties import end_state, parse_trace
-    from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reaction, inject
-    from mz_recordings.replay.replay import ReplayJob, run_replay
-
     call, _, name = selector.partition("=")
     if len(projects) != 1:
         raise click.UsageError(f"--inject needs exactly one cassette, not {len(projects)}")

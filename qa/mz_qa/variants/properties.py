@@ -30,13 +30,13 @@ class VariantOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a feature when one of its calls is replaced by a variant."""
 
     feature: str
-    call: str
-    """The recording's name, such as `code.a2`; empty if the cassette was played as recorded."""
+    call: str = ""
+    """The recording's name, such as `code.a2`; none if the cassette was played as recorded."""
     variant: str
     mode: str
     """`memory`, or `crash`: mz was killed during the call and recovered its output."""
-    end: str
-    """Such as `delivered`, `waiting (no-terminal)`, `halted (auth-failure)`; empty if it has no name."""
+    end: str = ""
+    """Such as `delivered`, `waiting (no-terminal)`, `halted (auth-failure)`; none if it has no name."""
     violations: tuple[str, ...] = ()
     """Violated invariants, for people; empty if none."""
 

@@ -107,39 +107,45 @@ def risk_of(finding: Finding) -> Risk:
     return finding.risk or KIND_PROPERTIES[finding.kind].risk
 
 
-class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of replaying one cassette through the current pipeline."""
+class ReplayFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the replay of one cassette did, without its findings."""
 
     path: str
     name: str
     provenance: str = ""
+    """Unknown where the cassette cannot be read."""
     recordings: int = 0
     calls_replayed: int = 0
+    accepted_replies: int = 0
+    """Number of replies that were kept when their prompt changed."""
+    offline: bool = True
+    """The network was cut off; otherwise only the proxy variables point nowhere."""
+    trace_digests: dict[str, str] = {}
+    """Digest of each feature's current trace."""
+    traces_compared: int = 0
+    """Number of features with a recorded trace to compare."""
+    duration_ms: int = 0
+    overridden_settings: tuple[str, ...] = ()
+    """Settings, such as `commands.test`, used from the cassette instead of mz.yaml."""
+    changes: tuple[str, ...] = ()
+    """Description of each change written into the cassette."""
+    in_memory: bool = False
+    """Unchanged effects were answered from the record; otherwise everything was executed."""
+    reason: str = ""
+    """Why everything was executed although `--real` did not ask for it; empty if there is no such reason."""
+    commands_answered: int = 0
+    """Number of commands whose kept result was used."""
+    commands_executed: int = 0
+
+
+class ReplayResult(ReplayFigures, frozen=True, kw_only=True):
+    """Result of replaying one cassette through the current pipeline."""
+
     calls: tuple[str, ...] = ()
     """Its recordings, such as `alpha/code.a2`; empty if the replay was impossible."""
-    accepted_replies: int = 0
-    """Replies that were kept when their inputs were updated."""
-    offline: bool = True
-    """The network was blocked; False: only the proxy variables were set to an address without a proxy."""
-    trace_digests: dict[str, str] = {}
-    """By feature, the log digest of the replayed trace."""
-    traces_compared: int = 0
-    """Number of features whose recorded trace was compared."""
     artifacts_checked: int = 0
     """Number of recorded artifacts that the current rules checked."""
-    duration_ms: int = 0
     findings: tuple[Finding, ...] = ()
-    overridden_settings: tuple[str, ...] = ()
-    """Settings where the cassette's value is used instead of that of `mz.yaml`."""
-    changes: tuple[str, ...] = ()
-    """Descriptions of changes that were written to the cassette."""
-    in_memory: bool = False
-    """Nothing was executed but commands without a recorded result; False: everything was."""
-    reason: str = ""
-    """Why it was not played in memory, as a clause; empty: `--real`."""
-    commands_answered: int = 0
-    """Commands whose recorded result was used."""
-    commands_executed: int = 0
 
 
 ACCEPT = "mz replay {cassette} --accept %s -m TEXT"
