@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -129,7 +128,12 @@ def remove_leftovers(
 ) -> tuple[Leftover, ...]:
     """Remove the leftovers that were shown and are still removable; return all leftovers, with what is kept."""
     names = {leftover.name for leftover in shown if leftover.keep_reason is None}
-    with run_lock(log.root) as process_running:
+    with ExitStack() as stack:
+        process_running = False
+        try:  # Runs need this lock; a process that holds it only allows ended runs to be cleaned.
+            stack.enter_context(FileLock(log.root / MZ_FOLDER / LOCK_FILE, timeout=0))
+        except Timeout:
+            process_running = True
         leftovers = tuple(
             leftover
             if leftover.keep_reason or leftover.name in names
@@ -137,21 +141,6 @@ def remove_leftovers(
             for leftover in find_leftovers(log, source, options, process_running)
         )
         return source.remove(leftovers)
-
-
-@contextmanager
-def run_lock(root: Path) -> Iterator[bool]:
-    """Hold the lock that runs need; yield True if a running process holds it already, which only allows ended runs."""
-    lock = FileLock(root / MZ_FOLDER / LOCK_FILE, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        yield True
-        return
-    try:
-        yield False
-    finally:
-        lock.release()
 
 
 def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
