@@ -118,8 +118,11 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
             return Held(hold=event.hold, until_us=event.until_us, code=event.code, suspended=state)
         case (_, HumanRequested()):
             return Waiting(question=event, suspended=state)
-        case (CreatingWorkspace(), _):
-            return _apply_creating_workspace(state, event)
+        case (CreatingWorkspace(started=started, run_version=run_version), WorkspaceReady(head=head, tree=tree)):
+            progress = FeatureProgress(started=started, base=head, head=head, tree=tree, run_version=run_version)
+            return RunningSetup(progress=progress)
+        case (CreatingWorkspace(), WorkspaceConflicted()):
+            return replace(state, last_event=event)
         case (RunningSetup(), CommandRan(stage="setup")):
             return replace(state, command_runs=(*state.command_runs, event))
         case (RunningSetup(progress=progress), WorkspaceReady()):
@@ -134,8 +137,12 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
                 changed_paths=event.changed_paths,
                 progress=progress,
             )
-        case (Restoring(), _):
-            return _apply_restoring(state, event)
+        case (Restoring(), CommitRequested(purpose="restore")):
+            return replace(state, last_event=event)
+        case (Restoring(progress=progress), Committed()):
+            return replace(state, last_event=event, progress=replace(progress, head=event.commit))
+        case (Restoring(progress=progress), TreeRestored(tree=tree)):
+            return BetweenPhases(progress=replace(progress, tree=tree))
     return None
 
 
@@ -152,23 +159,6 @@ def _end_feature(state: State, status: FeatureOutcome, run_version: int = 0, cod
     )
 
 
-def _apply_creating_workspace(state: CreatingWorkspace, event: Event) -> State | None:
-    match event:
-        case WorkspaceReady():
-            return RunningSetup(
-                progress=FeatureProgress(
-                    started=state.started,
-                    base=event.head,
-                    head=event.head,
-                    tree=event.tree,
-                    run_version=state.run_version,
-                )
-            )
-        case WorkspaceConflicted():
-            return replace(state, last_event=event)
-    return None
-
-
 def _start_phase(progress: FeatureProgress, event: PhaseStarted) -> InPhase:
     starts = {**progress.start_trees, event.phase: progress.start_trees.get(event.phase, progress.tree)}
     return InPhase(
@@ -178,17 +168,6 @@ def _start_phase(progress: FeatureProgress, event: PhaseStarted) -> InPhase:
         finished_units=progress.kept_units.get(event.phase, ()),
         kept_units=progress.kept_units.get(event.phase, ()),
     )
-
-
-def _apply_restoring(state: Restoring, event: Event) -> State | None:
-    match event:
-        case CommitRequested(purpose="restore"):
-            return replace(state, last_event=event)
-        case Committed():
-            return replace(state, last_event=event, progress=replace(state.progress, head=event.commit))
-        case TreeRestored(tree=tree):
-            return BetweenPhases(progress=replace(state.progress, tree=tree))
-    return None
 
 
 # people and holds -----------------------------------------------------------------------------------------------------
@@ -301,7 +280,9 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
         case ClaimRejected():
             return replace(state, claim_rejected=True)
         case UnitStarted() if unit_run is None:
-            return replace(state, unit_run=_start_unit_run(state.progress, event))
+            notes, tree = _start_notes(state.progress, event.phase, event.unit), state.progress.tree
+            started = UnitRun(unit=event.unit, iteration=event.iteration, base=tree, tree=tree, notes=notes)
+            return replace(state, unit_run=started)
         case PhaseCompleted() if unit_run is None:
             return BetweenPhases(progress=_complete_phase(state.progress, event.phase))
     if unit_run is None:
@@ -349,11 +330,6 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     else:
         return progress
     return progress if agent_session is progress.agent_session else replace(progress, agent_session=agent_session)
-
-
-def _start_unit_run(progress: FeatureProgress, event: UnitStarted) -> UnitRun:
-    notes = _start_notes(progress, event.phase, event.unit)
-    return UnitRun(unit=event.unit, iteration=event.iteration, base=progress.tree, tree=progress.tree, notes=notes)
 
 
 def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgress:
