@@ -35,7 +35,7 @@ from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.envelope import FEATURE_DEPTH, Recorded
 from mz_events.names import BUILDER
 
-from mz_projections.feature.rollback import superseded_phases, track_phases
+from mz_projections.feature.rollback import track_phases
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.usage import sum_known
 
@@ -201,10 +201,10 @@ def new_call(kind: type[C], recorded: Recorded[Event], event: AgentRequested, **
 
 def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded: Recorded[Event]) -> tuple[C, ...]:
     """Return the calls after one more event of their feature's stream; a request is added by `new_call`."""
-    event = recorded.event
+    event: Any = recorded.event
     handler = HANDLERS.get(type(event))
     if handler is not None:
-        about = call_key(event)
+        about = event.key if type(event) in (CallPriced, CallSettled) else event.ref.key
         return tuple([handler(call, event, recorded.observed_at_us) if call.key == about else call for call in calls])
     if type(event) not in OTHER_TYPES:
         return calls
@@ -226,30 +226,21 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
                 call if call.is_accepted or call.outcome != "kept" else replace(call, is_superseded=True)
                 for call in calls
             )
-        case RolledBack(to=target, units=units):
-            superseded = superseded_phases(current_phases, target, units)
-            unit_names = [f"{target}/{unit}" for unit in units]
-        case FeatureRetried(to=target):
-            superseded, unit_names = superseded_phases(current_phases, target), []
-        case _:
-            return calls
-    return tuple(
-        replace(call, is_superseded=True)
-        if call.phase in superseded or f"{call.phase}/{call.unit}" in unit_names
-        else call
-        for call in calls
-    )
+        case RolledBack() | FeatureRetried():
+            superseded = track_phases(current_phases, event)[1]
+            unit_names = [f"{event.to}/{unit}" for unit in event.units] if isinstance(event, RolledBack) else []
+            return tuple(
+                replace(call, is_superseded=True)
+                if call.phase in superseded or f"{call.phase}/{call.unit}" in unit_names
+                else call
+                for call in calls
+            )
+    return calls
 
 
 def change_call(calls: tuple[C, ...], key: str | None, change: Callable[[C], C]) -> tuple[C, ...]:
     """Return the calls with one of them changed."""
     return tuple([change(call) if call.key == key else call for call in calls])
-
-
-def call_key(event: Any) -> str:
-    """Return the key of the call that an event is about."""
-    key: str = event.key if type(event) in (CallPriced, CallSettled) else event.ref.key
-    return key
 
 
 def last_builder_key(calls: tuple[Call, ...], phase: str, unit: str) -> str | None:
@@ -292,8 +283,6 @@ HANDLERS: dict[type[Event], Callable[[Any, Any, int], Any]] = {
     CallSettled: _on_call_settled,
 }
 """By type of the events about one call."""
-PHASE_TYPES = (PhaseStarted, RolledBack, FeatureRetried)
-"""Events that change the current phases."""
 OTHER_TYPES = (GateChecked, CommitRequested, UnitCompleted, RolledBack, FeatureRetried, FeatureCancelled, FeatureFailed)
 """Events about several calls, or about a call that they do not name."""
 
@@ -305,12 +294,10 @@ def evolve(find: Callable[[Key], FeatureCalls | None], recorded: Recorded[Event]
         return None
     _, run, feature = names
     row, event = find((run, feature)) or FeatureCalls(run, feature), recorded.event
-    phases, calls = row.current_phases, row.calls
     if isinstance(event, AgentRequested):
-        return FeatureCalls(run, feature, phases, (*calls, new_call(Call, recorded, event)))
-    if type(event) in PHASE_TYPES:
-        phases = track_phases(phases, event)[0]
-    return FeatureCalls(run, feature, phases, evolve_calls(calls, row.current_phases, recorded))
+        return replace(row, calls=(*row.calls, new_call(Call, recorded, event)))
+    phases, calls = track_phases(row.current_phases, event)[0], evolve_calls(row.calls, row.current_phases, recorded)
+    return FeatureCalls(run, feature, phases, calls)
 
 
 CALLS = ReadModel(
