@@ -67,7 +67,7 @@ def test_calls_of_a_feature_are_counted() -> None:
 
 def test_a_newer_reading_takes_the_place_of_the_older_one() -> None:
     (item,) = folded(requested(1), read(1), read(1, USAGE))
-    assert item.calls[0].input == 100
+    assert item.calls[0].input_tokens == 100
 
 
 def test_what_stands_in_the_stream_of_the_run_too_counts_once() -> None:

@@ -48,7 +48,8 @@ def test_a_call_from_request_to_settlement() -> None:
     (call,) = paid_calls(recorded([REQUEST, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
     assert (call.run, call.feature, call.phase, call.role, call.agent, call.status, call.requested_at_us) == (
         "r", "login", "phase", "role", "agent", "replied", 1001)  # fmt: skip
-    assert (call.input, call.output, call.cache_read, call.cache_write) == (110, 22, 50, 12)
+    tokens = call.input_tokens, call.output_tokens, call.cache_read_tokens, call.cache_write_tokens
+    assert tokens == (110, 22, 50, 12)
     assert (call.estimated_nanousd, call.reported_nanousd) == (70, 55)
     assert (call.computed_nanousd, call.charged_nanousd) == (60, 61)
 
@@ -61,7 +62,8 @@ def test_what_is_not_known_is_none() -> None:
 
 def test_a_newer_reading_replaces_the_older() -> None:
     (call,) = paid_calls(recorded([REQUEST, READ, replace(READ, usage=(), reported_nanousd=None)]))
-    assert (call.input, call.output, call.cache_read, call.cache_write, call.reported_nanousd) == (None,) * 5
+    tokens = call.input_tokens, call.output_tokens, call.cache_read_tokens, call.cache_write_tokens
+    assert (*tokens, call.reported_nanousd) == (None,) * 5
 
 
 def test_failed_and_lost_calls_count() -> None:

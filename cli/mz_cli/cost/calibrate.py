@@ -114,17 +114,17 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
 def calibration_samples(calls: Iterable[Call]) -> Iterable[CallSample]:
     """Yield the successful calls with known tokens; others do not show what the work needs."""
     for call in calls:
-        if has_calibration_data(call) and call.input and call.output is not None:
+        if has_calibration_data(call) and call.input_tokens and call.output_tokens is not None:
             yield CallSample(
                 agent=call.agent,
                 model=call.model,
                 phase=call.phase,
                 estimated_input_tokens=call.estimated_tokens - REPLY_TOKENS,
                 estimated_output_tokens=REPLY_TOKENS,
-                input=call.input,
-                output=call.output,
-                cache_read=call.cache_read or 0,
-                cache_write=call.cache_write or 0,
+                input=call.input_tokens,
+                output=call.output_tokens,
+                cache_read=call.cache_read_tokens or 0,
+                cache_write=call.cache_write_tokens or 0,
             )
 
 

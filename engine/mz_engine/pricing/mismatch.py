@@ -79,7 +79,7 @@ def was_cut_off(call: Call) -> bool:
         return True
     if call.unpriced:
         return False
-    reports_zero = call.reported_nanousd == 0 and bool(call.input or call.output)
+    reports_zero = call.reported_nanousd == 0 and bool(call.input_tokens or call.output_tokens)
     has_missing_cost = call.status in UNFINISHED_OUTCOMES and (call.computed_nanousd is None or reports_zero)
     return has_missing_cost or (call.ending == "error" and reports_zero)
 

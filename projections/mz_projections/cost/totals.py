@@ -137,12 +137,11 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 def totals(calls: Iterable[Call]) -> Totals:
     """Return the totals of some calls."""
     call_list = tuple(calls)
-    amounts = (name.removesuffix("_tokens") for name in Totals.__struct_fields__[3:])
     return Totals(
         len(call_list),
         sum(call.status == "open" for call in call_list),
         sum(call.computed_nanousd is None and call.status != "open" for call in call_list),
-        *(sum_known(getattr(call, name) for call in call_list) for name in amounts),
+        *(sum_known(getattr(call, name) for call in call_list) for name in Totals.__struct_fields__[3:]),
     )
 
 
@@ -239,7 +238,8 @@ def _estimate_error(members: Iterable[PricedCall]) -> float | None:
 
 def has_calibration_data(call: Call) -> bool:
     """Return True if the call succeeded with known tokens, so that it can be used for calibration."""
-    return call.status == "replied" and call.ending == "success" and bool(call.input) and call.output is not None
+    has_tokens = bool(call.input_tokens) and call.output_tokens is not None
+    return call.status == "replied" and call.ending == "success" and has_tokens
 
 
 def group_name(priced: PricedCall, by: GroupBy, day_of: DayOf = utc_day) -> str:

@@ -105,20 +105,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return None if self.ended_at_us is None else self.ended_at_us - self.requested_at_us
 
     @property
-    def input(self) -> int | None:
+    def input_tokens(self) -> int | None:
         """Cache reads and writes included."""
         return sum_known(usage.input for usage in self.usage)
 
     @property
-    def output(self) -> int | None:
+    def output_tokens(self) -> int | None:
         return sum_known(usage.output for usage in self.usage)
 
     @property
-    def cache_read(self) -> int | None:
+    def cache_read_tokens(self) -> int | None:
         return sum_known(usage.cache_read for usage in self.usage)
 
     @property
-    def cache_write(self) -> int | None:
+    def cache_write_tokens(self) -> int | None:
         return sum_known(usage.cache_write_5m + usage.cache_write_1h for usage in self.usage)
 
     @property

@@ -80,14 +80,6 @@ class CallView(Call, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactView, ...] = ()
     """Artifacts of this reply, superseded or not."""
 
-    @property
-    def input_tokens(self) -> int | None:
-        return self.input
-
-    @property
-    def output_tokens(self) -> int | None:
-        return self.output
-
 
 class PhaseView(View, frozen=True, kw_only=True):
     """One iteration of one phase."""
