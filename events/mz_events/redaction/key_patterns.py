@@ -134,18 +134,12 @@ def _encoded_span(data: bytes, group_start: int, encoded_key: Base64Key) -> tupl
         end += 1
     if group_start < 0 or end - group_start < len(encoded_key.needle):
         return None
-    complete_groups = (
-        data[group_start : group_start + (end - group_start) // 4 * 4].replace(b"-", b"+").replace(b"_", b"/")
-    )
-    decoded = b64decode(complete_groups + _padded_group(data[group_start + len(complete_groups) : end]))
+    characters = data[group_start:end].replace(b"-", b"+").replace(b"_", b"/")
+    if len(characters) % 4 == 1:  # A single character encodes nothing.
+        characters = characters[:-1]
+    decoded = b64decode(characters + b"=" * (-len(characters) % 4))
     for pattern in encoded_key.regexes:
         match = pattern.search(decoded, 0)
         if match is not None and match.start() <= 2:
             return group_start + match.start() * 8 // 6, min(end, group_start + -(-match.end() * 8 // 6))
     return None
-
-
-def _padded_group(characters: bytes) -> bytes:
-    """Pad the last group; empty if it is a single character, which encodes nothing."""
-    standard_characters = characters.replace(b"-", b"+").replace(b"_", b"/")
-    return standard_characters + b"=" * (-len(standard_characters) % 4) if len(standard_characters) > 1 else b""
