@@ -52,10 +52,8 @@ def failure_histories(events: Iterable[Recorded[Event]]) -> dict[str, FailureHis
                     del failing[stream]
                     if not recorded.is_forked_copy:
                         history = histories[failure.signature]
-                        histories[failure.signature] = _record_fix(history, changes.get(stream))
+                        paths = tuple(change.path for change in changes[stream].changes) if stream in changes else ()
+                        histories[failure.signature] = msgspec.structs.replace(
+                            history, fix_count=history.fix_count + 1, fixed_paths=paths
+                        )
     return histories
-
-
-def _record_fix(history: FailureHistory, changes: ChangesChecked | None) -> FailureHistory:
-    paths = tuple(change.path for change in changes.changes) if changes else ()
-    return msgspec.structs.replace(history, fix_count=history.fix_count + 1, fixed_paths=paths)

@@ -166,7 +166,7 @@ def spending(
     compared = [priced for priced in call_list if priced.alternative_nanousd is not None]
     what_if = WhatIf(
         models=models or {},
-        nanousd=_alternative_nanousd(call_list),
+        nanousd=sum_known(priced.alternative_nanousd for priced in call_list),
         paid_nanousd=sum_known(priced.call.paid_nanousd for priced in compared),
         change_nanousd=_change_nanousd(call_list),
     )
@@ -193,7 +193,7 @@ def _group(name: str, members: list[PricedCall], by: GroupBy) -> Group:
         wasted=_sum(priced for priced in members if priced.call.outcome in WASTED),
         call=_call_summary(members[0]) if by == "attempt" else None,
         causes=cause_totals(members),
-        what_if_nanousd=_alternative_nanousd(members),
+        what_if_nanousd=sum_known(priced.alternative_nanousd for priced in members),
         what_if_change_nanousd=_change_nanousd(members),
     )
 
@@ -206,10 +206,6 @@ def _call_summary(priced: PricedCall) -> CallSummary:
 
 def _sum(members: Iterable[PricedCall]) -> Totals:
     return totals(priced.call for priced in members)
-
-
-def _alternative_nanousd(members: Iterable[PricedCall]) -> int | None:
-    return sum_known(priced.alternative_nanousd for priced in members)
 
 
 def _change_nanousd(members: Iterable[PricedCall]) -> int | None:

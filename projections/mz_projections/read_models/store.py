@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import attrgetter
@@ -249,11 +249,7 @@ def _column_type(hint: Any) -> Literal["INTEGER", "TEXT", "JSON"]:
 def code_digest() -> str:
     """Return the sha256 over the sources of events and projections, which compute the read models."""
     digest = hashlib.sha256()
-    for source in _sources():
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources() -> Iterator[Path]:
     for package in (mz_events, mz_projections):
-        yield from sorted(Path(str(package.__file__)).parent.rglob("*.py"))
+        for source in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()

@@ -81,11 +81,7 @@ def _start_fields(run: RunView) -> dict[str, str]:
 def _feature_difference(name: str, left: FeatureView | None, right: FeatureView | None) -> FeatureDifference:
     differences = (
         *_field_differences(_feature_fields(left) if left else {}, _feature_fields(right) if right else {}),
-        *_field_differences(
-            _non_deterministic_fields(left) if left else {},
-            _non_deterministic_fields(right) if right else {},
-            non_deterministic=True,
-        ),
+        *_field_differences(_durations(left), _durations(right), non_deterministic=True),
     )
     return FeatureDifference(name, left is not None, right is not None, differences)
 
@@ -114,8 +110,8 @@ def _feature_fields(view: FeatureView) -> dict[str, str]:
     return {name: str(value) for name, value in fields.items() if value not in ("", None)}
 
 
-def _non_deterministic_fields(view: FeatureView) -> dict[str, str]:
-    if view.started_us is None or view.ended_us is None:
+def _durations(view: FeatureView | None) -> dict[str, str]:
+    if view is None or view.started_us is None or view.ended_us is None:
         return {}
     return {"duration_ms": str((view.ended_us - view.started_us) // 1000)}
 

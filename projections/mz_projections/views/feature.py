@@ -155,7 +155,9 @@ def _merge_forbidden_changes(
 def _apply_check_or_commit(view: FeatureView, event: Event) -> FeatureView:
     match event:
         case GateChecked(passed=False):
-            return _add_gate_rejection(view, event)
+            rejection = Rejection(gate=event.gate, violations=event.violations, report=event.report)
+            key = last_builder_key(view.calls, event.phase, event.unit)
+            return _change_call(view, key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
         case ArtifactParsed():
             return _add_artifact(view, event)
         case CommandRan():
@@ -195,13 +197,6 @@ def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
         failed=event.failed, output=event.output, excerpt=event.excerpt, duration_ms=event.duration_ms,
         iteration=iteration, attempt=call.attempt if call and call.iteration == iteration else 0,
     )  # fmt: skip
-
-
-def _add_gate_rejection(view: FeatureView, event: GateChecked) -> FeatureView:
-    """Add a gate's rejection to the last builder call in that unit."""
-    rejection = Rejection(gate=event.gate, violations=event.violations, report=event.report)
-    key = last_builder_key(view.calls, event.phase, event.unit)
-    return _change_call(view, key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
 
 
 # phases ---------------------------------------------------------------------------------------------------------------
