@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.processes.environment import INHERITED_VARIABLES
-from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.files import load, write_copy
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.cassette.placeholders import MachineValues, expand
 from mz_recordings.cassette.repository import unpack
@@ -28,7 +28,7 @@ from tools.bench.overhead import Bench
 FEATURES = 5
 ROUNDS = 3
 RECORDINGS = 10_000
-RECORDINGS_REAL = 300
+RECORDINGS_REAL = 100
 WORKERS = 2
 RATIO_MAX = 2.0
 RATE_MIN = 200.0
@@ -64,7 +64,7 @@ class Replays:
             name = f"copy-{number:04}"
             manifest = replace(self.cassette.manifest, name=name)
             library.mkdir(exist_ok=True)
-            save(self.cassette._replace(manifest=manifest), library / name, replace=True)
+            write_copy(self.cassette._replace(manifest=manifest), library / name)
         return library
 
     def replay(self, path: Path, workers: int, *options: str) -> float:
