@@ -45,15 +45,7 @@ class MemoryStore:
             raise VersionConflict(append.stream, append.expected, version)
         for event in append.events:
             version, position, recorded_at_us = version + 1, position + 1, max(recorded_at_us, now_us)
-            recorded = self._recorded(
-                Recorded(append.stream, version, position, recorded_at_us, now_us, event, append.causation, chain)
-            )
-            chain = recorded.chain
-            yield recorded
-
-    def _recorded(self, recorded: Recorded[Event]) -> Recorded[Event]:
-        """Return the event as the log keeps it; its chain is the previous one's."""
-        return recorded
+            yield Recorded(append.stream, version, position, recorded_at_us, now_us, event, append.causation, chain)
 
     def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
         return iter(self._streams.get(stream, [])[after:])

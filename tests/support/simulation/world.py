@@ -1,13 +1,14 @@
 """Simulated log, blobs, git, agents, commands, forge and clock in memory. They outlive the simulated process.
 
-`World.tick` is called before and after every side effect and may raise `Crash`; earlier side effects persist.
+`World.tick` is called before and after every side effect and may raise `Crash`; earlier side effects persist. A new
+side effect is a method of a simulated port that calls it too: `tests/engine/test_recovery.py` then crashes there.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from difflib import unified_diff
 
 import msgspec
@@ -88,14 +89,16 @@ class SimulatedStore(MemoryStore):
         self.tick("append.after")
         return added
 
-    def _recorded(self, recorded: Recorded[Event]) -> Recorded[Event]:
-        type_, schema, payload = CODEC.encode(recorded.event)
-        chain = link(
-            recorded.chain, recorded.stream, recorded.version, type_, schema, recorded.recorded_at_us,
-            recorded.observed_at_us, recorded.causation, payload,
-        )  # fmt: skip
-        event = CODEC.decode(type_, schema, payload, recorded.event_ref)
-        return msgspec.structs.replace(recorded, event=event, chain=chain)
+    def _sequence(self, append: Append, now_us: int, position: int) -> Iterator[Recorded[Event]]:
+        chain = None
+        for recorded in super()._sequence(append, now_us, position):
+            type_, schema, payload = CODEC.encode(recorded.event)
+            chain = link(
+                chain or recorded.chain, recorded.stream, recorded.version, type_, schema, recorded.recorded_at_us,
+                recorded.observed_at_us, recorded.causation, payload,
+            )  # fmt: skip
+            event = CODEC.decode(type_, schema, payload, recorded.event_ref)
+            yield msgspec.structs.replace(recorded, event=event, chain=chain)
 
 
 class World:
