@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
-from mz_cli.audit.query import AuditReport, VerifyResult
+from mz_cli.audit.query import AuditReport
 from mz_cli.check.command import CheckReport
 from mz_cli.check.drift import DriftResult
 from mz_cli.common.feature_query import FeatureDetail
 from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.common.recording import RecordResult
+from mz_cli.common.verification import VerifyResult
 from mz_cli.cost.calibrate import CalibrateResult
 from mz_cli.cost.gate import CostGate
 from mz_cli.cost.report import CostReport

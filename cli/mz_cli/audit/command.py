@@ -20,12 +20,12 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select_part
 from mz_cli.app.user_log import open_imported_log
-from mz_cli.audit.query import VerifyResult, audit_report
+from mz_cli.audit.query import audit_report
 from mz_cli.audit.text import SHORT, claims, durations_of, render_text, table
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import print_line, print_note, terminal_width
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, local_time
 from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
@@ -98,7 +98,7 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
     the findings; for a pipe as a table, with the summary on stderr. Raises MzError (MZ5001, MZ5011)."""
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
-        result = shape_of(VerifyResult, verify_log(log, run_id, print_note), repository=str(log.root), run=run_id)
+        result = verify_log(log, run_id, print_note)
     if as_json:
         print_document("audit-verify", result)
         return int(Exit.OK if result.intact else Exit.VERDICT)

@@ -15,17 +15,9 @@ from mz_projections.views.timeline import Line
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.feature_query import report_messages
-from mz_cli.common.verification import IntegrityResult, Verification
+from mz_cli.common.verification import IntegrityResult, VerifyResult
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.text import single_line
-
-
-class VerifyResult(Verification, frozen=True, kw_only=True):
-    """`mz audit --verify --json`."""
-
-    repository: str
-    run: str | None
-    """Null: the whole log."""
 
 
 class RequestedItemShape(Shape, frozen=True, kw_only=True):
@@ -190,7 +182,7 @@ class AuditReport(Shape, frozen=True, kw_only=True):
 
 def audit_report(
     audit: RunAudit,
-    record: Verification,
+    record: VerifyResult,
     timeline: Iterable[Line],
     repository: str,
     feature: str | None,

@@ -14,6 +14,7 @@ from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
 
 from mz_cli.app.context import ProjectLog
+from mz_cli.terminal.json import Shape
 
 IntegrityFindingKind = Literal["chain", "event", "blob", "file"]
 PROGRESS_INTERVAL = 20_000
@@ -32,7 +33,7 @@ class IntegrityFinding(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
 
-class IntegrityResult(msgspec.Struct, frozen=True, kw_only=True):
+class IntegrityResult(Shape, frozen=True, kw_only=True):
     """Result of checking the log's integrity."""
 
     intact: bool
@@ -43,12 +44,17 @@ class IntegrityResult(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[IntegrityFinding, ...]
 
 
-class Verification(IntegrityResult, frozen=True, kw_only=True):
+class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
+    """`mz audit --verify --json`."""
+
+    repository: str
+    run: str | None
+    """Null: the whole log."""
     findings_elsewhere: int
     """Number of findings in other runs."""
 
 
-def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str], None]) -> Verification:
+def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str], None]) -> VerifyResult:
     """Verify the log, or the events of one run.
 
     The chain is always verified over the full log, since missing events have no stream.
@@ -66,10 +72,12 @@ def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str]
     )
     damaged_streams = {finding.event_ref.partition("@")[0] for finding in chain}
     events = (finding for finding in scan.findings if finding.event_ref.partition("@")[0] not in damaged_streams)
-    findings = (*chain_findings, *events, *_blob_findings(log, scan.cited, scan.report_progress))
-    return Verification(
-        intact=not findings, events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
-        findings=findings, findings_elsewhere=len(chain) - len(chain_findings),
+    blobs = tuple(_blob_findings(log, scan.cited, scan.report_progress))
+    findings = (*chain_findings, *events, *blobs)
+    return VerifyResult(
+        repository=str(log.root), run=run, intact=not findings, findings=findings,
+        events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
+        findings_elsewhere=len(chain) - len(chain_findings),
     )  # fmt: skip
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
+from msgspec import field
 from mz_engine.agents.reading.records import NOTES
-from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
 from mz_projections.imported.model import ImportedSession, count_session
 
 from mz_cli.app.user_log import PREFIX, ImportedLog
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
-from mz_cli.common.verification import IntegrityFinding, Verification
+from mz_cli.common.verification import IntegrityFinding, VerifyResult
 from mz_cli.cost.report import reported_cell
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, usd_cell
@@ -24,6 +25,8 @@ from mz_cli.usage.costs import NOT_REPORTED_LABEL, ImportedAmounts, amounts, mod
 NOTHING_IMPORTED = "Nothing was imported."
 ABSENT = "-"
 TOOLS_SHOWN = 8
+FindPaths = Callable[[Digest], dict[str, str]]
+"""Digest of a list of files -> their paths by digest."""
 
 
 class ToolCount(Shape, frozen=True, kw_only=True):
@@ -41,8 +44,8 @@ class SessionFile(Shape, frozen=True, kw_only=True):
     """Null: erased from the log."""
     format: str
     subagent: str | None
-    size_bytes: int
-    bytes_read: int
+    size: int = field(name="size_bytes")
+    offset_end: int = field(name="bytes_read")
     lines: int
     undecodable_lines: int
 
@@ -65,13 +68,13 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     """`first` and `last`: times of the first and last request; null: no request has a timestamp."""
     prompts: int
     tool_calls: int
-    failed_tool_calls: int
+    failed: int = field(name="failed_tool_calls")
     tools: tuple[ToolCount, ...]
     lines: int
     undecodable_lines: int
     unknown_lines: tuple[TypeCount, ...]
-    undated_requests: int
-    future_dated_requests: int
+    undated: int = field(name="undated_requests")
+    future_dated: int = field(name="future_dated_requests")
     incomplete_reasons: tuple[str, ...]
     """Codes, as in `mz transcript`, of the reasons why the files may report fewer tokens than were used."""
     files: tuple[SessionFile, ...]
@@ -89,34 +92,20 @@ class ImportedAudit(Shape, frozen=True, kw_only=True):
     sessions: tuple[SessionAudit, ...]
 
 
-class FilePaths:
-    """Paths of imported files, loaded from blobs."""
-
-    def __init__(self, log: ImportedLog) -> None:
-        self._log = log
-        self._path_by_file: dict[str, str] = {}
-        self._loaded_digests: set[Digest] = set()
-
-    def find(self, file: ImportedFileRead) -> str | None:
-        """Return the path; None if it was erased."""
-        if file.paths not in self._loaded_digests:
-            self._loaded_digests.add(file.paths)
-            self._path_by_file.update(self._listed(file.paths))
-        return self._path_by_file.get(file.file)
-
-    def _listed(self, digest: Digest) -> Iterator[tuple[str, str]]:
-        try:
-            data = self._log.blobs.get(digest)
-        except BlobMissing:
-            return
-        for path in data.split(b"\0"):
-            yield hashlib.sha256(path).hexdigest(), os.fsdecode(path)
-
-
-def imported_audit(log: ImportedLog, verification: Verification, stream: str | None) -> ImportedAudit:
+def imported_audit(log: ImportedLog, verification: VerifyResult, stream: str | None) -> ImportedAudit:
     """Audit one session, or all."""
-    paths, times = FilePaths(log), log.views.times(stream)
+    times = log.views.times(stream)
     versions = {str(name): version for name, version in log.store.streams(PREFIX)}
+
+    @cache
+    def paths(digest: Digest) -> dict[str, str]:
+        """Return the listed paths by their own digests; empty if the list was erased."""
+        try:
+            listed = log.blobs.get(digest).split(b"\0")
+        except BlobMissing:
+            return {}
+        return {hashlib.sha256(path).hexdigest(): os.fsdecode(path) for path in listed}
+
     sessions = (
         session_audit(log, session, paths, versions.get(session.stream, 0), times.get(session.stream, (None, None)))
         for session in log.views.sessions()
@@ -128,7 +117,7 @@ def imported_audit(log: ImportedLog, verification: Verification, stream: str | N
 
 
 def session_audit(
-    log: ImportedLog, session: ImportedSession, paths: FilePaths, version: int, times: tuple[int | None, int | None]
+    log: ImportedLog, session: ImportedSession, paths: FindPaths, version: int, times: tuple[int | None, int | None]
 ) -> SessionAudit:
     from mz_recordings.importing.reconcile import incomplete_reasons  # Imports the readers of all formats.
 
@@ -144,17 +133,11 @@ def session_audit(
         subagents=tuple(dict.fromkeys(row.subagent for row in rows if row.subagent)),
         first=iso_time(times[0]),
         last=iso_time(times[1]),
-        failed_tool_calls=counts.failed,
-        undated_requests=counts.undated,
-        future_dated_requests=counts.future_dated,
         tool_calls=sum(counts.tools.values()),
         tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
         unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
         incomplete_reasons=incomplete_reasons(files, rows),
-        files=tuple(
-            shape_of(SessionFile, file, path=paths.find(file), size_bytes=file.size, bytes_read=file.offset_end)
-            for file in files
-        ),
+        files=tuple(shape_of(SessionFile, file, path=paths(file.paths).get(file.file)) for file in files),
         event_ref=f"{session.stream}@{version}",
         **amounts(rows),
     )
@@ -202,13 +185,13 @@ def gap_texts(session: SessionAudit) -> Iterator[str]:
         yield f"{count_noun(session.undecodable_lines, 'line')} that cannot be decoded"
     if session.unknown_lines:
         yield f"{count_noun(sum(line_type.lines for line_type in session.unknown_lines), 'line')} of unknown types"
-    if session.undated_requests:
-        yield f"the time of {count_noun(session.undated_requests, 'request')}"
-    if session.future_dated_requests:
-        yield f"a correct clock: {count_noun(session.future_dated_requests, 'request')} dated in the future"
+    if session.undated:
+        yield f"the time of {count_noun(session.undated, 'request')}"
+    if session.future_dated:
+        yield f"a correct clock: {count_noun(session.future_dated, 'request')} dated in the future"
     for file in session.files:
-        if file.bytes_read < file.size_bytes:
-            yield f"the last {file.size_bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: incomplete line"
+        if file.offset_end < file.size:
+            yield f"the last {file.size - file.offset_end:,} bytes of {file.path or 'a file'}: incomplete line"
 
 
 def remarks(report: ImportedAudit) -> Iterator[str]:
