@@ -9,8 +9,8 @@ from mz_cli.audit.query import AuditReport
 from mz_cli.check.command import CheckReport
 from mz_cli.check.drift import DriftResult
 from mz_cli.common.feature_query import FeatureDetail
-from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.common.recording import RecordResult
+from mz_cli.common.run_text import RunStatus
 from mz_cli.common.verification import VerifyResult
 from mz_cli.cost.calibrate import CalibrateResult
 from mz_cli.cost.gate import CostGate
@@ -46,8 +46,20 @@ from mz_cli.start.demo import DemoResult
 from mz_cli.usage.audit import ImportedAudit
 from mz_cli.usage.costs import ImportedCostReport
 from mz_cli.usage.transcript import TranscriptReport
+from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.housekeeping.garbage import CollectedGarbage
 from mz_recordings.importing.importer import ImportResult
+
+
+class ErrorDocument(Diagnostic, frozen=True, kw_only=True):
+    """Errors of a failed command: one line on stderr, when `--json` is given. The fields beside `errors` are those of
+    the first error."""
+
+    exit: int
+    """Exit code."""
+    errors: tuple[Diagnostic, ...]
+    """All errors, in reading order."""
+
 
 JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "audit": AuditReport,

@@ -172,7 +172,7 @@ def _field_docs(shape: type[Struct]) -> dict[str, str]:
     docs: dict[str, str] = {}
     source = SOURCES[shape]
     for base in reversed(source.__mro__):
-        if base.__module__.startswith("mz_"):
+        if base.__module__.startswith(("mz_", "tools.")):
             docs |= _module_docs(base.__module__).get(base.__name__, {})
     keys = {field.name: field_rule(field).key for field in structs.fields(source)}
     return {keys[name]: text for name, text in docs.items() if name in keys}

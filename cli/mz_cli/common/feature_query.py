@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from itertools import zip_longest
 
 import msgspec
+from msgspec import field
 from msgspec.structs import replace
 from mz_events.names import Commit
 from mz_projections.views.model import ArtifactView, CallView, CommitView, FeatureView, PhaseView, Rejection
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.advice import RunContext
-from mz_cli.common.json import FeatureStatus
-from mz_cli.common.run_text import feature_status
+from mz_cli.common.run_text import FeatureStatus, feature_status
 from mz_cli.terminal.json import Shape, Tokens, shape_of
 
 
@@ -48,28 +48,28 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     agent: str
     model: str
     requested_at_us: int | None
-    outcome: str
+    status: str = field(name="outcome")
     exit: int | None
     duration_ms: int | None
     problem: str | None
     detail: str | None
     undecodable_lines: int
     """Number of undecodable lines in the output."""
-    stdout_digest: str | None
-    stderr_digest: str | None
-    stdout: str | None
+    stdout: str | None = field(name="stdout_digest")
+    stderr: str | None = field(name="stderr_digest")
+    stdout_text: str | None = field(name="stdout")
     """With `--output`, for a failed call: its complete output."""
-    stderr: str | None
+    stderr_text: str | None = field(name="stderr")
     """With `--output`, for a failed call."""
-    changed: tuple[str, ...]
-    reverted: tuple[str, ...]
+    changed_paths: tuple[str, ...] = field(name="changed")
+    forbidden_changes: tuple[str, ...] = field(name="reverted")
     rejections: tuple[RejectionShape, ...]
     tokens: Tokens
     estimated_nanousd: int | None
     reported_nanousd: int | None
     computed_nanousd: int | None
-    prompt_digest: str
-    prompt: str | None
+    prompt: str = field(name="prompt_digest")
+    prompt_text: str | None = field(name="prompt")
     """With `--prompt`."""
     artifacts: tuple[ArtifactView, ...]
     """Artifacts produced by this reply, current or not."""
@@ -97,8 +97,8 @@ class CommandShape(Shape, frozen=True, kw_only=True):
     """Attempt that was checked; 0: before the first."""
     excerpt: str
     """Normalised and shortened output."""
-    output_digest: str
-    output: str | None
+    output: str = field(name="output_digest")
+    output_text: str | None = field(name="output")
     """With `--output`: the complete output."""
 
 
@@ -157,8 +157,7 @@ def feature_detail(
                 CommandShape,
                 command,
                 excerpt=load_text(command.excerpt),
-                output_digest=command.output,
-                output=load_text(command.output) if options.outputs else None,
+                output_text=load_text(command.output) if options.outputs else None,
             )
             for command in part.commands
         ),
@@ -177,18 +176,12 @@ def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader
     return shape_of(
         AttemptShape,
         call,
-        outcome=call.status,
         detail=load_text(call.detail) or None,
-        stdout_digest=call.stdout,
-        stderr_digest=call.stderr,
-        stdout=load_text(call.stdout) if show_output and call.stdout else None,
-        stderr=load_text(call.stderr) if show_output and call.stderr else None,
-        changed=call.changed_paths,
-        reverted=call.forbidden_changes,
+        stdout_text=load_text(call.stdout) if show_output and call.stdout else None,
+        stderr_text=load_text(call.stderr) if show_output and call.stderr else None,
         rejections=tuple(_rejection_shape(rejection, load_text) for rejection in call.rejections),
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
-        prompt_digest=call.prompt,
-        prompt=load_text(call.prompt) if options.prompts else None,
+        prompt_text=load_text(call.prompt) if options.prompts else None,
         diff=_diff(options, [call]) if options.by_attempt else None,
     )
 

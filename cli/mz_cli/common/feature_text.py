@@ -23,7 +23,7 @@ PATCH_STYLES = (
 
 def render_text(detail: FeatureDetail) -> Iterator[Line]:
     """Yield the feature's head data, then the attempts and results of each phase."""
-    yield (Span(detail.id, "bold"), Span(f": {detail.title}"))
+    yield (Span(detail.feature, "bold"), Span(f": {detail.title}"))
     yield from _head_lines(detail)
     yield from _section("set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c)))
     for phase in detail.history:
@@ -99,7 +99,7 @@ def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterat
     """Yield one attempt. `shown_commands`: names of the commands whose output is shown below it."""
     unit = f" {call.unit}" if call.unit else ""
     elapsed = f" in {format_elapsed(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
-    outcome = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
+    outcome = f"{call.status} ({call.problem})" if call.problem else call.status
     cost = money_text(call.estimated_nanousd, call.reported_nanousd, call.computed_nanousd)
     yield styled_line(
         f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {outcome}{elapsed}; "
@@ -108,25 +108,25 @@ def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterat
     if call.detail:
         yield styled_line(f"    {single_line(call.detail)}")
     yield from _output_lines(call)
-    reverted = (forbidden_text(*change.split(" ", 1)) for change in call.reverted)
+    reverted = (forbidden_text(*change.split(" ", 1)) for change in call.forbidden_changes)
     yield from (styled_line(f"    reverted: {text}", "yellow") for text in reverted)
     yield from (text for rejection in call.rejections for text in _rejection_lines(rejection, shown_commands))
-    if call.prompt is not None:
+    if call.prompt_text is not None:
         yield styled_line("    prompt:")
-        yield from (styled_line(f"    | {text}") for text in strip_escapes(call.prompt).splitlines())
+        yield from (styled_line(f"    | {text}") for text in strip_escapes(call.prompt_text).splitlines())
     yield from _patch_lines(call.diff, indent="    ")
 
 
 def _output_lines(call: AttemptShape) -> Iterator[Line]:
     """Yield exit code and output of a failed call, or the option that shows the output."""
-    if not call.problem or call.stdout_digest is None:
+    if not call.problem or call.stdout is None:
         return
     facts = [f"exit {call.exit}"] if call.exit is not None else []
     undecodable = call.undecodable_lines
     facts += [f"{count_noun(undecodable, 'line')} of output cannot be decoded"] if undecodable else []
-    facts += ["--output shows its output"] if call.stdout is None and call.stderr is None else []
+    facts += ["--output shows its output"] if call.stdout_text is None and call.stderr_text is None else []
     yield styled_line(f"    {'; '.join(facts)}", "dim")
-    for name, text in (("stdout", call.stdout), ("stderr", call.stderr)):
+    for name, text in (("stdout", call.stdout_text), ("stderr", call.stderr_text)):
         if text is not None:
             yield styled_line(f"    {name}:{'' if text else ' (empty)'}", "dim")
             yield from (styled_line(f"    | {output_line}") for output_line in strip_escapes(text).splitlines())
@@ -159,8 +159,8 @@ def command_lines(command: CommandShape, indent: str = "  ") -> Iterator[Line]:
     """Yield the command's result, with its full output if included, else the excerpt of a failure."""
     succeeded = command.exit == 0
     yield styled_line(f"{indent}{command.stage} {command.name}: {command_text(command)}", "" if succeeded else "red")
-    if command.output is not None:
-        yield from (styled_line(f"{indent}  | {text}") for text in strip_escapes(command.output).splitlines())
+    if command.output_text is not None:
+        yield from (styled_line(f"{indent}  | {text}") for text in strip_escapes(command.output_text).splitlines())
     elif not succeeded:
         yield from (styled_line(f"{indent}  | {text}", "dim") for text in strip_escapes(command.excerpt).splitlines())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import field
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
@@ -22,9 +23,8 @@ from mz_cli.common.advice import (
     status_label,
     work_locations,
 )
-from mz_cli.common.json import CiChecksShape, FeatureStatus, FeatureSummary, RunStatus, TemplateErrorShape, WaitingShape
 from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import Tests, Tokens, shape_of
+from mz_cli.terminal.json import Shape, Tests, Tokens, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, elapsed_cell, print_table, prints_tsv, usd_cell
 from mz_cli.terminal.text import compact_number, exact_usd, format_count, format_time, rounded_usd, single_line
 
@@ -41,6 +41,110 @@ INCOMPLETE_TOKENS = "may report fewer tokens than were used"
 NO_FEATURES = "The run has no features."
 
 
+class FeatureSummary(Shape, frozen=True, kw_only=True):
+    """One feature, as every command that lists features shows it."""
+
+    feature: str = field(name="id")
+    status: str
+    branch: str | None
+    completed_phases: tuple[str, ...] = field(name="phases")
+    """Completed phases, in order."""
+    attempts: dict[str, int]
+    """Builder calls by phase, over all iterations and units."""
+    tests: Tests | None
+    tokens: Tokens
+    estimated_nanousd: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
+
+
+class WaitingShape(Shape, frozen=True, kw_only=True):
+    """A question to a person."""
+
+    question_kind: str
+    code: str | None
+    phase: str
+    unit: str | None
+    since_us: int | None = field(name="since")
+    event_ref: str
+    detail: str | None
+    answers: tuple[str, ...]
+    """Possible verdicts, the most likely first."""
+    resume: str
+    """Command that gives the most likely answer; after an answer, the one that continues the run."""
+    commands: tuple[str, ...]
+    """Commands that show the question, then that answer it, the most likely first."""
+    answered: bool
+    """A message for the question was posted and not read yet."""
+
+
+class CiChecksShape(Shape, frozen=True, kw_only=True):
+    passed: int
+    failed: int
+    pending: int
+
+
+class TemplateErrorShape(Shape, frozen=True, kw_only=True):
+    """A template that could not be rendered."""
+
+    template: str
+    """Path below `pipelines/templates/`."""
+    line: int | None
+    detail: str | None
+    """Error message."""
+
+
+class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
+    title: str
+    source: str | None
+    phase: str | None
+    """Current or last phase."""
+    iteration: int | None
+    depends_on: tuple[str, ...]
+    quarantined: bool
+    rollbacks: int
+    unpriced: int = field(name="unpriced_calls")
+    """Calls that `computed_usd` does not include."""
+    pull_request: str | None
+    checks: CiChecksShape | None
+    """CI checks of the pull request when last polled."""
+    pull_request_text: str | None
+    """File with the text of a pull request to be opened by hand."""
+    target: str | None
+    """Target branch: the base, or the branch of the feature that this one is stacked on."""
+    worktree: str | None
+    """Path of the worktree, while it exists."""
+    hold: str | None
+    until_us: int | None = field(name="until")
+    blocked_by: str | None
+    code: str | None
+    template_error: TemplateErrorShape | None
+    """Template error that halted the run."""
+    waiting: WaitingShape | None
+    next: str | None
+    """Command needed to continue; null: none."""
+
+
+class RunStatus(Shape, frozen=True, kw_only=True):
+    """`mz status --json` and `mz run --json`."""
+
+    repository: str
+    run: str
+    status: str
+    process_running: bool
+    """A process is running the run. Without one, a run with the status `running` was interrupted."""
+    pipeline: str
+    base: str
+    base_commit: str
+    mz_version: str
+    """Version of mz that started the run."""
+    started_us: int | None
+    last_recorded_us: int | None = field(name="last_event_at")
+    events: int
+    code: str | None
+    features: tuple[FeatureStatus, ...]
+
+
 def feature_summary(view: FeatureView) -> FeatureSummary:
     return shape_of(FeatureSummary, view, **_summary_fields(view))
 
@@ -53,7 +157,6 @@ def feature_status(view: FeatureView, run: str, context: RunContext) -> FeatureS
         **_summary_fields(view),
         title=single_line(load_text(view.title)),
         iteration=view.phases[-1].iteration if view.phases else None,
-        unpriced_calls=view.unpriced,
         checks=CiChecksShape(passed=checks[0], failed=checks[1], pending=checks[2]) if checks else None,
         pull_request_text=context.pull_request_text(run, view.feature),
         worktree=context.worktree(run, view.feature),
@@ -125,8 +228,6 @@ def _feature_exit(view: FeatureView) -> Exit:
 
 def _summary_fields(view: FeatureView) -> dict[str, Any]:
     return {
-        "id": view.feature,
-        "phases": view.completed_phases,
         "tests": Tests(passed=view.tests[0], failed=view.tests[1]) if view.tests else None,
         "tokens": Tokens(input=view.input_tokens, output=view.output_tokens),
     }

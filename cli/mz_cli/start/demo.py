@@ -30,9 +30,8 @@ from mz_recordings.replay.stand_in import install
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options, view_options
 from mz_cli.common.advice import run_context
-from mz_cli.common.json import FeatureSummary
 from mz_cli.common.recording import PROVENANCE_FILE
-from mz_cli.common.run_text import feature_summary, print_run, run_exit
+from mz_cli.common.run_text import FeatureSummary, feature_summary, print_run, run_exit
 from mz_cli.live.driver import execute
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document

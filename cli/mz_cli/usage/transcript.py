@@ -14,6 +14,7 @@ from typing import Literal
 
 import click
 import msgspec
+from msgspec import field
 from mz_engine.agents.reading.byte_lines import buffered
 from mz_engine.agents.reading.records import NOTES
 from mz_engine.errors.diagnostics import MzError
@@ -52,7 +53,7 @@ class TranscriptReport(Shape, frozen=True, kw_only=True):
     agent: str
     version: str | None
     """Version of the agent's program."""
-    session_id: str | None
+    session: str | None = field(name="session_id")
     status: Literal["success", "error", "no-terminal"]
     """Status of the last ending event; session logs have none: no-terminal."""
     models: tuple[str, ...]
@@ -163,9 +164,7 @@ def transcript_report(transcript: TranscriptSummary, prices: Prices, default_us:
     return shape_of(
         TranscriptReport,
         transcript,
-        session_id=transcript.session,
         usage=TranscriptUsage(**usage_totals(transcript)),
-        final_text=transcript.final_text,
         computed_nanousd=sum(priced) if is_complete else None,
         unpriced=tuple(unpriced),
         notes=tuple(note_texts(transcript)),
@@ -191,7 +190,7 @@ def table(report: TranscriptReport, transcript: TranscriptSummary, name: str) ->
     rows = [
         ("agent", " ".join(part for part in (report.agent, report.version) if part)),
         ("format", transcript.format),
-        ("session", report.session_id or "-"),
+        ("session", report.session or "-"),
         ("status", report.status),
         ("models", ", ".join(report.models) or "-"),
         ("requests", count_noun(transcript.requests, "request") if transcript.requests else "-"),
