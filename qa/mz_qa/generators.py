@@ -353,10 +353,41 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
             if line := definition(pattern, 7):
                 text = f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
                 yield Mutation("with an id that is defined twice", text)
-        case WordCount() | TitleRule() | SectionRule() | FileList() | FilePaths():
-            yield from _markdown(artifact, rule)
-        case _:
-            yield from _json(artifact, rule)
+        case WordCount():
+            count = artifact.limit(rule.max) + 1
+            yield Mutation("with too many words", add_paragraph(artifact, " ".join(["word"] * count)).text)
+        case TitleRule():
+            most = artifact.limit(rule.max)
+            yield Mutation("without a title", replace(artifact, title="").text)
+            yield Mutation("whose title is of level 2", "#" + artifact.text)
+            yield Mutation("whose title is too long", replace(artifact, title="w" * (most + 1)).text)
+        case SectionRule():
+            yield from _sections(artifact, rule)
+        case FileList():
+            yield from _lists(artifact, rule)
+        case FilePaths():
+            lists = next(other for other in artifact.rules_of(FileList) if other.id == rule.files)
+            for path in INVALID_PATHS:
+                listed = file_list(max(1, artifact.limit(lists.min)), False, path)
+                yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
+        case JsonForm():
+            yield from _invalid_json(artifact, rule)
+        case UniqueIds(field=str() as field):
+            yield from _duplicates(artifact, field)
+        case ReferencesIds():
+            value: Any = "no-such-id" if _type_of(artifact, rule.field) == "name" else ["no-such-id"]
+            yield Mutation("that refers to an unknown id", _with_value(artifact, rule.field, value))
+        case AcyclicItems():
+            own_id = artifact.items[0].get(rule.to)
+            value = own_id if _type_of(artifact, rule.field) == "name" else [own_id]
+            yield Mutation("with an item that depends on itself", _with_value(artifact, rule.field, value))
+        case MaximumField():
+            for value in choice_values(artifact, rule):
+                if value != artifact.items[0][rule.field]:
+                    yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
+        case FieldRule():
+            for description, value in _bad_values(artifact, rule):
+                yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
 
 
 def _with_text(artifact: GeneratedArtifact, text: str) -> str | None:
@@ -380,27 +411,6 @@ def _uncovered(artifact: GeneratedArtifact, rule: CoversIds) -> Iterator[Mutatio
         return
     others = {**artifact.other_artifacts, rule.artifact: more}
     yield Mutation(f"that leaves out an id of {rule.artifact}", artifact.text, others)
-
-
-def _markdown(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
-    match rule:
-        case WordCount():
-            count = artifact.limit(rule.max) + 1
-            yield Mutation("with too many words", add_paragraph(artifact, " ".join(["word"] * count)).text)
-        case TitleRule():
-            most = artifact.limit(rule.max)
-            yield Mutation("without a title", replace(artifact, title="").text)
-            yield Mutation("whose title is of level 2", "#" + artifact.text)
-            yield Mutation("whose title is too long", replace(artifact, title="w" * (most + 1)).text)
-        case SectionRule():
-            yield from _sections(artifact, rule)
-        case FileList():
-            yield from _lists(artifact, rule)
-        case FilePaths():
-            lists = next(other for other in artifact.rules_of(FileList) if other.id == rule.files)
-            for path in INVALID_PATHS:
-                listed = file_list(max(1, artifact.limit(lists.min)), False, path)
-                yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
 
 
 def _sections(artifact: GeneratedArtifact, rule: SectionRule) -> Iterator[Mutation]:
@@ -429,28 +439,6 @@ def _lists(artifact: GeneratedArtifact, rule: FileList) -> Iterator[Mutation]:
 def _with_body(artifact: GeneratedArtifact, section: str, body: str) -> str:
     parts = tuple(replace(part, body=body) if part.rule == section else part for part in artifact.parts)
     return pad_to_size(replace(artifact, parts=parts)).text
-
-
-def _json(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
-    match rule:
-        case JsonForm():
-            yield from _invalid_json(artifact, rule)
-        case UniqueIds(field=str() as field):
-            yield from _duplicates(artifact, field)
-        case ReferencesIds():
-            value: Any = "no-such-id" if _type_of(artifact, rule.field) == "name" else ["no-such-id"]
-            yield Mutation("that refers to an unknown id", _with_value(artifact, rule.field, value))
-        case AcyclicItems():
-            own_id = artifact.items[0].get(rule.to)
-            value = own_id if _type_of(artifact, rule.field) == "name" else [own_id]
-            yield Mutation("with an item that depends on itself", _with_value(artifact, rule.field, value))
-        case MaximumField():
-            for value in choice_values(artifact, rule):
-                if value != artifact.items[0][rule.field]:
-                    yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
-        case FieldRule():
-            for description, value in _bad_values(artifact, rule):
-                yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
 
 
 def _invalid_json(artifact: GeneratedArtifact, rule: JsonForm) -> Iterator[Mutation]:

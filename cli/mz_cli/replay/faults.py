@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 from mz_engine.errors.exits import Exit
-from mz_qa.variants.properties import VariantOutcome, end_state, parse_trace
+from mz_qa.variants.properties import VariantOutcome, end_state
 from mz_recordings.cassette.files import find_cassettes, load
+from mz_recordings.cassette.trace import trace_events
 from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reaction, inject
 from mz_recordings.replay.replay import ReplayJob, bundled_library, run_replay, without_git_variables
 
@@ -131,7 +132,7 @@ def replay_fault(projects: Mapping[Path, Path], selector: str, as_json: bool) ->
         except InvalidFaultError as error:
             raise click.UsageError(str(error)) from error
         trace = run_replay(cassette, job).traces[identity.feature]
-    end, actions = end_state(parse_trace(trace)), tuple(fault_reaction(trace, identity))
+    end, actions = end_state(tuple(trace_events(trace))), tuple(fault_reaction(trace, identity))
     description, code = FAULTS[name].description, Exit.OK if end else Exit.VERDICT
     if as_json:
         body = InjectResult(exit=int(code), path=display_path(path), call=call, fault=name, behavior=description,

@@ -5,7 +5,6 @@ call; without processes, thousands of variants take seconds."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,16 +16,18 @@ from mz_engine.ports import ParsedReply
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
+from mz_events.codec import comparable_payload
 from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
 from mz_recordings.cassette.repository import FixtureUnavailable
+from mz_recordings.cassette.trace import EventJson, trace_events
 from mz_recordings.faults.faults import Variant, derive_variants
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayFolders
 from mz_recordings.replay.project import current_project
 
-from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
+from mz_qa.variants.properties import VariantOutcome, end_state, succeeds, violations
 from mz_qa.variants.world import CassetteWorld, variant_result
 
 STEPS_MAX, STEPS_MAX_CALL = 10_000, 3_000
@@ -40,16 +41,10 @@ def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, s
     parallel = max(1, len(cassette.manifest.fixture.items))
     pins = current_project(project, environment, cassette.manifest, parallel).pins
     try:
-        world = CassetteWorld(cassette, pins, ReplayFolders(Path("/mz-variants"), environment, True, project))
-        start_run(
-            cassette,
-            cassette.manifest.fixture.items,
-            pins,
-            world.store,
-            world,
-            world.workspace.base,
-            world.workspace.heads,
-        )
+        folders = ReplayFolders(Path("/mz-variants"), environment, True, project)
+        world = CassetteWorld(cassette, pins, folders)
+        items, workspace = cassette.manifest.fixture.items, world.workspace
+        start_run(cassette, items, pins, world.store, world, workspace.base, workspace.heads)
         outcomes = [*_check_unaltered(world, _run_safely(world))]
         usual_ends = {outcome.feature: outcome.end for outcome in outcomes if not outcome.call}
         for recorded_call in cassette.calls:
@@ -63,18 +58,16 @@ def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, s
 def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
     """Run until idle; return the reasons why that failed, empty if none."""
     try:
-        run_until_idle(world, only)
-    except CallLoopError:
-        return ("it does not stop",)
+        return () if _run_until_idle(world, only) else ("it does not stop",)
     except NotInMemory:
         raise
     except Exception as error:
         return (f"internal error: {type(error).__name__}: {error}",)
-    return ()
 
 
-def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
-    """Run until idle, one feature after the other; with `only`, until that feature stops. Raises CallLoopError."""
+def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
+    """Run until idle, one feature after the other; with `only`, until that feature stops. Return False if that takes
+    too many steps."""
     fixture = world.cassette.manifest.fixture
     run, remaining = fixture.run, replace(fixture, decisions=_remaining_decisions(world))
     coordinator = StrictReplayCoordinator(remaining, world.pins, world.store, world)
@@ -90,26 +83,21 @@ def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
                 feature_loop.killed = threading.Event()
                 active[feature] = feature_loop
         if not active and not coordinator.resume_if_recorded(world.cassette):
-            return
+            return True
         if not active:
             continue
         feature = next(iter(active))
         if not active[feature].step():
             coordinator.worker_stopped(active.pop(feature))
             decided_version = -1
-    raise CallLoopError
-
-
-class CallLoopError(Exception):
-    """The run does not stop."""
+    return False
 
 
 def _resume_points(trace: bytes) -> tuple[int, ...]:
     """Return the numbers of events after which the run was halted for the feature and resumed."""
-    events = [json.loads(line) for line in trace.splitlines()]
     return tuple(
         count
-        for count, (event, following) in enumerate(pairwise(events), start=1)
+        for count, (event, following) in enumerate(pairwise(trace_events(trace)), start=1)
         if event.get("hold") == "fatal" and following["type"] == "feature.hold-released"
     )
 
@@ -151,10 +139,10 @@ def _remaining_decisions(world: CassetteWorld) -> tuple[RecordedDecision, ...]:
     return tuple(remaining)
 
 
-def events_of(world: CassetteWorld, feature: str, after: int = 0) -> list[TraceEvent]:
+def events_of(world: CassetteWorld, feature: str, after: int = 0) -> list[EventJson]:
     """Return the feature's events after a version, in comparable form."""
     stream = feature_stream(world.cassette.manifest.fixture.run, feature)
-    return comparable_events(recorded.event for recorded in world.store.read(stream, after))
+    return [comparable_payload(recorded.event) for recorded in world.store.read(stream, after)]
 
 
 def _check_unaltered(world: CassetteWorld, broken: Violations) -> Iterator[VariantOutcome]:
@@ -180,7 +168,7 @@ def _play_variants_of(world: CassetteWorld, recorded_call: RecordedCall, usual: 
     each."""
     agent, feature = world.cassette.manifest.agent, recorded_call.identity.feature
     stream = feature_stream(world.cassette.manifest.fixture.run, feature)
-    runs_by_key: dict[object, tuple[list[TraceEvent], Violations]] = {}
+    runs_by_key: dict[object, tuple[list[EventJson], Violations]] = {}
     for variant in derive_variants(recorded_call):
         reports_success = succeeds(agent, variant.stdout, variant.stderr)
         for crashes in (False, True):

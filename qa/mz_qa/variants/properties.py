@@ -6,19 +6,13 @@ test.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from mz_engine.agents.catalog import agent_package
-from mz_events.catalog.base import Event
-from mz_events.codec import comparable_payload
-from mz_recordings.cassette.trace import call_of_event
+from mz_recordings.cassette.trace import EventJson, call_of_event
 from mz_recordings.faults.faults import Variant
 
-TraceEvent = Mapping[str, Any]
-"""An event of a trace: its type and fields."""
 REPLY_USES = frozenset({"changes.checked", "artifact.parsed", "artifact.validated", "gate.checked", "commit.requested",
                   "commit.made", "unit.completed", "phase.completed", "feature.delivered"})  # fmt: skip
 """Events that only follow an accepted reply."""
@@ -46,16 +40,7 @@ class VariantOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return f"{call_name}: {self.variant} ({self.mode})"
 
 
-def comparable_events(events: Iterable[Event]) -> list[TraceEvent]:
-    return [comparable_payload(event) for event in events]
-
-
-def parse_trace(trace: bytes) -> list[TraceEvent]:
-    """Parse a trace of a cassette."""
-    return [json.loads(line) for line in trace.splitlines()]
-
-
-def end_state(trace: Sequence[TraceEvent]) -> str:
+def end_state(trace: Sequence[EventJson]) -> str:
     """Return the name of the state that a feature's events end in; empty if it has none."""
     last = trace[-1] if trace else {}
     kind, code = last.get("type", ""), last.get("code")
@@ -70,7 +55,7 @@ def end_state(trace: Sequence[TraceEvent]) -> str:
     return ""
 
 
-def violations(variant: Variant, success: bool, trace: Sequence[TraceEvent], usual: str) -> tuple[str, ...]:
+def violations(variant: Variant, success: bool, trace: Sequence[EventJson], usual: str) -> tuple[str, ...]:
     """Return the violated invariants of a feature's events from the altered call on. `success`: the output reports
     success and mz did not end the call; `usual`: the end state without the variant."""
     end, violations = end_state(trace), []
@@ -87,22 +72,20 @@ def violations(variant: Variant, success: bool, trace: Sequence[TraceEvent], usu
     return tuple(violations)
 
 
-def _first_use(trace: Sequence[TraceEvent], variant: Variant) -> str:
+def _first_use(trace: Sequence[EventJson], variant: Variant) -> str:
     """Return the first event that used the altered reply, before the next request; empty if none."""
     is_requested = False
     for event in trace:
         if event["type"] == "agent.requested":
             if is_requested:
                 return ""
-            is_requested = call_of_event(dict(event), variant.identity.pipeline, variant.identity.feature) == (
-                variant.identity
-            )
+            is_requested = call_of_event(event, variant.identity.pipeline, variant.identity.feature) == variant.identity
         elif is_requested and event["type"] in REPLY_USES:
             return str(event["type"])
     return ""
 
 
-def _find_unread_call(trace: Sequence[TraceEvent]) -> str | None:
+def _find_unread_call(trace: Sequence[EventJson]) -> str | None:
     """Return the key of a requested call that was never read; None if there is none."""
     read = {event["ref"]["key"] for event in trace if event["type"] == "reply.parsed"}
     requested = [event["ref"]["key"] for event in trace if event["type"] == "agent.requested"]
