@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from mz_events.catalog.validation import Change, ChangesChecked
 from mz_events.names import Path, StreamId
-from mz_projections.failure_hints import failure_histories
+from mz_projections.failure_hints import known_fixes, prompt_hint
 
 from tests.support.steps import BASE, gate, recorded, ref
 
@@ -18,26 +18,26 @@ def changed(path: str) -> ChangesChecked:
 
 
 def test_what_passed_the_gate_after_a_failure_is_remembered() -> None:
-    failure_history = failure_histories(recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED))["s1"]
-    assert (failure_history.occurrences, failure_history.fix_count) == (1, 1)
-    assert failure_history.fixed_paths == ("mended.py",)
+    events = recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED)
+    assert known_fixes(events) == {"s1": ("mended.py",)}
+    assert "mended.py" in (prompt_hint("s1", events) or "")
+    assert prompt_hint("s2", events) is None
 
 
 def test_a_failure_that_was_never_mended_has_no_remedy() -> None:
-    failure_history = failure_histories(recorded(changed("broken.py"), FAILED, FAILED))["s1"]
-    assert (failure_history.occurrences, failure_history.fix_count, failure_history.fixed_paths) == (2, 0, ())
+    assert known_fixes(recorded(changed("broken.py"), FAILED, FAILED)) == {}
 
 
 def test_another_gate_or_another_cell_mends_nothing() -> None:
     other_gate = replace(PASSED, gate="lint")
     other_cell = replace(PASSED, unit="u2")
-    assert failure_histories(recorded(FAILED, changed("x"), other_gate, other_cell))["s1"].fix_count == 0
+    assert known_fixes(recorded(FAILED, changed("x"), other_gate, other_cell)) == {}
 
 
 def test_streams_do_not_mix() -> None:
     first = recorded(FAILED)
     second = recorded(changed("x"), PASSED, stream="run/r1/b")
-    assert failure_histories((*first, *second))["s1"].fix_count == 0
+    assert known_fixes((*first, *second)) == {}
 
 
 def test_a_fork_knows_nothing_that_its_source_did_not() -> None:
@@ -47,7 +47,6 @@ def test_a_fork_knows_nothing_that_its_source_did_not() -> None:
         replace(item, stream=StreamId("run/r2/a"), position=item.position + 10, causation=item.event_ref)
         for item in own
     )
-    assert failure_histories((*own, *copies)) == failure_histories(own)
+    assert known_fixes((*own, *copies)) == known_fixes(own)
     live = recorded(FAILED, changed("other.py"), PASSED, stream="run/r2/a")
-    mended = failure_histories((*own, *copies[:1], *live[1:]))["s1"]
-    assert (mended.occurrences, mended.fix_count, mended.fixed_paths) == (1, 2, ("other.py",))
+    assert known_fixes((*own, *copies[:1], *live[1:])) == {"s1": ("other.py",)}

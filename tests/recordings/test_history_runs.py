@@ -10,16 +10,19 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.model.config import Limits
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import Limits, WorkspaceSettings
 from mz_engine.model.rules import ByteSize, RuleSet
 from mz_engine.pipelines.load import load_valid_pipeline_files
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.memory import MemoryBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import Commit
 from mz_events.names import Path as TreePath
@@ -27,8 +30,9 @@ from mz_events.store import Store
 from mz_recordings.past_runs.model import RunReplay
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.recheck import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
-from mz_recordings.past_runs.replay import hint_lookup, load_pins, replay_run, run_started
-from mz_recordings.past_runs.workspace import GitTrees, RecordedDataMissing
+from mz_recordings.past_runs.replay import load_pins, replay_run, run_started
+from mz_recordings.past_runs.workspace import RecordedDataMissing, RecordedStream, RecordedWorkspace
+from mz_recordings.record.recorder import known_hint
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
@@ -51,10 +55,10 @@ def replayed(root: Path) -> RunReplay:
     with log_of(root) as (store, blobs):
         means = ReplayInputs(
             blobs=blobs,
-            trees=GitTrees(root, os.environ),
+            trees=GitWorkspace(root, WorkspaceSettings()),
             adapters=built_in_adapters(),
             prices=GenaiPrices(),
-            hints=hint_lookup(store),
+            hints=partial(known_hint, store),
         )
         return replay_run(store, run_in(store), means)
 
@@ -98,7 +102,8 @@ def test_without_the_captured_trees_its_streams_are_not_comparable(recorded: Pat
 
 def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
     head, nowhere = Commit(git(recorded, "rev-parse", "HEAD").strip()), Commit("0" * 40)
-    trees = GitTrees(recorded, os.environ)
+    workspace = GitWorkspace(recorded, WorkspaceSettings())
+    trees = RecordedWorkspace(RecordedStream(()), workspace, MemoryBlobs())
     assert "features.md" in trees.paths(head)
     assert (trees.read(head, TreePath("mz.yaml")) or b"").startswith(b"pipeline: notes")
     assert trees.read(head, TreePath("nothing.txt")) is None

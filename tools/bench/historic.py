@@ -12,14 +12,16 @@ from pathlib import Path
 from types import ModuleType
 
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import run_stream
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.replay import hint_lookup, replay_run
-from mz_recordings.past_runs.workspace import GitTrees
+from mz_recordings.past_runs.replay import replay_run
+from mz_recordings.record.recorder import known_hint
 
 from tools.bench.answers import PHASES
 from tools.bench.clock import alternate
@@ -60,9 +62,10 @@ class Replays:
     def past(self) -> int:
         """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
         Raises RuntimeError unless all is as recorded, and nothing was left out."""
+        trees = GitWorkspace(self._bench.root, WorkspaceSettings(), self._bench.environment())
         means = ReplayInputs(
-            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=GitTrees(self._bench.root, self._bench.environment()),
-            adapters=self._adapters, prices=self._prices, hints=hint_lookup(self._store),
+            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees,
+            adapters=self._adapters, prices=self._prices, hints=partial(known_hint, self._store),
         )  # fmt: skip
         run_replay = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
         left = {what: number for stream in run_replay.streams for what, number in stream.not_recomputed.items()}

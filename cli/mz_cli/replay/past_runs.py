@@ -7,14 +7,17 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from mz_engine.agents.registry import all_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.ports import RepositoryUnusable, Workspace
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import load_config
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, Risk
@@ -29,8 +32,8 @@ from mz_recordings.past_runs.model import (
 )
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.recheck import Recheck, RecheckRules, RuleChange, recheck_run
-from mz_recordings.past_runs.replay import PinsUnreadable, hint_lookup, load_pins, replay_run, run_started
-from mz_recordings.past_runs.workspace import CapturedTrees, GitTrees
+from mz_recordings.past_runs.replay import PinsUnreadable, load_pins, replay_run, run_started
+from mz_recordings.record.recorder import known_hint
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.replay.bisect import clamp_exit
@@ -153,7 +156,7 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
         config = load_pins(log.blobs, run_started(log.store, run)).config
         ports = ReplayInputs(
             blobs=log.blobs, trees=_captured_trees(log.root), adapters=all_adapters(config.agents),
-            prices=price_table(config, os.environ), hints=hint_lookup(log.store),
+            prices=price_table(config, os.environ), hints=partial(known_hint, log.store),
         )  # fmt: skip
         history = replay_run(log.store, run, ports)
     if not any(stream.compared or stream.divergences or stream.missing_data for stream in history.streams):
@@ -161,10 +164,10 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
     return history
 
 
-def _captured_trees(root: Path) -> CapturedTrees | None:
+def _captured_trees(root: Path) -> Workspace | None:
     """Return the captured trees; None without a usable git, and then the trees count as missing."""
     try:
-        return GitTrees(root, os.environ)
+        return GitWorkspace(root, WorkspaceSettings())
     except RepositoryUnusable:
         return None
 

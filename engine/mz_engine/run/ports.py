@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs, Store
-from mz_projections.failure_hints import failure_histories, prompt_hint
+from mz_projections.failure_hints import prompt_hint
 
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, all_adapters
@@ -36,7 +36,7 @@ class LogHints:
         self._store = store
 
     def hint(self, signature: str) -> str | None:
-        return prompt_hint(failure_histories(self._store.read_all()).get(signature))
+        return prompt_hint(signature, self._store.read_all())
 
 
 class SystemPorts:

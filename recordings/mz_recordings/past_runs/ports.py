@@ -1,12 +1,9 @@
 """The engine's ports, which return recorded results: of the repository, commands, agents and the forge. Nothing is
-started or written; blobs that an effect stores stay in memory.
-
-The forge port, which returns recorded results.
-"""
+started or written; blobs that an effect stores stay in memory."""
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -23,7 +20,9 @@ from mz_engine.ports import (
     Prices,
     PullRequest,
     RemoteError,
+    Workspace,
 )
+from mz_events.adapters.memory import MemoryBlobs
 from mz_events.catalog.call import (
     AgentFailed,
     AgentLost,
@@ -48,13 +47,7 @@ from mz_events.names import Commit, Digest
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import BlobMissing, Blobs
 
-from mz_recordings.past_runs.workspace import (
-    CapturedTrees,
-    NotInRecord,
-    RecordedDataMissing,
-    RecordedStream,
-    RecordedWorkspace,
-)
+from mz_recordings.past_runs.workspace import NotInRecord, RecordedDataMissing, RecordedStream, RecordedWorkspace
 
 SOME_COMMIT = Commit("0" * 40)
 
@@ -116,8 +109,8 @@ class ReplayInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of the current code's computations."""
 
     blobs: Blobs
-    trees: CapturedTrees | None = None
-    """None: there are none."""
+    trees: Workspace | None = None
+    """Captured trees; None: there are none."""
     adapters: Mapping[str, AgentAdapter] = {}
     """By name; their parsers read the recorded bytes again."""
     prices: Prices | None = None
@@ -125,24 +118,17 @@ class ReplayInputs(msgspec.Struct, frozen=True, kw_only=True):
     hints: Hints = lambda signature, position: None
 
 
-class MemoryBlobs:
-    """The Blobs port: reads recorded blobs, and keeps new ones in memory."""
+class RecordedBlobs(MemoryBlobs):
+    """Recorded blobs; new ones are kept in memory."""
 
     def __init__(self, recorded: Blobs) -> None:
-        self._recorded, self._written = recorded, dict[Digest, bytes]()
-
-    def put(self, data: bytes) -> Digest:
-        digest = Digest(hashlib.sha256(data).hexdigest())
-        self._written[digest] = data
-        return digest
+        super().__init__()
+        self._recorded = recorded
 
     def get(self, digest: Digest) -> bytes:
         """Return a blob. Raises RecordedDataMissing."""
-        data = self._written.get(digest)
-        if data is not None:
-            return data
         try:
-            return self._recorded.get(digest)
+            return super().get(digest) if digest in self.data_by_digest else self._recorded.get(digest)
         except BlobMissing:
             raise RecordedDataMissing("texts that were erased or lost") from None
 
@@ -161,10 +147,11 @@ class RecordedPorts:
 
     def __init__(self, stream: RecordedStream, inputs: ReplayInputs, base: str) -> None:
         self.stream, self.inputs = stream, inputs
-        self.blobs = MemoryBlobs(inputs.blobs)
+        self.blobs = RecordedBlobs(inputs.blobs)
         self.workspace = RecordedWorkspace(stream, inputs.trees, self.blobs)
         self.forge = RecordedForge(stream, self.blobs, base)
-        self.not_recomputed: dict[str, int] = {}
+        self.not_recomputed = Counter[str]()
+        """Recorded results that were used without being computed again."""
         self._key_patterns = Secrets({})
 
     @property
@@ -172,10 +159,6 @@ class RecordedPorts:
         return self
 
     agents = prices = secrets = hints = clock = executor
-
-    def count_not_recomputed(self, description: str) -> None:
-        """Count a recorded result that is used without being computed again."""
-        self.not_recomputed[description] = self.not_recomputed.get(description, 0) + 1
 
     # commands ---------------------------------------------------------------------------------------------------------
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
@@ -231,7 +214,7 @@ class RecordedPorts:
             if current_price.prices == recorded.prices:
                 return current_price
         if usage:
-            self.count_not_recomputed("prices of another table")
+            self.not_recomputed["prices of another table"] += 1
         return Price(nanousd=recorded.computed_nanousd, unpriced=recorded.unpriced, prices=recorded.prices)
 
     def price_entry(self, usage: Usage, at_us: int) -> int | None:

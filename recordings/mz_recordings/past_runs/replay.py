@@ -4,7 +4,7 @@ reservations and claims, and the stream of every feature."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from mz_engine.decide.run import AwaitEvents, EndEvent, claim_files, decide_run, reserve_money
@@ -30,7 +30,6 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing, Blobs, Store
-from mz_projections.failure_hints import failure_histories, prompt_hint
 from mz_projections.run.fold import RunState, evolve_run
 
 from mz_recordings.past_runs.comparison import StreamComparison, error_text, identity_fields
@@ -84,16 +83,6 @@ def load_pins(blobs: Blobs, started: RunStarted) -> Pins:
     except msgspec.MsgspecError as error:
         message = f"this mz cannot read the settings that mz {started.mz_version} stored for run {started.run}: {error}"
         raise PinsUnreadable(message) from error
-
-
-def hint_lookup(log: Store) -> Callable[[str, int], str | None]:
-    """Return a function for the hint about a failure that was known when the event at a position was appended."""
-
-    def hint(signature: str, position: int) -> str | None:
-        before = log.read_all(0, position - 1) if position > 1 else ()
-        return prompt_hint(failure_histories(before).get(signature))
-
-    return hint
 
 
 def feature_stops(events: RecordedEvents) -> Mapping[str, Stops]:

@@ -1,4 +1,4 @@
-"""A recorded stream, the workspace port that returns its results, and the captured trees, read from the repository if
+"""A recorded stream, and the workspace port that returns its results. Captured trees are read from the repository, if
 they still exist. Nothing is written."""
 
 from __future__ import annotations
@@ -6,16 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path as FilePath
-from typing import Protocol, TypeVar, overload
+from typing import TypeVar, overload
 
 import msgspec
 from mz_engine.effects.call import WORKTREE_LOST
-from mz_engine.git import content
-from mz_engine.git.content import SUBMODULE, TreeListing, event_path
-from mz_engine.git.objects import ObjectStore
-from mz_engine.git.process import Git
-from mz_engine.git.repository import describe_repository
 from mz_engine.ports import (
     Capture,
     CreatedCommit,
@@ -25,6 +19,7 @@ from mz_engine.ports import (
     RefChange,
     RemoteError,
     RepositoryUnusable,
+    Workspace,
     WorkspaceCreated,
 )
 from mz_events.catalog.base import Event
@@ -124,20 +119,10 @@ class RecordedStream:
         return self.events[index].observed_at_us
 
 
-class CapturedTrees(Protocol):
-    """Captured trees, if they still exist; each method raises RecordedDataMissing."""
-
-    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
-
-    def read(self, tree: Commit, path: Path) -> bytes | None: ...
-
-    def paths(self, tree: Commit) -> tuple[Path, ...]: ...
-
-
 class RecordedWorkspace:
     """Implements `mz_engine.ports.Workspace`."""
 
-    def __init__(self, stream: RecordedStream, trees: CapturedTrees | None, blobs: Blobs) -> None:
+    def __init__(self, stream: RecordedStream, trees: Workspace | None, blobs: Blobs) -> None:
         self.stream, self.trees, self.blobs = stream, trees, blobs
         self.read_last: Path | None = None
         """Path that was read last."""
@@ -186,22 +171,30 @@ class RecordedWorkspace:
 
     # contents ---------------------------------------------------------------------------------------------------------
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
-        return self._captured_trees().changes(old, new)
+        with self._captured_trees() as trees:
+            return trees.changes(old, new)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         self.read_last = path
         merged = self.stream.next_event()
         if isinstance(merged, BaseMerged):
             return CONFLICT_MARKER if path in merged.conflicts else b""
-        return self._captured_trees().read(tree, path)
+        with self._captured_trees() as trees:
+            return trees.read(tree, path)
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
-        return self._captured_trees().paths(tree)
+        with self._captured_trees() as trees:
+            return trees.paths(tree)
 
-    def _captured_trees(self) -> CapturedTrees:
+    @contextmanager
+    def _captured_trees(self) -> Iterator[Workspace]:
+        """Yield the captured trees. Raises RecordedDataMissing, also if git no longer has one that is read."""
         if self.trees is None:
             raise RecordedDataMissing("captured trees")
-        return self.trees
+        try:
+            yield self.trees
+        except RepositoryUnusable as error:
+            raise RecordedDataMissing("captured trees that git no longer has") from error
 
     def patch(self, old: Commit, new: Commit) -> bytes:
         raise RecordedDataMissing("patches")
@@ -283,41 +276,3 @@ class RecordedWorkspace:
 
     def _text(self, detail: Digest | None) -> str:
         return self.blobs.get(detail).decode("utf-8", "replace") if detail is not None else ""
-
-
-TREES_GONE = "captured trees that git no longer has"
-
-
-class GitTrees:
-    """Captured trees of one repository. Raises RepositoryUnusable."""
-
-    def __init__(self, root: FilePath, environment: Mapping[str, str]) -> None:
-        repository = describe_repository(root, environment)
-        self._objects = ObjectStore(Git(repository.directory, environment), repository.object_format)
-
-    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
-        """Return the paths that differ. Raises RecordedDataMissing."""
-        return tuple(content.changes(self._listing(old), self._listing(new)))
-
-    def read(self, tree: Commit, path: Path) -> bytes | None:
-        """Return a file's bytes; None if the tree does not have it. Raises RecordedDataMissing."""
-        with _trees_gone():
-            return self._objects.read(tree, path)
-
-    def paths(self, tree: Commit) -> tuple[Path, ...]:
-        """Return all files, sorted. Raises RecordedDataMissing."""
-        listing = self._listing(tree)
-        names = (event_path(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
-        return tuple(sorted(path for path in names if path))
-
-    def _listing(self, tree: Commit) -> TreeListing:
-        with _trees_gone():
-            return self._objects.listing(tree)
-
-
-@contextmanager
-def _trees_gone() -> Iterator[None]:
-    try:
-        yield
-    except RepositoryUnusable as error:
-        raise RecordedDataMissing(TREES_GONE) from error

@@ -37,7 +37,7 @@ from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets, base64_encodings
 from mz_events.store import Blobs, Store
-from mz_projections.failure_hints import failure_histories, prompt_hint
+from mz_projections.failure_hints import prompt_hint
 from mz_projections.feature.fold import evolve, fold
 from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting
 from mz_projections.run.fold import RunState, fold_run
@@ -328,15 +328,14 @@ def _hints_of(log: Store, run: str, feature: str) -> Iterator[Hint]:
             state = fold(events_before)
             unit_run = state.unit_run if isinstance(state, InPhase) else None
             if unit_run is not None and unit_run.reports and unit_run.signature:
-                histories = failure_histories(
-                    earlier for earlier in log.read_all() if earlier.position < recorded.position
-                )
-                yield Hint(
-                    feature=feature,
-                    signature=unit_run.signature,
-                    text=prompt_hint(histories.get(unit_run.signature)) or "",
-                )
+                hint = known_hint(log, unit_run.signature, recorded.position)
+                yield Hint(feature=feature, signature=unit_run.signature, text=hint or "")
         events_before.append(recorded)
+
+
+def known_hint(log: Store, signature: str, position: int) -> str | None:
+    """Return the hint about a failure that was known when the event at a position was appended."""
+    return prompt_hint(signature, log.read_all(0, position - 1))
 
 
 def delivered_heads(items: Iterable[ItemAdded], skipped: Mapping[str, ItemSkipped]) -> dict[str, Commit]:
@@ -416,7 +415,6 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 # inputs ---------------------------------------------------------------------------------------------------------------
 def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Phase, blobs: Blobs) -> CallSpec:
     """Return the call that a request asks for."""
-    use = phase.agent if request.ref.role == BUILDER else phase.agent_review
     return CallSpec(
         key=request.ref.key,
         worktree=worktree,
@@ -425,7 +423,7 @@ def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Ph
         prompt=blobs.get(request.prompt).decode("utf-8", "replace"),
         session=request.session,
         resumes=request.resumes,
-        tools=use.tools if use is not None else (),
+        tools=phase.call_of(request.ref.role).tools,
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
     )

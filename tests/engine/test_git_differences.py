@@ -1,13 +1,13 @@
-"""What a replay reads of captured trees is what git says of them."""
+"""What is read of captured trees is what git says of them."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_events.names import Commit, parse_path
-from mz_recordings.past_runs.workspace import GitTrees
 
 from tests.support.tapes import git
 
@@ -42,7 +42,7 @@ def test_differences_and_paths_are_those_that_git_itself_finds(tmp_path: Path, o
     module = "1" * len(oid)
     old = captured(tmp_path, BEFORE, f"120000,{oid},link")
     new = captured(tmp_path, AFTER, f"100755,{oid},mode", f"100644,{oid},link", f"160000,{module},module")
-    trees = GitTrees(tmp_path, os.environ)
+    trees = GitWorkspace(tmp_path, WorkspaceSettings())
     for commit, other in ((old, new), (new, old), (old, old)):
         changes = [(change.path, change.kind[0].upper()) for change in trees.changes(commit, other)]
         assert changes == git_changes(tmp_path, commit, other)
