@@ -56,7 +56,6 @@ def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the branch that is checked out."""
     result = run_git_as_user(root, environment, "symbolic-ref", "--quiet", "HEAD")
     if result.exit_code == 1 and not result.stderr:
         raise RepositoryUnusable("detached", "HEAD is at a commit, not on a branch; name the base branch: `base: main`")
@@ -102,7 +101,6 @@ def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.
 
 
 def repository_error(path: pathlib.Path, result: ProgramResult) -> RepositoryUnusable:
-    """Convert git's error."""
     if "dubious ownership" in result.stderr:
         hint = f"git config --global --add safe.directory {path}"
         message = f"{path} belongs to another user, so git refuses it; if you trust it: {hint}"

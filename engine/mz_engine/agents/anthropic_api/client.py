@@ -44,7 +44,6 @@ class ApiClient:
             raise Failure("invalid_request_error", f"the API cannot be called: {error}") from error
 
     def close(self) -> None:
-        """Close open connections."""
         self._client.close()
 
     def send(self, request: Block, on_text: Callable[[str], None], heartbeat: Callable[[], None]) -> ModelReply:

@@ -207,7 +207,6 @@ class StreamReader(ThreadReader):
 
     @staticmethod
     def matches(event: dict[str, object]) -> bool:
-        """Return True if the line can only be of such a stream."""
         if isinstance(event.get("msg"), dict):
             return isinstance(event.get("id"), str) and isinstance(mapping(event["msg"]).get("type"), str)
         if string(event.get("type")) in ITEM_EVENTS:
@@ -350,7 +349,6 @@ class RolloutReader(ThreadReader):
 
     @staticmethod
     def matches(line: dict[str, object]) -> bool:
-        """Return True if the line can only be of such a file."""
         has_known_type = string(line.get("type")) in LINE_TYPES | IGNORED_TYPES
         return has_known_type and isinstance(line.get("payload"), dict) and isinstance(line.get("timestamp"), str)
 

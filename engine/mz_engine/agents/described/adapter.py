@@ -51,7 +51,6 @@ class DescribedAgent(Adapter):
         return parsed_reply(output, result, self.parser, self._patterns, stderr=stderr)
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-        """Build the process to run."""
         description = self._description
         allowed = _arguments(description.allowed, spec.tools)
         in_command = any(TOOLS in argument for argument in description.command)

@@ -65,7 +65,6 @@ def session_id(value: object) -> str | None:
 
 
 def objects(value: object) -> list[Json]:
-    """Return the objects of a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -110,5 +109,4 @@ def time_us(value: object) -> int | None:
 
 
 def stderr_tail(stderr: bytes) -> str:
-    """Decode the end of standard error."""
     return stderr[-STDERR_BYTES_READ:].decode("utf-8", "replace").strip()
