@@ -16,6 +16,20 @@ def add_usage(first: Usage, second: Usage, sign: int = 1) -> Usage:
     return replace(first, **{name: getattr(first, name) + sign * getattr(second, name) for name in TOKEN_FIELDS})
 
 
+def usage_since(total: Usage, before: Usage) -> Usage | None:
+    """Return the difference of two totals; None if any number decreased, so that the count restarted."""
+    difference = add_usage(total, before, -1)
+    return difference if min(getattr(difference, name) for name in TOKEN_FIELDS) >= 0 else None
+
+
+def limit_parts(usage: Usage) -> Usage:
+    """Return the usage with cached tokens as parts of its input, and reasoning as a part of its output."""
+    read, reasoning = min(usage.cache_read, usage.input), min(usage.reasoning, usage.output)
+    short = min(usage.cache_write_5m, usage.input - read)
+    hour = min(usage.cache_write_1h, usage.input - read - short)
+    return replace(usage, cache_read=read, cache_write_5m=short, cache_write_1h=hour, reasoning=reasoning)
+
+
 def sum_by_model(usages: Iterable[Usage]) -> dict[str, Usage]:
     """Return the sums by model, in order of appearance, requests included; other fields are those of the first."""
     sums: dict[str, Usage] = {}

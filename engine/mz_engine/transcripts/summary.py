@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import TOKEN_FIELDS, add_usage, sum_all, sum_by_model
+from mz_projections.usage import TOKEN_FIELDS, sum_all, sum_by_model, usage_since
 
 from mz_engine.agents.reading.records import (
     NOTES,
@@ -397,5 +397,4 @@ def _difference(reported: Usage, counted: Usage) -> Usage | None:
     hour = reported.cache_write_1h or min(counted.cache_write_1h, cache_writes)
     reasoning = max(reported.reasoning, counted.reasoning)
     with_lifetimes = replace(reported, cache_write_5m=cache_writes - hour, cache_write_1h=hour, reasoning=reasoning)
-    difference = add_usage(with_lifetimes, counted, -1)
-    return difference if min(getattr(difference, name) for name in TOKEN_FIELDS) >= 0 else None
+    return usage_since(with_lifetimes, counted)

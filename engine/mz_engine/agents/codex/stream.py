@@ -20,10 +20,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
+from mz_projections.usage import add_usage, limit_parts, usage_since
 
 from mz_engine.agents import package
 from mz_engine.agents.package import json_line
@@ -44,40 +46,19 @@ from mz_engine.agents.reading.records import REPORTS_FIELD, UNNAMED_SUBAGENT, Re
 STANDARD_TIERS = frozenset({"", "auto", "default", "standard"})
 
 
-class TokenCounts(NamedTuple):
-    """Tokens as Codex reports them: `cached` and `written` are a part of `input`, `reasoning` of `output`."""
-
-    input: int = 0
-    cached: int = 0
-    written: int = 0
-    output: int = 0
-    reasoning: int = 0
-
-    def usage(self, model: str, *, subagent: str = "", tier: str = "", requests: int | None = None) -> Usage:
-        """Convert to a usage whose parts never exceed their total."""
-        read = min(self.cached, self.input)
-        return Usage(
-            model=model, input=self.input, output=self.output, cache_read=read,
-            cache_write_5m=min(self.written, self.input - read), reasoning=min(self.reasoning, self.output),
-            requests=requests, subagent=subagent, tier="" if tier in STANDARD_TIERS else tier,
-        )  # fmt: skip
-
-    def since(self, before: TokenCounts) -> TokenCounts | None:
-        """Return the difference; None if any number decreased, so that the count restarted."""
-        difference = TokenCounts(*(current - previous for current, previous in zip(self, before, strict=True)))
-        return difference if min(difference) >= 0 else None
+NO_TOKENS = Usage(model="", input=0, output=0)
 
 
-def token_counts(usage: Json) -> TokenCounts:
-    """Read the numbers of a usage object; absent fields are zero."""
-    names = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
-    return TokenCounts(*(token_count(usage, name) for name in (*names, "reasoning_output_tokens")))
-
-
-def counts_of_usages(usages: tuple[Usage, ...]) -> TokenCounts:
-    """Sum the numbers of usages that `TokenCounts.usage` made."""
-    rows = [(u.input, u.cache_read, u.cache_write_5m + u.cache_write_1h, u.output, u.reasoning) for u in usages]
-    return TokenCounts(*map(sum, zip(*rows, strict=True)))
+def token_counts(usage: Json) -> Usage:
+    """Read the numbers of a usage object; absent fields are zero. Parts may exceed their total."""
+    return Usage(
+        model="",
+        input=token_count(usage, "input_tokens"),
+        output=token_count(usage, "output_tokens"),
+        cache_read=token_count(usage, "cached_input_tokens"),
+        cache_write_5m=token_count(usage, "cache_write_input_tokens"),
+        reasoning=token_count(usage, "reasoning_output_tokens"),
+    )
 
 
 def usage_notes(usage: Json) -> Records:
@@ -96,26 +77,30 @@ class ThreadReader(Reader):
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
-        self._total = counts_of_usages(state.total) if state.total else None
+        total = reduce(add_usage, state.total, NO_TOKENS)
+        written = total.cache_write_5m + total.cache_write_1h  # Codex does not tell them apart.
+        self._total = replace(total, cache_write_5m=written, cache_write_1h=0) if state.total else None
         self._thread, self._origin = self._names.get("thread", ""), self._names.get("origin", "")
         self._turn, self._tier = self._names.get("turn", ""), self._names.get("tier", "")
 
     def state(self) -> ReaderState:
         names = {"thread": self._thread, "origin": self._origin, "turn": self._turn, "tier": self._tier}
         self._names = {name: value for name, value in names.items() if value}
-        return replace(super().state(), total=(self._total.usage(""),) if self._total is not None else ())
+        return replace(super().state(), total=(limit_parts(self._total),) if self._total is not None else ())
 
     def _request_records(
-        self, usage: Json, total: TokenCounts, added: TokenCounts, at_us: int | None = None, subagent: str = ""
+        self, usage: Json, total: Usage, added: Usage, at_us: int | None = None, subagent: str = ""
     ) -> Records:
         """Yield the request that brought the thread to this total; a line that repeats a total adds nothing."""
         if total == self._total or not (added.input or added.output):
             return
         self._total = total
         yield from usage_notes(usage)
+        numbers = (total.input, total.cache_read, total.cache_write_5m, total.output, total.reasoning)
+        tier = "" if self._tier in STANDARD_TIERS else self._tier
         yield records.ModelRequest(
-            id=f"{self._turn or self._origin or self._session}:{'.'.join(map(str, total))}",
-            usage=added.usage(self._model, subagent=subagent, tier=self._tier, requests=1),
+            id=f"{self._turn or self._origin or self._session}:{'.'.join(map(str, numbers))}",
+            usage=replace(limit_parts(added), model=self._model, subagent=subagent, tier=tier, requests=1),
             at_us=at_us,
         )
 
@@ -169,15 +154,15 @@ class StreamReader(ThreadReader):
         self._model, self._cwd = model or self._model, cwd or self._cwd
         yield self.session_info()
 
-    def _added(self, total: TokenCounts) -> TokenCounts:
-        return total.since(self._total or TokenCounts()) or total
+    def _added(self, total: Usage) -> Usage:
+        return usage_since(total, self._total or NO_TOKENS) or total
 
     def _turn_records(self, usage: Json) -> Records:
         total = token_counts(usage)
         added, self._total = self._added(total), total
         yield from usage_notes(usage)
         yield records.Note(code="whole-thread")
-        usages = (added.usage(self._model),) if added.input or added.output else ()
+        usages = (replace(limit_parts(added), model=self._model),) if added.input or added.output else ()
         yield records.StreamEnd(status="success", usage=usages, cumulative=False)
 
     # older messages without items ------------------------------------------------------------------------------------
@@ -311,7 +296,7 @@ class RolloutReader(ThreadReader):
     def _token_count_records(self, info: Json, at_us: int | None) -> Records:
         usage, last = mapping(info.get("total_token_usage")), token_counts(mapping(info.get("last_token_usage")))
         total = token_counts(usage)
-        added = total.since(self._total) if self._total is not None else None
+        added = usage_since(total, self._total) if self._total is not None else None
         if added is None:
             # The first total of a thread that may be older than its file, or a restarted count.
             added = last if last.input or last.output else total

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Literal
 
-from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import TOKEN_FIELDS
+from mz_projections.usage import limit_parts, sum_by_model, usage_since
 
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.call import CallOutput, ObjectObserver
@@ -255,19 +254,10 @@ def _object_usage(event: Json, selector: UsageSelector, model: str) -> Usage | N
 
 
 def _usage_since(total: Usage, earlier: tuple[Usage, ...]) -> Usage:
-    remaining = {
-        name: getattr(total, name) - sum(getattr(usage, name) for usage in earlier if usage.model == total.model)
-        for name in TOKEN_FIELDS
-    }
-    if min(remaining.values()) < 0:
-        # Not the session we took it for: count too much rather than nothing.
-        return total
-    # Whatever the totals say, cached tokens are part of the input and reasoning is part of the output.
-    input_left = remaining["input"]
-    for name in ("cache_read", "cache_write_5m", "cache_write_1h"):
-        remaining[name] = min(remaining[name], input_left)
-        input_left -= remaining[name]
-    return replace(total, **{**remaining, "reasoning": min(remaining["reasoning"], remaining["output"])})
+    before = sum_by_model(earlier).get(total.model)
+    added = total if before is None else usage_since(total, before)
+    # If numbers fell, it is not the session we took it for: count too much rather than nothing.
+    return total if added is None else limit_parts(added)
 
 
 def _nanousd(events: list[Json], output: OutputFormat) -> int | None:
