@@ -122,7 +122,7 @@ def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
     lock = directory / f"{ref}.lock"
     try:
         is_stale = time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     if is_stale:
         lock.unlink(missing_ok=True)
