@@ -66,16 +66,14 @@ class GitWorkspace:
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         git_worktree = self._git_worktree(worktree)
-        refs = git_worktree.read_refs()
-        if refs.capture is None:
+        head, _, tree = git_worktree.read_refs()
+        if tree is None:
             start = self._start_commit(worktree, starts_from)
             if isinstance(start, MergeConflict):
                 return start
             git_worktree.create_branch(start)
-            refs = git_worktree.read_refs()
-        head, tree = refs.branch or refs.capture, refs.capture
-        assert head is not None
-        assert tree is not None
+            head = tree = start
+        head = head or tree
         write_if_changed(self._repository.root / MZ_FOLDER / ".gitignore", "*\n")
         self.ensure(worktree, head, tree)
         return WorkspaceCreated(head=head, tree=tree)
@@ -258,12 +256,10 @@ class GitWorkspace:
         return git_repository.remote_head(self._git, remote, branch)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
-        remote_commit = None
         if remote is not None:
             with self._fetch_lock:
-                remote_commit = git_repository.fetch(self._git, remote, branch)
-        if remote_commit is not None:
-            return remote_commit
+                if remote_commit := git_repository.fetch(self._git, remote, branch):
+                    return remote_commit
         local = self._git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False)
         return Commit(local.text) if local.exit_code == 0 else None
 
