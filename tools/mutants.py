@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCORES = ROOT / "tests" / "mutation_scores.json"
 SURVIVORS = ROOT / "build" / "mutants"
 TARGETS = {
-    "artifacts": ("engine/mz_engine/artifacts", "tests/engine/test_artifacts_*.py"),
+    "artifacts": ("engine/mz_engine/artifacts", "tests/engine/test_artifacts_*.py", "tests/engine/test_output.py"),
     "decide": ("engine/mz_engine/decide", "tests/engine/test_decide_*.py"),
     "events": ("events/mz_events", "tests/events/test_*.py"),
 }
@@ -65,12 +65,12 @@ def copy_tree(target: Path) -> None:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     compiling = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash"]
-    subprocess.run([*compiling, *(code for code, _ in TARGETS.values())], cwd=target, check=True)
+    subprocess.run([*compiling, *(code for code, *_ in TARGETS.values())], cwd=target, check=True)
 
 
-def configuration(tree: Path, code: str, tests: str) -> str:
+def configuration(tree: Path, code: str, *tests: str) -> str:
     """Return the configuration of cosmic-ray, in TOML."""
-    modules = sorted(str(path.relative_to(tree)) for path in tree.glob(tests))
+    modules = sorted(str(path.relative_to(tree)) for pattern in tests for path in tree.glob(pattern))
     pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not cli"]
     tested = shlex.join([*pytest, "--hypothesis-profile=quick", "--hypothesis-seed=0", *modules])
     test_command = shlex.join(["sh", "-c", f"ulimit -t {CPU_SECONDS_MAX}; exec {tested}"])

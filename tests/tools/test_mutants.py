@@ -69,9 +69,10 @@ def test_the_interval_of_a_sample_holds_its_share() -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_package_has_code_and_fast_tests(name: str) -> None:
-    code, tests = TARGETS[name]
-    config = tomllib.loads(configuration(ROOT, code, tests))["cosmic-ray"]
+    code, *tests = TARGETS[name]
+    config = tomllib.loads(configuration(ROOT, code, *tests))["cosmic-ray"]
     assert (ROOT / config["module-path"]).is_dir()
+    assert all(list(ROOT.glob(pattern)) for pattern in tests)
     assert config["test-command"].split()[-1].startswith("tests/")
     assert config["filters"]["operators-filter"]["exclude-operators"] == list(EXCLUDED)
 
