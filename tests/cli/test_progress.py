@@ -6,10 +6,11 @@ import io
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TextIO
 
 import pytest
 from mz_cli.app.context import ProjectLog
@@ -53,7 +54,21 @@ def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
 
 
 def lines_to(stream: io.TextIOBase) -> Progress:
-    return make_progress(StoredLog(), "", stream=stream)  # type: ignore[arg-type]
+    return progress_on(stream, environment=os.environ)
+
+
+def progress_on(
+    stream: io.TextIOBase | TextIO,
+    log: ProjectLog | None = None,
+    selection: DisplayMode = "live",
+    environment: Mapping[str, str] = TERM,
+) -> Progress:
+    """What a command shows whose stderr is this stream."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", stream)
+        patch.setattr("os.environ", environment)
+        patch.setattr("mz_cli.live.progress.display_mode", lambda: selection)
+        return make_progress(log or StoredLog(), "Ctrl-C: stop")
 
 
 class Broken(LiveView):
@@ -136,7 +151,7 @@ def test_a_picture_that_crashes_gives_the_terminal_back(stored_run: StoredRun, m
     monkeypatch.setattr(SpoolReader, "recent_output", poison)
     terminal = Terminal(80, 24)
     stream = terminal.open()
-    shown = make_progress(StoredLog(), "", stream=stream, environment=TERM)
+    shown = progress_on(stream)
     with shown:
         for item in stored_run.recorded[:9]:
             shown.on_event(item)
@@ -226,7 +241,7 @@ def test_a_picture_only_where_it_is_wanted(
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         assert may_paint(stream, environment) == (paints or selection != "live")
-        shown = make_progress(StoredLog(), "", selection, stream, environment)
+        shown = progress_on(stream, None, selection, environment)
         with shown:
             shown.show_text("said")
             for item in stored_run.recorded:
@@ -253,7 +268,7 @@ def test_no_picture_on_a_terminal_that_does_not_take_its_marks() -> None:
 def test_a_picture_on_a_terminal(stored_run: StoredRun) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(StoredLog(text=HOSTILE), "Ctrl-C: stop", stream=stream, environment=TERM)
+        shown = progress_on(stream, StoredLog(text=HOSTILE))
         with shown:
             for item in stored_run.recorded:
                 shown.on_event(item)
@@ -276,7 +291,7 @@ def test_a_run_that_goes_on_is_shown_whole(stored_run: StoredRun) -> None:
     """The picture begins with what happened before this process, without telling it again."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(StoredLog(*stored_run.recorded), "", stream=stream, environment=TERM)
+        shown = progress_on(stream, StoredLog(*stored_run.recorded))
         with shown:
             shown.on_event(stored_run.recorded[-1])
             lines = terminal.until(lambda lines: any("login  delivered" in line for line in lines))
@@ -290,7 +305,7 @@ def test_what_the_agent_says_is_seen_while_it_works(stored_run: StoredRun, monke
     events = [entry for entry in stored_run.recorded if entry.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(StoredLog(), "", stream=stream, environment=TERM)
+        shown = progress_on(stream)
         with shown:
             for item in events:
                 shown.on_event(item)

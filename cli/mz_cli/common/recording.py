@@ -25,7 +25,7 @@ from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, che
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
-from mz_recordings.findings.model import ReplayResult, finding_kinds
+from mz_recordings.findings.model import finding_kinds
 from mz_recordings.record.recorder import (
     ExcludedFeature,
     NothingToRecord,
@@ -38,7 +38,7 @@ from mz_recordings.replay.replay import ReplayJob, replay_and_update, without_gi
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import Shape
+from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.text import count_noun, single_line
 
 PROVENANCE_FILE = Path(MZ_FOLDER, "demo", "provenance")
@@ -124,18 +124,21 @@ def record(
     check_cassette_path(
         cassette_path, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR"
     )
-    cassette = renamed(cassette, cassette_path.resolve().name)
+    cassette = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=cassette_path.resolve().name))
     cassette_path.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, cassette_path, replace)
     if cassette_path.resolve().parent == library_path(log.root).resolve():
         write_gitattributes(cassette_path.parent)
-    replayed = keep_commands(cassette_path, log.root)
-    return RecordResult(
+    path, project, environment = str(cassette_path), str(log.root), without_git_variables(os.environ)
+    # A replay with processes keeps the results of the commands for later replays.
+    replayed = replay_and_update(
+        ReplayJob(path=path, project=project, environment=environment, today=datetime.now(UTC), keep=True)
+    )
+    return shape_of(
+        RecordResult,
+        cassette.manifest,
         run=run,
         cassette=display_path(cassette_path),
-        pipeline=cassette.manifest.pipeline,
-        agent=cassette.manifest.agent,
-        provenance=cassette.manifest.provenance,
         features=tuple(item.feature for item in cassette.manifest.fixture.items),
         recordings=len(cassette.calls),
         left_out=recorded_run.unrecordable,
@@ -143,18 +146,6 @@ def record(
         differences=finding_kinds(replayed.findings),
         committed=committed_secrets(cassette, log.root) if cassette.bundle else (),
     )
-
-
-def keep_commands(cassette_path: Path, root: Path) -> ReplayResult:
-    """Replay a new cassette with processes, and keep the results of its commands for later replays."""
-    job = ReplayJob(
-        path=str(cassette_path),
-        project=str(root),
-        environment=without_git_variables(os.environ),
-        today=datetime.now(UTC),
-        keep=True,
-    )
-    return replay_and_update(job)
 
 
 def run_provenance(log: ProjectLog, run: str) -> Provenance:
@@ -173,9 +164,7 @@ def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, 
     secrets_by_key: dict[tuple[str, str], CommittedSecret] = {}
     for file, leak in bundle_leaks(cassette.bundle, secrets, os.environ):
         if leak.is_secret:
-            secrets_by_key.setdefault(
-                (file, leak.description), CommittedSecret(file=file, line=leak.line, description=leak.description)
-            )
+            secrets_by_key.setdefault((file, leak.description), shape_of(CommittedSecret, leak, file=file))
     return tuple(secrets_by_key[key] for key in sorted(secrets_by_key))
 
 
@@ -211,10 +200,6 @@ def record_cassette(log: ProjectLog, run: str, provenance: Provenance, max_age_d
 def newest_run(log: ProjectLog) -> str | None:
     """Return the newest run that is not a fork; None if there is none."""
     return next((run for run in log.runs() if fold_run(log.store.read(run_stream(run))).fork is None), None)
-
-
-def renamed(cassette: Cassette, name: str) -> Cassette:
-    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=name))
 
 
 def display_path(path: Path) -> str:

@@ -25,11 +25,11 @@ from mz_projections.views.model import FeatureView
 from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog
-from mz_cli.app.help import DisplayMode, display_mode
+from mz_cli.app.help import display_mode
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.frame import LOG_LINES, FrameContext, render_frame
 from mz_cli.live.milestones import milestone_text
-from mz_cli.terminal.console import is_terminal, may_escape, terminal_size
+from mz_cli.terminal.console import is_terminal, terminal_size, write_text
 from mz_cli.terminal.text import local_time, single_line, strip_escapes
 from mz_cli.terminal.width import Line, ansi_text, display_width, plain_text
 
@@ -73,7 +73,7 @@ class Painter:
         kept = [same and line == self._painted[at] for at, line in enumerate(painted)]
         drawn = ["" if is_kept else ERASE_LINE + text for is_kept, (text, _) in zip(kept, painted, strict=True)]
         drawn[-1] = ERASE_BELOW + painted[-1][0]  # The cursor is there, and with it what is typed.
-        self._write(BEGIN + top + "\r\n".join(drawn) + END)
+        write_text(self._stream, BEGIN + top + "\r\n".join(drawn) + END)
         self._painted, self._size = painted, size
 
     def show_text(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Painter:
 
     def _erase(self, text: str) -> None:
         """Replace the frame by the text."""
-        self._write(self._move_to_top() + ERASE_FRAME + WRAP + text)
+        write_text(self._stream, self._move_to_top() + ERASE_FRAME + WRAP + text)
         self._painted = []
 
     def _move_to_top(self) -> str:
@@ -95,10 +95,6 @@ class Painter:
         rows = sum(max(-(-width // columns), 1) for _, width in self._painted)
         lines_up = min(rows, lines) - 1
         return "\r" + (LINES_UP.format(lines_up) if lines_up > 0 else "")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
 
 
 class LiveView:
@@ -250,8 +246,7 @@ class Progress:
 
     def _print(self, text: str) -> None:
         with suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
+            write_text(self._stream, text)
 
     def _close_view(self) -> None:
         view, self._view = self._view, None
@@ -260,23 +255,16 @@ class Progress:
                 view.close()
 
 
-def make_progress(
-    log: ProjectLog,
-    footer: str,
-    mode: DisplayMode | None = None,
-    stream: TextIO | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Progress:
-    """Return a live view if stderr is a terminal that supports it, else lines; at most what `mode` allows, by default
-    the flags of the running command. `footer`: available keys."""
-    stream, environment = stream or sys.stderr, os.environ if environment is None else environment
-    mode = mode or display_mode()
-    paints = mode == "live" and may_paint(stream, environment)
-    return Progress(stream, LiveView(stream, log, footer) if paints else None, quiet=mode == "quiet")
+def make_progress(log: ProjectLog, footer: str) -> Progress:
+    """Return a live view if stderr is a terminal that supports it, else lines; at most what the flags of the running
+    command allow. `footer`: available keys."""
+    mode = display_mode()
+    paints = mode == "live" and may_paint(sys.stderr, os.environ)
+    return Progress(sys.stderr, LiveView(sys.stderr, log, footer) if paints else None, quiet=mode == "quiet")
 
 
 def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return True if the stream supports a live view, and neither `MZ_NO_PROGRESS` nor `CI` forbids it."""
-    able = is_terminal(stream) and environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
-    able = able and "utf" in stream.encoding.lower()
-    return able and may_escape(stream, environment) and not (environment.get("MZ_NO_PROGRESS") or environment.get("CI"))
+    """Return True if the stream supports a live view, and no variable forbids it."""
+    is_able = is_terminal(stream) and "utf" in stream.encoding.lower()
+    is_forbidden = any(environment.get(name) for name in ("NO_COLOR", "MZ_NO_PROGRESS", "CI"))
+    return is_able and environment.get("TERM", "dumb") not in ("dumb", "unknown", "") and not is_forbidden
