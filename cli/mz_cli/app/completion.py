@@ -67,16 +67,12 @@ def suggestions(kind: str, prefix: str, parameters: Parameters) -> list[str]:
     return []
 
 
-def log_directory() -> Path:
-    """Return the nearest `.mz` with a log in it. Raises StopIteration."""
-    here = Path.cwd()
-    return next(folder / MZ_FOLDER for folder in (here, *here.parents) if (folder / MZ_FOLDER / LOG_FILE).is_file())
-
-
 def query_log(query: str, *values: object) -> list[tuple[Any, ...]]:
-    """Query the log. Raises sqlite3.Error. A log that no process has open is read as immutable, since opening it
-    otherwise would create files beside it."""
-    log = log_directory() / LOG_FILE
+    """Query the nearest log. Raises sqlite3.Error, and StopIteration without any log. A log that no process has open is
+    read as immutable, since opening it otherwise would create files beside it."""
+    here = Path.cwd()
+    logs = (folder / MZ_FOLDER / LOG_FILE for folder in (here, *here.parents))
+    log = next(filter(Path.is_file, logs))
     wal = log.with_name("mz.db-wal")
     is_idle = not wal.exists() or wal.stat().st_size == 0
     target = f"{log.as_uri()}?mode=ro{'&immutable=1' if is_idle else ''}"

@@ -164,9 +164,7 @@ class CommandPage(click.Command):
 class CommandFamily(CommandPage, click.Group):
     """A command with subcommands, each with a help page of its own. Without a subcommand it prints its help."""
 
-    def page(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
-        """Decorator like `command`, for a subcommand."""
-        return self.command(name, cls=CommandPage, **attributes)
+    command_class = CommandPage
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
@@ -212,7 +210,7 @@ def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Comm
 
 
 def command_family(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], CommandFamily]:
-    """Decorator for a family of commands: the function provides the docstring; subcommands are added with `page`."""
+    """Decorator for a family of commands: the function provides the docstring; subcommands are added with `command`."""
     return click.group(name, cls=CommandFamily, **attributes)
 
 

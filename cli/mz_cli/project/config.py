@@ -43,7 +43,7 @@ def config() -> None:
     """
 
 
-@config.page(
+@config.command(
     "show",
     examples=(
         ("mz config show", "the effective settings"),
@@ -77,7 +77,7 @@ def show(origin: bool, as_json: bool) -> None:
     print_warnings(loaded.warnings)
 
 
-@config.page(
+@config.command(
     "validate",
     examples=(("mz config validate", "before a run, and in CI"),),
     next_command="`mz doctor` checks that the programs named in the settings are installed.",

@@ -79,7 +79,7 @@ def pipelines() -> None:
     """
 
 
-@pipelines.page(
+@pipelines.command(
     "list",
     examples=(("mz pipelines list", "all pipelines, with the selected one"),),
     next_command="`mz pipelines show NAME` shows one.",
@@ -118,7 +118,7 @@ def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames
     return PipelineListed(name=name, file=file, chosen=chosen, phases=phases, **severity_counts(diagnostics))
 
 
-@pipelines.page(
+@pipelines.command(
     "show",
     examples=(
         ("mz pipelines show monozukuri", "phase by phase, in the order of execution"),
@@ -152,7 +152,7 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     print_table(Table(columns=columns("*phase", "*property", "~value"), rows=rows))
 
 
-@pipelines.page(
+@pipelines.command(
     "lint",
     examples=(
         ("mz pipelines lint", "all pipelines of this repository"),
@@ -213,7 +213,7 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> 
     print_note(f"{count_noun(len(result.files), 'file')}: {errors}, {warnings}")
 
 
-@pipelines.page(
+@pipelines.command(
     "new",
     examples=(
         ("mz pipelines new mine", "a commented starter, with the commands of mz.yaml as gates"),

@@ -88,7 +88,7 @@ def recordings() -> None:
     """
 
 
-@recordings.page(
+@recordings.command(
     "list",
     examples=(
         ("mz recordings list", "all cassettes, with age and size"),
@@ -131,7 +131,7 @@ def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
     )
 
 
-@recordings.page(
+@recordings.command(
     "lint",
     examples=(
         ("mz recordings lint", "every file of every cassette"),

@@ -73,10 +73,9 @@ def junit(report: Report) -> str:
 
 def _suite(suite: Suite) -> Xml.Element:
     cases = [_case(suite, name, findings) for name, findings in findings_by_case(suite).items()]
-    element = Xml.Element("testsuite", name=suite.label, tests=str(len(cases)))
-    for name, tag in (("failures", "failure"), ("errors", "error")):
-        element.set(name, str(sum(case.find(tag) is not None for case in cases)))
-    element.set("skipped", "0")
+    failures, errors = (sum(case.find(tag) is not None for case in cases) for tag in ("failure", "error"))
+    counts = {"tests": len(cases), "failures": failures, "errors": errors, "skipped": 0}
+    element = Xml.Element("testsuite", {"name": suite.label} | {name: str(count) for name, count in counts.items()})
     element.set("time", f"{suite.seconds:.3f}")
     if suite.properties:
         properties = Xml.SubElement(element, "properties")

@@ -68,7 +68,7 @@ def review() -> None:
     """
 
 
-@review.page(
+@review.command(
     "list",
     examples=(
         ("mz review list", "all open questions of all unfinished runs"),
@@ -100,7 +100,7 @@ def open_questions(queue: ReviewQueue) -> list[QuestionShape]:
     return sorted(shapes, key=lambda shape: (shape.since_us is None, shape.since_us))
 
 
-@review.page(
+@review.command(
     "show",
     examples=(
         ("mz review show login", "the question, the work concerned, the effect of each answer"),
@@ -162,7 +162,7 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
     )
 
 
-@review.page(
+@review.command(
     "approve",
     examples=(("mz review approve login", "continue with the work as it is"),),
     next_command="`mz status` shows the feature's progress.",
@@ -178,7 +178,7 @@ def approve(feature: str, note: str | None, as_json: bool) -> None:
     answer_question(feature, Verdict.APPROVE, read_text_option(note, "the note"), as_json)
 
 
-@review.page(
+@review.command(
     "reject",
     examples=(("mz review reject login -m 'we keep the old format'", "reject the work, with a reason"),),
     next_command="`mz review list` shows the next questions.",
@@ -195,7 +195,7 @@ def reject(feature: str, note: str, as_json: bool) -> None:
     answer_question(feature, Verdict.REJECT, read_text_option(note, "the note"), as_json)
 
 
-@review.page(
+@review.command(
     "answer",
     examples=(
         ("mz review answer login 'use SQLite'", "the text is added to the agent's next prompt"),
