@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.markdown import read_markdown, total_words
-from mz_engine.artifacts.parse import title_and_body
+from mz_engine.artifacts.parse import parse_artifact, title_and_body
 from mz_engine.artifacts.validate import is_mentioned
 
 
@@ -54,3 +55,23 @@ def test_words_of_tables_and_code_count_and_rulers_do_not() -> None:
         "# not counted\nneither\n## Nor this\n| a | b |\n|---|---|\n| c | - |\n\n```\nd e\n```\n<!-- no\nno -->\n* f\n"
     )
     assert total_words(read_markdown(text)) == 6
+
+
+def test_without_headings_every_word_counts() -> None:
+    assert total_words(read_markdown("one two\nthree\n")) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ('{"severity": " major "}', {"severity": "MAJOR"}),
+        ('{"severity": "huge"}', {}),
+        ('{"severity": 7}', {}),
+        ('{"severity": ["MAJOR"]}', {}),
+        ('{"cause": " spec "}', {"cause": "spec"}),
+        ('{"cause": "no name"}', {}),
+        ('{"cause": null}', {}),
+    ],
+)
+def test_a_field_is_taken_if_it_is_one_of_its_values_or_a_name(text: str, fields: dict[str, str]) -> None:
+    assert parse_artifact(load_rules()["verdict"], text).fields == fields

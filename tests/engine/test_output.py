@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from mz_engine.artifacts import command_output
 from mz_engine.artifacts.command_output import (
     CUT_MARK,
     LINE_CHARS_MAX,
@@ -85,6 +86,12 @@ def test_long_output_keeps_its_beginning_and_more_of_its_end() -> None:
 
 def test_long_lines_are_cut() -> None:
     assert excerpt(b"x" * (LINE_CHARS_MAX + 1)) == "x" * LINE_CHARS_MAX + CUT_MARK + "\n"
+
+
+def test_the_middle_of_too_many_bytes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_output, "READ_BYTES_MAX", 12)
+    assert excerpt(b"begin\nend!!\n") == "begin\nend!!\n"
+    assert excerpt(b"begin\nmiddle\nend!!\n") == f"begin\n\n{OMITTED_LINES}\nend!!\n"
 
 
 @pytest.mark.slow
