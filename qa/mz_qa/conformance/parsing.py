@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -215,36 +215,28 @@ def replace_fields(data: bytes, examined: set[str]) -> Iterator[tuple[str, bytes
     lines = data.split(b"\n")
     for index, line in enumerate(lines):
         event = decode_object(line)
-        for location, path in _fields(event, "", ()):
+        for location, owner, key in _fields(event):
             if location in examined or len(examined) >= FIELDS_MAX:
                 continue
             examined.add(location)
+            recorded_value = owner[key]
             for value in FIELD_VALUES:
-                changed = _encoder.encode(_with_value(event, path, value))
-                yield location, b"\n".join((*lines[:index], changed, *lines[index + 1 :]))
+                owner[key] = value
+                yield location, b"\n".join((*lines[:index], _encoder.encode(event), *lines[index + 1 :]))
+            owner[key] = recorded_value
 
 
-def _fields(value: object, location: str, path: tuple[str | int, ...]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
-    """Yield the location and the path of each field at any depth. A location names the types of objects and no
-    index, so that fields of similar objects have the same location."""
-    if isinstance(value, dict) and len(path) < DEPTH_MAX:
+def _fields(value: object, location: str = "", depth: int = 0) -> Iterator[tuple[str, dict[str, object], str]]:
+    """Yield the location of each field at any depth, its object and its key. A location names the types of objects and
+    no index, so that fields of similar objects have the same location."""
+    if isinstance(value, dict) and depth < DEPTH_MAX:
         for key, item in value.items():
             name = f"{location}[{value.get('type')!s:.40}].{key}"
-            yield name, (*path, key)
-            yield from _fields(item, name, (*path, key))
-    elif isinstance(value, list) and len(path) < DEPTH_MAX:
-        for index, item in enumerate(value):
-            yield from _fields(item, location, (*path, index))
-
-
-def _with_value(container: Any, path: tuple[str | int, ...], value: object) -> Any:
-    """Return a copy with another value at the path."""
-    if not path:
-        return value
-    changed = _with_value(container[path[0]], path[1:], value)
-    if isinstance(container, dict):
-        return {**container, path[0]: changed}
-    return [changed if index == path[0] else item for index, item in enumerate(container)]
+            yield name, value, key
+            yield from _fields(item, name, depth + 1)
+    elif isinstance(value, list) and depth < DEPTH_MAX:
+        for item in value:
+            yield from _fields(item, location, depth + 1)
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:

@@ -82,15 +82,12 @@ def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutp
         diagnostics = validate(rules, artifact.text, ARTIFACT_NAME, limits, artifact.other_artifacts)
         yield CheckedItem("artifacts")
         if diagnostics:
-            yield Finding(
-                kind="RULE", cause=rules.name, file=file, fix=fix_for(file),
-                message=f"the rule set {rules.name} rejects an artifact generated from it: its rules contradict each "
-                "other",
-                detail=(
-                    *(f"  {diagnostic.message[:SHOWN_MAX]}" for diagnostic in diagnostics),
-                    *(f"  | {line[:SHOWN_MAX]}" for line in artifact.text.splitlines()[:LINES_MAX]),
-                ),
-            )  # fmt: skip
+            detail = (
+                *(f"  {diagnostic.message[:SHOWN_MAX]}" for diagnostic in diagnostics),
+                *(f"  | {line[:SHOWN_MAX]}" for line in artifact.text.splitlines()[:LINES_MAX]),
+            )
+            contradiction = "rejects an artifact generated from it: its rules contradict each other"
+            yield _rule_finding(rules, file, contradiction, detail)
             return
         yield from _check_extraction(rules, file, artifact)
         yield from _check_damaged(rules, file, artifact, seed)
@@ -158,10 +155,9 @@ def _check_damaged(rules: RuleSet, file: str, artifact: GeneratedArtifact, seed:
             return
 
 
-def _rule_finding(rules: RuleSet, file: str, problem: str) -> Finding:
-    return Finding(
-        kind="RULE", message=f"the rule set {rules.name} {problem}", cause=rules.name, file=file, fix=fix_for(file)
-    )
+def _rule_finding(rules: RuleSet, file: str, problem: str, detail: tuple[str, ...] = ()) -> Finding:
+    message = f"the rule set {rules.name} {problem}"
+    return Finding(kind="RULE", message=message, cause=rules.name, detail=detail, file=file, fix=fix_for(file))
 
 
 def fix_for(file: str) -> str:
