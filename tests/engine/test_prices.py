@@ -22,9 +22,8 @@ from mz_engine.pricing.table import (
     UNSUPPORTED_KEYS,
     GenaiPrices,
     RateCard,
-    flat_rate,
     may_cross_step,
-    scale_price,
+    scaled_rate,
     usage_cost,
 )
 from mz_events.catalog.call import Usage
@@ -108,7 +107,7 @@ def test_an_estimate_is_priced_as_one_request() -> None:
 @pytest.mark.parametrize(("tokens", "nanousd"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (7, 4)])
 def test_half_a_nano_dollar_goes_to_the_even_one(tokens: int, nanousd: int) -> None:
     """As the table's own code rounds: nothing leans to one side."""
-    rate = flat_rate(scale_price(Decimal("0.0005")) or 0)
+    rate = scaled_rate((-1, Decimal("0.0005")))
     card = RateCard(input=rate, output=None, cache_read=rate, cache_write_5m=rate, cache_write_1h=rate)
     assert usage_cost(card, Usage(model="m", input=tokens, output=0)) == nanousd
     assert usage_cost(card, Usage(model="m", input=tokens, output=1)) is None, "a kind of token without a price"

@@ -7,9 +7,9 @@ of the repository, then of the user's own price file, take precedence over the t
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -108,7 +108,7 @@ class GenaiPrices:
             provider, info = match
             cards += [_table_card(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
             if rates := AGENT_PRICES.get(info.id):
-                cards.append(RateCard(**{name: _flat_rate(Decimal(price)) for name, price in rates.items()}))
+                cards.append(RateCard(**{name: scaled_rate((-1, Decimal(price))) for name, price in rates.items()}))
         cards += [row_card(row) for layer in self._custom_rows for row in layer if find_row((row,), model, date.max)]
         return tuple(dict.fromkeys(filter(None, cards)))
 
@@ -203,15 +203,8 @@ def _parse_rate(value: object) -> Rate | None:
     from genai_prices.types import TieredPrices
 
     if isinstance(value, TieredPrices):
-        steps = [(-1, value.base), *((tier.start, tier.price) for tier in value.tiers)]
-        scaled_steps = tuple((above, amount) for above, price in steps if (amount := scale_price(price)) is not None)
-        return scaled_steps if len(scaled_steps) == len(steps) else None
-    return _flat_rate(value) if isinstance(value, Decimal) else None
-
-
-def _flat_rate(price: Decimal) -> Rate | None:
-    amount = scale_price(price)
-    return None if amount is None else flat_rate(amount)
+        return scaled_rate((-1, value.base), *((tier.start, tier.price) for tier in value.tiers))
+    return scaled_rate((-1, value)) if isinstance(value, Decimal) else None
 
 
 def _has_daily_prices(info: ModelInfo) -> bool:
@@ -264,14 +257,11 @@ def card_of(rates: Mapping[str, Rate]) -> RateCard:
     )
 
 
-def scale_price(usd_per_mtok: Decimal) -> int | None:
-    """Return the scaled price; None: it has more digits than SCALE keeps."""
-    price = usd_per_mtok * SCALE
-    return int(price) if price == price.to_integral_value() else None
-
-
-def flat_rate(price: int) -> Rate:
-    return ((-1, price),)
+def scaled_rate(*steps: tuple[int, Decimal]) -> Rate | None:
+    """Return the rate of prices in dollars per million tokens; None: one has more digits than SCALE keeps."""
+    prices = [price * SCALE for _, price in steps]
+    is_exact = all(price == price.to_integral_value() for price in prices)
+    return tuple((above, int(price)) for (above, _), price in zip(steps, prices, strict=True)) if is_exact else None
 
 
 def usage_cost(card: RateCard, usage: Usage, request_size: int | None = None) -> int | None:
@@ -325,10 +315,10 @@ def may_cross_step(card: RateCard, usage: Usage) -> bool:
 def scale_card(card: RateCard, percent: int) -> RateCard:
     """Return the card with all prices at a percentage."""
 
-    def scaled_rate(rate: Rate | None) -> Rate | None:
+    def scaled(rate: Rate | None) -> Rate | None:
         return None if rate is None else tuple((above, price * percent // 100) for above, price in rate)
 
-    return RateCard(**{name: scaled_rate(getattr(card, name)) for name in RateCard.__struct_fields__})
+    return RateCard(**{name: scaled(getattr(card, name)) for name in RateCard.__struct_fields__})
 
 
 def writes_as_5m(usage: Usage) -> Usage:
@@ -344,8 +334,6 @@ def writes_as_1h(usage: Usage) -> Usage:
 # prices of the user ---------------------------------------------------------------------------------------------------
 SCALED_PER_NANO = SCALE // 10**9
 """Rows hold nano-dollars per million tokens."""
-_OTHER_WILDCARDS = re.compile(r"[?\[]")
-"""Wildcards of `fnmatch` other than `*`."""
 
 
 def find_row(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None:
@@ -362,7 +350,7 @@ def find_row(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None
 
 def _pattern(model: str) -> str:
     """Return a glob in which only `*` is a wildcard, without the mark of a long context window."""
-    return _OTHER_WILDCARDS.sub(r"[\g<0>]", base_name(model))
+    return "*".join(map(glob.escape, base_name(model).split("*")))
 
 
 def row_card(row: PriceRow, tier: str = "") -> RateCard | None:
