@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain as chained
@@ -105,7 +104,9 @@ class SqliteStore:
             recorded: list[Recorded[Event]] = []
             rows: list[Row] = []
             for append, payloads in zip(appends, encoded, strict=True):
-                tail = tails.get(append.stream) or _stream_tail(cursor, append.stream)
+                tail = tails.get(append.stream) or _StreamTail(
+                    *(cursor.execute(SELECT_STREAM, (append.stream,)).fetchone() or (0, 0, 0, GENESIS))
+                )
                 if append.expected is not None and tail.version != append.expected:
                     raise VersionConflict(append.stream, append.expected, tail.version)
                 if not payloads:
@@ -244,11 +245,6 @@ def _call_for_each(events: Iterator[Stored], watch: Callable[[Stored], None]) ->
     for event in events:
         watch(event)
         yield event
-
-
-def _stream_tail(cursor: sqlite3.Cursor, stream: StreamId) -> _StreamTail:
-    row = cursor.execute(SELECT_STREAM, (stream,)).fetchone()
-    return _StreamTail(*row) if row else _StreamTail(0, 0, 0, GENESIS)
 
 
 def _extend_stream(
