@@ -258,10 +258,6 @@ def _on_reply_parsed(call: C, event: ReplyParsed, at_us: int) -> C:
     )
 
 
-def _on_artifact_validated(call: C, event: ArtifactValidated, at_us: int) -> C:
-    return replace(call, flaw="rejected") if event.violations else call
-
-
 def _on_call_priced(call: C, event: CallPriced, at_us: int) -> C:
     return replace(
         call, computed_nanousd=event.computed_nanousd, priced=True, unpriced=event.unpriced, prices=event.prices
@@ -278,7 +274,7 @@ HANDLERS: dict[type[Event], Callable[[Any, Any, int], Any]] = {
     AgentFailed: lambda call, _, at_us: replace(call, status="failed", ended_at_us=at_us),
     AgentLost: lambda call, _, at_us: replace(call, status="lost", ended_at_us=at_us),
     ReplyParsed: _on_reply_parsed,
-    ArtifactValidated: _on_artifact_validated,
+    ArtifactValidated: lambda call, event, _: replace(call, flaw="rejected") if event.violations else call,
     CallPriced: _on_call_priced,
     CallSettled: _on_call_settled,
 }

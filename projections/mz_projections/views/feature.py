@@ -210,19 +210,19 @@ def _apply_phase_event(view: FeatureView, event: Event, now_us: int) -> FeatureV
             current_phases, _ = track_phases(view.current_phases, event)
             return replace(view, status="working", phases=(*view.phases, phase), current_phases=current_phases)
         case UnitCompleted(unit=unit) if unit:
-            return _change_phase(view, event.phase, "started", lambda p: {"units_done": (*p.units_done, unit)})
+            return _change_phase(view, event.phase, lambda p: {"units_done": (*p.units_done, unit)})
         case PhaseCompleted():
-            return _change_phase(view, event.phase, "started", lambda _: {"state": "completed", "ended_us": now_us})
+            return _change_phase(view, event.phase, lambda _: {"state": "completed", "ended_us": now_us})
         case RolledBack():
             return replace(_supersede_phases(view, event, now_us), rollbacks=view.rollbacks + 1)
     return view
 
 
-def _change_phase(view: FeatureView, name: str, state: str, changes: Any) -> FeatureView:
-    """Change the last iteration of the phase if it is in that state."""
+def _change_phase(view: FeatureView, name: str, changes: Any) -> FeatureView:
+    """Change the last iteration of the phase that neither ended nor was superseded."""
     phases = list(view.phases)
     for index in range(len(phases) - 1, -1, -1):
-        if phases[index].phase == name and phases[index].state == state:
+        if phases[index].phase == name and phases[index].state == "started":
             phases[index] = replace(phases[index], **changes(phases[index]))
             break
     return replace(view, phases=tuple(phases))

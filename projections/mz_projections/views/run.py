@@ -30,7 +30,7 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, run_stream
+from mz_events.names import run_stream
 
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.views.feature import evolve_feature
@@ -49,11 +49,6 @@ class RunProjection:
         if self._view.status != "paused":
             return self._view
         return replace(self._view, features=tuple(map(_show_paused, self._view.features)))
-
-    @property
-    def pins(self) -> Digest | None:
-        """Blob of the run's pins."""
-        return self._view.pins
 
     def apply(self, recorded: Recorded[Event]) -> None:
         """Apply the next event of the run's stream or of a feature's; events of other runs are ignored."""

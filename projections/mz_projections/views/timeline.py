@@ -154,10 +154,6 @@ def forbidden_text(kind: str, path: str) -> str:
     return f"{path} ({FORBIDDEN_TEXTS.get(kind, kind)})".strip()
 
 
-def _rolled_back(event: feature.RolledBack) -> str:
-    return f"{event.source} back to {event.to}" + (f", units {_list_names(event.units)}" if event.units else "")
-
-
 def _limit(nanousd: int | None) -> str:
     return "without limit" if nanousd is None else _usd(nanousd)
 
@@ -191,17 +187,6 @@ def _item_added(event: run.ItemAdded) -> str:
     return f"{event.feature} from {event.source}{after}" + (", quarantined" if event.quarantined else "")
 
 
-def _feature_admitted(event: run.FeatureAdmitted) -> str:
-    return f"{event.feature} may start" + (f" on top of {event.stacked_on}" if event.stacked_on else "")
-
-
-def _claim_compared(event: run.ClaimCompared) -> str:
-    return (
-        f"{event.feature}: {len(event.confirmed)} claimed paths changed, {len(event.unused)} unchanged, "
-        f"{len(event.missed)} changed without a claim"
-    )
-
-
 def _artifact_parsed(event: validation.ArtifactParsed) -> str:
     units = f", {_count_noun(len(event.units), 'unit')}" if event.units else ""
     return f"{unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
@@ -227,14 +212,17 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.RunResumed: lambda e: f"mz {e.mz_version}",
     run.ItemAdded: _item_added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
-    run.FeatureAdmitted: _feature_admitted,
+    run.FeatureAdmitted: lambda e: f"{e.feature} may start" + (f" on top of {e.stacked_on}" if e.stacked_on else ""),
     run.FeatureStopped: _feature_stopped,
     run.FeatureReleased: lambda e: f"{e.feature} may continue: {e.hold.value} released",
     run.TimerFired: lambda e: f"{e.feature}: wait is over",
     run.ItemHeld: lambda e: f"{e.feature} cannot start: {e.blocked_by} was not delivered",
     run.FilesClaimed: lambda e: f"{e.feature} in {e.phase} claims {_path_list(e.paths)}",
     run.ClaimRejected: lambda e: f"{e.feature} in {e.phase}: claim rejected, files held by {e.holder}",
-    run.ClaimCompared: _claim_compared,
+    run.ClaimCompared: lambda e: (
+        f"{e.feature}: {len(e.confirmed)} claimed paths changed, {len(e.unused)} unchanged, "
+        f"{len(e.missed)} changed without a claim"
+    ),
     run.AnswerAccepted: lambda e: f"{e.feature} answered: {e.verdict.value}",
     run.CancelAccepted: lambda e: f"{e.feature} cancelled",
     run.InboxRead: lambda e: f"message {e.version} " + ("accepted" if e.accepted else f"rejected: {e.rejection_code}"),
@@ -255,7 +243,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.PhaseStarted: _phase_started,
     feature.UnitStarted: lambda e: f"{unit_name(e)} iteration {e.iteration}",
     feature.Blocked: lambda e: f"{unit_name(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
-    feature.RolledBack: _rolled_back,
+    feature.RolledBack: lambda e: f"{e.source} back to {e.to}" + (f", units {_list_names(e.units)}" if e.units else ""),
     feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
     feature.UnitCompleted: unit_name,
     feature.PhaseCompleted: lambda e: e.phase,
