@@ -22,12 +22,12 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted, PausePosted, RetryPosted
 from mz_events.catalog.run import RunFinished, Verdict
 from mz_events.names import FeatureId
+from mz_qa.simulation.driver import drive_run
 
 from tests.cli.drive import Mz, decoded
 from tests.cli.stored_run import StoredRun
 from tests.support import trial
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep
-from tests.support.simulation.driver import drive_run
 
 pytestmark = pytest.mark.usefixtures("home")
 

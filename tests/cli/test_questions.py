@@ -26,10 +26,10 @@ from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, Waiting
 from mz_projections.views.messages import open_questions
+from mz_qa.simulation.driver import drive_run
 
 from tests.support import trial
 from tests.support.asking import ASKING, Asking
-from tests.support.simulation.driver import drive_run
 from tests.support.views import question
 
 SENT_BACK = "the feature is rolled back again, with your note"

@@ -20,13 +20,13 @@ from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.views.messages import open_questions
 from mz_projections.views.model import Question
+from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.stored_run import StoredRun
 from tests.support import trial
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep, writes
-from tests.support.simulation.driver import drive_run
 
 pytestmark = pytest.mark.usefixtures("home")
 Kept = Callable[[str], str]

@@ -54,10 +54,10 @@ from mz_projections.feature.session import text_mark
 from mz_projections.feature.state import AgentSession, progress_of
 from mz_projections.run.fold import fold_run
 from mz_projections.usage import sum_by_model
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import trial
 from tests.support.examples import examples
-from tests.support.simulation.world import Crash, Files, ScriptedReply, World
 from tests.support.steps import BASE, DIGEST, OPENED, recorded, ref, state_after
 from tests.support.steps import requested as plain_request
 from tests.support.tree import ROOT

@@ -21,10 +21,10 @@ from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run
 from mz_events.store import Append
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended, State, Waiting, progress_of
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, Tree, World
 
 from tests.support import trial
-from tests.support.simulation.driver import drive_run
-from tests.support.simulation.world import Crash, Files, ScriptedReply, Tree, World
 
 B = FeatureId("b")
 """The feature that needs no person and no rework."""

@@ -25,9 +25,9 @@ from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_projections.feature.state import progress_of
 from mz_projections.run.fold import fold_run
+from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import trial
-from tests.support.simulation.world import Files, ScriptedReply, World
 from tests.support.steps import DIGEST, OPENED, ref, replied, state_after, when_decided
 
 TWO = trial.pins(Config(agent="one", failover=("two", "three")))

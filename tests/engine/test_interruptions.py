@@ -35,11 +35,11 @@ from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Restoring
 from mz_projections.run.fold import FeatureTrack
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 
 from tests.engine.test_scheduler import DEPENDENCIES, simple, statuses, world_of
 from tests.support import trial
-from tests.support.simulation.driver import drive_run
-from tests.support.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 from tests.support.steps import DIGEST, accepted, gate, planned, ref, state_after, when_decided
 
 B = FeatureId("b")

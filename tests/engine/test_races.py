@@ -27,17 +27,10 @@ from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Waiting
 from mz_projections.views.run import run_view
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
 
 from tests.engine.test_delivery import GREEN, PENDING, RED, Bench, refusing, rejected, retry, status
 from tests.support import trial
-from tests.support.simulation.world import (
-    Files,
-    ScriptedReply,
-    SimulatedForge,
-    SimulatedPorts,
-    SimulatedWorkspace,
-    Tree,
-)
 
 B = FeatureId("b")
 

@@ -16,10 +16,10 @@ from mz_events.store import Append
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended
 from mz_projections.run.fold import RunState, fold_run
+from mz_qa.simulation.world import Crash, World
 
 from tests.support import trial
 from tests.support.examples import first_of_each
-from tests.support.simulation.world import Crash, World
 
 OUTCOMES = AgentReplied | AgentFailed | AgentLost
 ITEMS: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ()}

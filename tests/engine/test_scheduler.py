@@ -26,9 +26,9 @@ from mz_events.store import Append, VersionConflict
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import BetweenPhases, Held, NotStarted
 from mz_projections.run.fold import RunState
+from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
 
 from tests.support import trial
-from tests.support.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
 from tests.support.steps import planned, recorded
 
 DEPENDENCIES: Mapping[str, tuple[str, ...]] = {"b": ()}

@@ -26,6 +26,7 @@ from mz_events.names import Digest, FeatureId
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import State
+from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs import feature as core
 from mz_recordings.past_runs.comparison import COMPARED_OUTCOME_FIELDS, PROMPT_FIELDS
@@ -44,7 +45,6 @@ from mz_recordings.record.recorder import UnknownRun
 from tests.support import trial
 from tests.support.examples import examples
 from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
-from tests.support.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 from mz_recordings.past_runs.feature import FeatureReplay
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.replay import RunStreamReplay
 
 from tests.support import trial
-from tests.support.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 
 Stream = list[Recorded[Event]]
 

@@ -19,9 +19,9 @@ from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import FeatureOutcome, ItemAdded, RunStarted, Verdict
 from mz_events.names import FeatureId, RunId, inbox_stream, run_stream
 from mz_events.store import Append
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, ScriptedReply, World
 
-from tests.support.simulation.driver import drive_run
-from tests.support.simulation.world import Files, ScriptedReply, World
 from tests.support.tree import ROOT
 
 RUN = RunId("r1")

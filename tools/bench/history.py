@@ -19,9 +19,9 @@ from mz_events.catalog.run import ItemAdded, RunStarted
 from mz_events.codec import CODEC
 from mz_events.names import FeatureId, RunId, StreamId, run_stream
 from mz_events.store import Append, Blobs, Store
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, ScriptedReply, World
 
-from tests.support.simulation.driver import drive_run
-from tests.support.simulation.world import Files, ScriptedReply, World
 from tools.bench.answers import feature_names, files, repository
 
 FEATURES = 20

@@ -139,19 +139,20 @@ def cassette_files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
 
 
 # reading --------------------------------------------------------------------------------------------------------------
-def load(folder: Path) -> Cassette:
-    """Read a cassette and verify every digest. Raises CassetteUnreadable and NewerFormat."""
-    cassette = load_without_traces(folder)
+def load(folder: Path, evidence: bool = True) -> Cassette:
+    """Read a cassette and verify every digest; without `evidence`, that part of the manifest, which a replay does not
+    need, is not parsed. Raises CassetteUnreadable and NewerFormat."""
+    cassette = load_without_traces(folder, evidence)
     _check_traces(cassette.manifest, folder)
     return cassette
 
 
-def load_without_traces(folder: Path) -> Cassette:
+def load_without_traces(folder: Path, evidence: bool = True) -> Cassette:
     """Read a cassette whose features may lack traces. Raises CassetteUnreadable and NewerFormat."""
     if not os.path.lexists(folder):
         restore_old(folder.parent)
     with locked(folder.parent, exclusive=False):
-        return _Reader(folder).read()
+        return _Reader(folder).read(evidence)
 
 
 def _check_traces(manifest: Manifest, folder: Path) -> None:
@@ -168,8 +169,8 @@ class _Reader:
         self._folder = folder
         self._digests: dict[str, str] = {}
 
-    def read(self) -> Cassette:
-        manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX))
+    def read(self, evidence: bool) -> Cassette:
+        manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX), evidence)
         calls = [self._read_call(path) for path in self._recordings()]
         traces, positions = dict[str, bytes](), dict[str, dict[str, int]]()
         for feature, sha256 in manifest.traces.items():
@@ -267,7 +268,7 @@ def load_summary(folder: Path) -> Manifest:
     return _parse_manifest(path, read_plain(path, TEXT_BYTES_MAX), False)
 
 
-def _parse_manifest(path: Path, data: bytes, evidence: bool = True) -> Manifest:
+def _parse_manifest(path: Path, data: bytes, evidence: bool) -> Manifest:
     try:
         values = parse_manifest_text(data.decode(), evidence)
     except ValueError as error:

@@ -91,7 +91,7 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
     result = ReplayResult(path=job.path, name=path.name, offline=can_run_offline())
     outcome = None
     try:
-        cassette = load(path)
+        cassette = load(path, evidence=False)
         result = replace(
             result,
             name=cassette.manifest.name,

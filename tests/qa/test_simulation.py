@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, PullRequest
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Crash, SimulatedAgents, SimulatedForge, World
 
 from tests.engine.test_recovery import ITEMS, clean, nothing_twice, outcome
 from tests.support import trial
-from tests.support.simulation.driver import drive_run
-from tests.support.simulation.world import Crash, SimulatedAgents, SimulatedForge, World
 
 
 def forgets_pull_requests(self: SimulatedForge, branch: str, key: str) -> PullRequest | None:
