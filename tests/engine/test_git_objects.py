@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mz_engine.git import objects
 from mz_engine.git.objects import ObjectReader, ObjectStore
-from mz_engine.git.process import Git
+from mz_engine.git.process import Git, Repository
 from mz_engine.ports import RepositoryUnusable
 
 from tests.support.gitrepo import GitRepo
@@ -23,8 +23,12 @@ def repo(tmp_path: Path) -> GitRepo:
     return repo
 
 
+def git_in(root: Path) -> Git:
+    return Git(Repository(root, root / ".git", "sha1", True, ()), os.environ)
+
+
 def reader_of(repo: GitRepo) -> ObjectReader:
-    return ObjectReader(Git(repo.root / ".git", os.environ))
+    return ObjectReader(git_in(repo.root))
 
 
 def oid(repo: GitRepo, number: int) -> str:
@@ -53,7 +57,7 @@ def test_a_lost_object_is_an_error_and_the_next_is_read(repo: GitRepo) -> None:
 def test_many_files_are_read_in_batches(repo: GitRepo, monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
     monkeypatch.setattr(objects, "BATCH_BYTES_MAX", bytes_max)
     monkeypatch.setattr(objects, "BATCH_NAMES_MAX", 7)
-    store = ObjectStore(Git(repo.root / ".git", os.environ), "sha1")
+    store = ObjectStore(git_in(repo.root))
     oids = [oid(repo, number) for number in range(20)]
     assert list(store.blobs(oids)) == [b"content\n" * number for number in range(20)]
     with pytest.raises(RepositoryUnusable, match="git has lost the blob 1111"):
@@ -75,7 +79,7 @@ def test_modes_of_early_versions_of_git_are_read_as_git_reads_them(repo: GitRepo
     tree = subprocess.run(
         ("git", "mktree"), cwd=repo.root, input=lines, capture_output=True, text=True, check=True
     ).stdout.strip()
-    store = ObjectStore(Git(repo.root / ".git", os.environ), "sha1")
+    store = ObjectStore(git_in(repo.root))
     modes = [line.split()[0] for line in repo.git("ls-tree", tree).splitlines()]
     assert [f"{entry.mode:o}" for entry in store.listing(tree).values()] == modes
 
@@ -103,7 +107,7 @@ def test_without_git_the_error_says_so(repo: GitRepo, monkeypatch: pytest.Monkey
 
 def test_a_missing_repository_is_named(tmp_path: Path) -> None:
     with pytest.raises(RepositoryUnusable, match="does not exist"):
-        ObjectReader(Git(tmp_path / "none", os.environ)).read("1" * 40, b"blob")
+        ObjectReader(git_in(tmp_path / "none")).read("1" * 40, b"blob")
 
 
 def test_a_git_that_only_ends_is_an_error(repo: GitRepo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

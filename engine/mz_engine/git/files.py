@@ -38,6 +38,7 @@ from mz_engine.git.content import (
     parent_directories,
 )
 from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
+from mz_engine.git.process import Repository
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable
@@ -56,12 +57,10 @@ class WorktreeScanner(msgspec.Struct):
     top: bytes
     tracked: TreeListing
     ignore_rules: IgnoreRules
-    object_format: str
+    repository: Repository
     hash_cache: dict[bytes, FileHash]
     keep_rules: IgnoreRules = IgnoreRules({})
     copied_paths: frozenset[bytes] = frozenset()
-    has_file_modes: bool = True
-    """The file system stores the executable bit."""
     tracked_directories: set[bytes] = set()
     scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}))
 
@@ -129,7 +128,7 @@ class WorktreeScanner(msgspec.Struct):
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(os.path.join(self.top, path))
-            content = TreeEntry(LINK, blob_id(self.object_format, len(target), (target,)))
+            content = TreeEntry(LINK, blob_id(self.repository.object_format, len(target), (target,)))
             self.scan.hash_cache[path] = FileHash(stat_signature(status), 0, content.oid)
         elif not stat.S_ISREG(status.st_mode):
             self.scan.excluded.append(ExcludedPath(path, "special"))
@@ -148,7 +147,7 @@ class WorktreeScanner(msgspec.Struct):
         self.scan.files[path] = content
 
     def _mode(self, mode: int, tracked: TreeEntry | None) -> int:
-        if self.has_file_modes:
+        if self.repository.has_file_modes:
             return EXECUTABLE if mode & stat.S_IXUSR else FILE
         return tracked.mode if tracked and tracked.mode in (FILE, EXECUTABLE) else FILE
 
@@ -159,7 +158,7 @@ class WorktreeScanner(msgspec.Struct):
             now = time.time_ns()
             with open_file(os.path.join(self.top, path)) as file:
                 chunks = iter(partial(file.read, 1 << 20), b"")
-                cached = FileHash(signature, now, blob_id(self.object_format, status.st_size, chunks))
+                cached = FileHash(signature, now, blob_id(self.repository.object_format, status.st_size, chunks))
         self.scan.hash_cache[path] = cached
         return cached.oid
 

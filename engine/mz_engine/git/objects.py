@@ -43,10 +43,10 @@ class RefMovedError(RepositoryUnusable):
 class ObjectStore:
     """The object store of one repository. Thread-safe; objects never change, so results are cached."""
 
-    def __init__(self, git: Git, object_format: str) -> None:
-        self._git = git
+    def __init__(self, git: Git) -> None:
+        self._git, self._object_format = git, git.repository.object_format
         self._reader = ObjectReader(git)
-        self.object_format, self._id_bytes = object_format, hashlib.new(object_format).digest_size
+        self._id_bytes = hashlib.new(self._object_format).digest_size
         self._directory: Callable[[str], DirectoryEntries] = lru_cache(CACHED_DIRECTORIES_MAX)(self._read_directory)
         self.listing: Callable[[str], TreeListing] = lru_cache(CACHED_LISTINGS_MAX)(self._read_listing)
         self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(self._read_rules)
@@ -130,7 +130,7 @@ class ObjectStore:
             oid = content[path].oid
             if path in readers and oid not in marks:
                 data = readers[path]()
-                if blob_id(self.object_format, len(data), (data,)) != oid:
+                if blob_id(self._object_format, len(data), (data,)) != oid:
                     raise RefMovedError("worktree-busy", f"{display_path(path)} changed while it was being captured")
                 marks[oid] = len(marks) + 1
                 yield b"# %s\nblob\nmark :%d\ndata %d\n" % (ref.encode(), marks[oid], len(data))

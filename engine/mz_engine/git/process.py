@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import IO, NamedTuple
 
+import msgspec
+
 from mz_engine.ports import RepositoryUnusable
 
 TIMEOUT_SECONDS = 600.0
@@ -72,11 +74,25 @@ class ProgramResult(NamedTuple):
         return decode(self.stdout).rstrip("\n")
 
 
-class Git:
-    """Git in one repository. `directory` is the directory that all its worktrees share."""
+class Repository(msgspec.Struct, frozen=True):
+    """Properties that do not change during a run."""
 
-    def __init__(self, directory: pathlib.Path, environment: Mapping[str, str]) -> None:
-        self.directory = directory
+    root: pathlib.Path
+    directory: pathlib.Path
+    """Shared by all its worktrees; usually `.git`."""
+    object_format: str
+    """sha1 or sha256."""
+    has_file_modes: bool
+    """The executable bit is meaningful here."""
+    hook_directories: tuple[pathlib.Path, ...]
+    """Possible hook directories."""
+
+
+class Git:
+    """Git in one repository."""
+
+    def __init__(self, repository: Repository, environment: Mapping[str, str]) -> None:
+        self.repository, self.directory = repository, repository.directory
         self._safe_environment = {**safe_environment(environment), **NO_USER_CONFIG}
         self.user_environment: Mapping[str, str] = user_environment(environment)
         """For work in the user's name."""
@@ -85,7 +101,6 @@ class Git:
         self,
         *args: str,
         stdin: bytes | IO[bytes] = b"",
-        stdout: IO[bytes] | None = None,
         git_dir: pathlib.Path | None = None,
         env: Mapping[str, str] | None = None,
         as_user: bool = False,
@@ -95,7 +110,7 @@ class Git:
         # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect.
         directories = {"GIT_DIR": str(git_dir or self.directory), "GIT_WORK_TREE": str(self.directory)}
         base = self.user_environment if as_user else self._safe_environment
-        result = run_git(args, self.directory, {**base, **directories, **(env or {})}, stdin, stdout)
+        result = run_git(args, self.directory, {**base, **directories, **(env or {})}, stdin)
         if check and result.exit_code:
             raise git_error(args[0], result)
         return result
@@ -135,13 +150,12 @@ def run_git(
     cwd: pathlib.Path,
     environment: Mapping[str, str],
     stdin: bytes | IO[bytes] = b"",
-    stdout: IO[bytes] | None = None,
     settings: Sequence[str] = SAFE_SETTINGS,
 ) -> ProgramResult:
     """Run git in a directory. Raises RepositoryUnusable."""
     try:
         with explain_missing(cwd):
-            return run_program(git_command(args, settings), cwd, environment, TIMEOUT_SECONDS, stdin, stdout)
+            return run_program(git_command(args, settings), cwd, environment, TIMEOUT_SECONDS, stdin)
     except subprocess.TimeoutExpired as error:
         message = f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s"
         raise RepositoryUnusable("git-timeout", message) from error

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 
-import msgspec
 from mz_events.names import Commit
 
-from mz_engine.git.process import Git, ProgramResult, run_git, user_environment
+from mz_engine.git.process import Git, ProgramResult, Repository, run_git, user_environment
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
 
@@ -27,20 +26,6 @@ FETCHED_TARGETS = "refs/mz/targets/"
 NO_SUCH_BRANCH = "couldn't find remote ref"
 
 T = TypeVar("T")
-
-
-class Repository(msgspec.Struct, frozen=True):
-    """Properties that do not change during a run."""
-
-    root: pathlib.Path
-    directory: pathlib.Path
-    """Shared by all its worktrees; usually `.git`."""
-    object_format: str
-    """sha1 or sha256."""
-    has_file_modes: bool
-    """The executable bit is meaningful here."""
-    hook_directories: tuple[pathlib.Path, ...]
-    """Possible hook directories."""
 
 
 def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) -> pathlib.Path:
@@ -83,8 +68,8 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
     raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
-def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
-    """Describe a repository. Raises RepositoryUnusable if it is not writable."""
+def open_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Git:
+    """Return git for a repository. Raises RepositoryUnusable if it is not writable."""
     command = ("rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
     result = run_git_as_user(root, environment, *command)
     if result.exit_code:
@@ -97,7 +82,8 @@ def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.
             raise RepositoryUnusable("read-only", f"{path} is not writable; {hint}")
     modes = run_git_as_user(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
     hook_directories = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
-    return Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
+    repository = Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
+    return Git(repository, environment)
 
 
 def repository_error(path: pathlib.Path, result: ProgramResult) -> RepositoryUnusable:

@@ -55,9 +55,8 @@ class GitWorkspace:
     def __init__(
         self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
     ) -> None:
-        self._repository = git_repository.describe_repository(root, environment)
-        self._git = Git(self._repository.directory, environment)
-        self._objects = ObjectStore(self._git, self._repository.object_format)
+        self._git = git_repository.open_repository(root, environment)
+        self._objects = ObjectStore(self._git)
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
         self._worktrees: dict[FeatureWorktree, GitWorktree] = {}
@@ -74,14 +73,14 @@ class GitWorkspace:
             git_worktree.create_branch(start)
             head = tree = start
         head = head or tree
-        write_if_changed(self._repository.root / MZ_FOLDER / ".gitignore", "*\n")
+        write_if_changed(self._git.repository.root / MZ_FOLDER / ".gitignore", "*\n")
         self.ensure(worktree, head, tree)
         return WorkspaceCreated(head=head, tree=tree)
 
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
             self._worktrees.pop(worktree, None)
-            GitWorktree(self._git, self._repository.root, worktree).delete()
+            GitWorktree(self._git, worktree).delete()
 
     # trees ------------------------------------------------------------------------------------------------------------
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
@@ -93,11 +92,11 @@ class GitWorkspace:
         scan = self._scan(git_worktree, tree)
         written = restore(self._objects, git_worktree.top, target, scan, git_worktree.manifest(tree))
         scratch = git_worktree.notes_directory / "scratch"
-        copy_missing(self._repository.root, git_worktree.path, scratch, self._copied_paths, target)
+        copy_missing(self._git.repository.root, git_worktree.path, scratch, self._copied_paths, target)
         git_worktree.change_notes(hash_cache=scan.hash_cache)
         if written:
             git_worktree.change_notes(hash_cache=self._scan(git_worktree, tree).hash_cache)
-        git_worktree.update_index(head, self._objects.listing(head), self._objects.object_format, written)
+        git_worktree.update_index(head, self._objects.listing(head), written)
         return not git_worktree.notes.adopted
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
@@ -186,7 +185,7 @@ class GitWorkspace:
         values = {_display_ref(name): oid for oid, name in refs if not name.startswith(IGNORED_REFS)}
         for name in ("config", "config.worktree"):
             values |= _digests(name, self._git.directory / name)
-        for directory in self._repository.hook_directories:
+        for directory in self._git.repository.hook_directories:
             for file in sorted(directory.iterdir()) if directory.is_dir() else ():
                 if file.suffix != ".sample":
                     values |= _digests(f"hooks/{file.name}", file)
@@ -215,7 +214,7 @@ class GitWorkspace:
             git_worktree.attach_branch(parent)
         new_commit = make_commit(self._git, tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
-        git_worktree.update_index(new_commit, self._objects.listing(new_commit), self._objects.object_format)
+        git_worktree.update_index(new_commit, self._objects.listing(new_commit))
         return describe_commit(self._git, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
@@ -269,7 +268,7 @@ class GitWorkspace:
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
-            return self._worktrees.setdefault(worktree, GitWorktree(self._git, self._repository.root, worktree))
+            return self._worktrees.setdefault(worktree, GitWorktree(self._git, worktree))
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:
@@ -285,9 +284,8 @@ class GitWorkspace:
             ignore_rules=self._objects.ignore_rules(commit),
             keep_rules=self._kept_rules,
             copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
-            object_format=self._objects.object_format,
+            repository=self._git.repository,
             hash_cache=git_worktree.notes.hash_cache,
-            has_file_modes=self._repository.has_file_modes,
         ).scan_worktree()
 
 
@@ -400,9 +398,8 @@ def make_merge_commit(git: Git, ours: Commit, theirs: Commit, content: MergedTre
 def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
     """Make a repository without configuration or attributes over the same objects, so that no merge driver runs.
     Conflict markers show its branch names, which do not depend on commits."""
-    object_format = git.run("rev-parse", "--show-object-format").text
     version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
-    (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {object_format}\n")
+    (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {git.repository.object_format}\n")
     (directory / "HEAD").write_text("ref: refs/heads/none\n")
     (directory / "refs" / "heads").mkdir(parents=True)
     for name, commit in branches.items():

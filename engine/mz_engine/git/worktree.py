@@ -57,8 +57,8 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
 class GitWorktree:
     """Branch, entry and notes of one worktree. Used by one thread at a time."""
 
-    def __init__(self, git: Git, root: pathlib.Path, identity: FeatureWorktree) -> None:
-        self._git = git
+    def __init__(self, git: Git, identity: FeatureWorktree) -> None:
+        self._git, root = git, git.repository.root
         self.identity = identity
         self.path = root / MZ_FOLDER / WORKTREES_FOLDER / identity.run / identity.feature
         self.entry = git.directory / "worktrees" / f"{identity.run}.{identity.feature}.mz"
@@ -207,13 +207,13 @@ class GitWorktree:
             remove_tree(os.fsencode(path))
 
     # the index --------------------------------------------------------------------------------------------------------
-    def update_index(self, head: Commit, tree: TreeListing, object_format: str, written: bool = False) -> None:
+    def update_index(self, head: Commit, tree: TreeListing, written: bool = False) -> None:
         """Make the index match `head`, whose content is `tree`, and the files as last scanned, unless neither changed
         since and no file was `written`."""
         index = self.entry / "index"
         if self.notes.index_of == head and self.notes.index == _file_signature(index) and not written:
             return
-        write_bytes(index, encode_index(tree, self.notes.hash_cache, object_format))
+        write_bytes(index, encode_index(tree, self.notes.hash_cache, self._git.repository.object_format))
         self.change_notes(index_of=head, index=_file_signature(index))
 
 

@@ -21,8 +21,7 @@ from mz_engine.agents.process import spool_directory
 from mz_engine.git.content import TreeListing, display_path
 from mz_engine.git.files import WorktreeScanner
 from mz_engine.git.objects import ObjectStore
-from mz_engine.git.process import Git
-from mz_engine.git.repository import FETCHED_TARGETS, describe_repository
+from mz_engine.git.repository import FETCHED_TARGETS, open_repository
 from mz_engine.git.worktree import GitWorktree
 from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules
@@ -145,12 +144,11 @@ class LeftoverFinder:
     """Leftovers of one repository. The constructor raises RepositoryUnusable if git cannot be used there."""
 
     def __init__(self, root: pathlib.Path, store: Store, environment: Mapping[str, str] = os.environ) -> None:
-        self._repository = describe_repository(root, environment)
-        self._root, self._store, self._environment = self._repository.root, store, environment
+        self._git = open_repository(root, environment)
+        self._root, self._store, self._environment = self._git.repository.root, store, environment
         self._unresolved_root = root
         self._home = self._root / MZ_FOLDER
-        self._git = Git(self._repository.directory, environment)
-        self._objects = ObjectStore(self._git, self._repository.object_format)
+        self._objects = ObjectStore(self._git)
 
     # finding ----------------------------------------------------------------------------------------------------------
     def find(self, runs: Iterable[str]) -> tuple[Leftover, ...]:
@@ -192,9 +190,8 @@ class LeftoverFinder:
                 top=worktree.top,
                 tracked=listings[0] if listings else {},
                 ignore_rules=self._objects.ignore_rules(newest) if newest else ignore_rules(()),
-                object_format=self._objects.object_format,
+                repository=self._git.repository,
                 hash_cache=worktree.notes.hash_cache,
-                has_file_modes=self._repository.has_file_modes,
             ).scan_worktree()
         except RepositoryUnusable as error:
             return (str(error),)
@@ -284,7 +281,7 @@ class LeftoverFinder:
             if isinstance(recorded.event, FeatureStarted)
         )
         branch = next(started, f"mz/{feature}")
-        return GitWorktree(self._git, self._root, FeatureWorktree(run=run, feature=feature, branch=branch))
+        return GitWorktree(self._git, FeatureWorktree(run=run, feature=feature, branch=branch))
 
 
 def children(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -33,8 +33,7 @@ from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.git.process import Git
-from mz_engine.git.repository import branch_commit, current_branch, describe_repository, has_remote
+from mz_engine.git.repository import branch_commit, current_branch, has_remote, open_repository
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins, decode_pins
@@ -346,7 +345,7 @@ def check_delivery(root: Path, config: Config, environment: Mapping[str, str]) -
     if settings.strategy == "none":
         return
     alternative = "or set pull_requests.strategy to none in mz.yaml: branch and description then stay on this machine"
-    if not has_remote(Git(describe_repository(root, environment).directory, environment), settings.remote):
+    if not has_remote(open_repository(root, environment), settings.remote):
         hint = f"`git remote add {settings.remote} URL`, {alternative}"
         raise MzError("MZ1003", f"the remote {settings.remote!r} for pull requests does not exist", hint=hint)
     if not shutil.which("gh", path=environment.get("PATH")):

@@ -30,7 +30,7 @@ from mz_engine.backlog.item import ItemStatus
 from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git import repository
-from mz_engine.git.process import Git, run_program
+from mz_engine.git.process import run_program
 from mz_engine.git.process import safe_environment as without_git
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
@@ -218,7 +218,7 @@ def own_prices_check(environment: Mapping[str, str]) -> DoctorCheck | None:
 def repository_check(options: DoctorOptions) -> DoctorCheck:
     try:
         root = options.root or repository.find_root(options.directory, options.environment)
-        repository.describe_repository(root, options.environment)
+        repository.open_repository(root, options.environment)
     except RepositoryUnusable as error:
         if error.code not in ("not-a-repository", "git-missing"):
             raise
@@ -314,7 +314,7 @@ def remote_check(root: Path, config: Config, environment: Mapping[str, str], onl
     if config.pull_requests.strategy == "none":
         return None
     name = config.pull_requests.remote
-    git = Git(repository.describe_repository(root, environment).directory, environment)
+    git = repository.open_repository(root, environment)
     if not repository.has_remote(git, name):
         return fail(f"there is no remote {name!r}", f"`git remote add {name} URL`, {NO_PULL_REQUESTS_HINT}")
     if not online:
