@@ -138,14 +138,6 @@ def check_phase(selector: Selector, text: str) -> None:
         raise MzError("MZ1002", f"{text[:80]!r} is a part of a phase", hint="name [RUN/]FEATURE/PHASE")
 
 
-def find_event_ref(log: ProjectLog, text: str, run: str | None) -> tuple[StreamId, int]:
-    """Return stream and version of an event. Raises MzError (MZ4010, MZ5001, MZ5007)."""
-    selector = select(log, text, run)
-    if selector.version is None:
-        raise not_an_event(text)
-    return selector.stream, selector.version
-
-
 def select_one_run(selectors: Iterable[Selector]) -> str:
     """Return the run of all selectors. Raises MzError (MZ1002) if they name several."""
     runs = list(dict.fromkeys(selector.run for selector in selectors))

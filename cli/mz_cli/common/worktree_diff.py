@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
+from mz_engine.git.process import NO_USER_CONFIG, git_error, run_git, safe_environment
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.secrets import project_secrets
 from mz_events.names import Commit
@@ -19,27 +19,23 @@ DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
 def patch(root: Path, before: Commit, after: Commit, excluded: frozenset[str]) -> str:
     """Return the patch without the excluded paths, secrets redacted; empty if nothing else changed."""
-    names = _git(root, "diff", *DIFF_OPTIONS, "--name-only", "-z", before, after, "--")
-    if names is None:
-        return CAPTURES_MISSING
-    paths = [os.fsdecode(name) for name in names.split(b"\0") if name]
-    included = [path for path in paths if path not in excluded]
-    if not included:
-        return ""
-    if len(included) > PATHS_MAX:
-        return f"({len(included)} files)"
-    text = _git(root, "diff", *DIFF_OPTIONS, before, after, "--", *included)
-    return (
-        CAPTURES_MISSING
-        if text is None
-        else Secrets(project_secrets(root, os.environ)).redact(text.decode("utf-8", "replace"))
-    )
-
-
-def _git(root: Path, *args: str) -> bytes | None:
-    """Return stdout of git; None if it fails."""
     try:
-        result = run_git(args, root, {**safe_environment(os.environ), **NO_USER_CONFIG})
+        names = _git(root, "diff", *DIFF_OPTIONS, "--name-only", "-z", before, after, "--")
+        paths = [os.fsdecode(name) for name in names.split(b"\0") if name]
+        included = [path for path in paths if path not in excluded]
+        if not included:
+            return ""
+        if len(included) > PATHS_MAX:
+            return f"({len(included)} files)"
+        text = _git(root, "diff", *DIFF_OPTIONS, before, after, "--", *included)
     except RepositoryUnusable:
-        return None
-    return None if result.exit_code else result.stdout
+        return CAPTURES_MISSING
+    return Secrets(project_secrets(root, os.environ)).redact(text.decode("utf-8", "replace"))
+
+
+def _git(root: Path, *args: str) -> bytes:
+    """Return stdout of git. Raises RepositoryUnusable if it fails."""
+    result = run_git(args, root, {**safe_environment(os.environ), **NO_USER_CONFIG})
+    if result.exit_code:
+        raise git_error(args[0], result)
+    return result.stdout

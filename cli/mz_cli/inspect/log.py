@@ -21,7 +21,7 @@ from mz_projections.views.timeline import describe
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, format_options
 from mz_cli.app.period import parse_period
-from mz_cli.app.selectors import Selector, find_event_ref, select, select_one_run, select_or_newest
+from mz_cli.app.selectors import Selector, not_an_event, select, select_one_run, select_or_newest
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.inspect.show import checked_part
 from mz_cli.inspect.state_at import state_at, state_rows
@@ -165,9 +165,12 @@ def print_imported_events(session: str, as_json: bool) -> None:
 
 
 def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> None:
-    """Print the state after an event. Raises MzError (MZ5001, MZ5007)."""
-    stream, version = find_event_ref(source, at, run)
-    events = tuple(islice(source.store.read(stream), version))
+    """Print the state after an event. Raises MzError (MZ4010, MZ5001, MZ5007)."""
+    selector = select(source, at, run)
+    if selector.version is None:
+        raise not_an_event(at)
+    stream = selector.stream
+    events = tuple(islice(source.store.read(stream), selector.version))
     newest_version = dict(source.store.streams(stream))[stream]
     state = state_at(events, newest_version, str(source.root), source.load_text)
     if as_json:
