@@ -28,7 +28,7 @@ from mz_cli.cost.query import (
     with_causes,
 )
 from mz_cli.cost.report import CostReport, cause_details, cost_table, in_backlog_order, remarks
-from mz_cli.cost.sessions import SessionCost, feature_calls, measured_table, sessions_report, sessions_table
+from mz_cli.cost.sessions import SessionCost, measured_table, session_cost, sessions_report, sessions_table
 from mz_cli.terminal.console import print_wrapped
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table
@@ -281,4 +281,4 @@ def _print_sessions(log: ProjectLog, options: CostOptions) -> int:
 
 def _session_cost(log: ProjectLog, run: str) -> SessionCost:
     features = (view for view in log.view(run).features if view.status == "delivered" and not _has_copied_calls(view))
-    return SessionCost(run, feature_calls(log.events(run)), frozenset(view.feature for view in features))
+    return session_cost(run, log.events(run), frozenset(view.feature for view in features))

@@ -7,7 +7,7 @@ read again and on a provider's cache only show against another run of the same f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mz_events.catalog.base import Event
@@ -76,50 +76,38 @@ class SessionsReport(Shape, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-class FeatureCalls(NamedTuple):
-    """Calls of one feature, and the number of its dropped sessions by reason."""
-
-    name: str
-    calls: tuple[Call, ...]
-    dropped: Counter[str]
-
-
 class SessionCost(NamedTuple):
-    """Calls of one run by feature, and its delivered features."""
+    """Calls of one run, the reasons of its dropped sessions by feature, and its delivered features."""
 
     run: str
-    features: tuple[FeatureCalls, ...]
+    calls: tuple[Call, ...]
+    dropped: tuple[tuple[str, str], ...]
     delivered: frozenset[str]
 
-    def calls_of(self, names: Collection[str]) -> tuple[Call, ...]:
-        return tuple(call for feature in self.features if feature.name in names for call in feature.calls)
 
-
-def feature_calls(events: Iterable[Recorded[Event]]) -> tuple[FeatureCalls, ...]:
-    """Return the calls by feature, in the order of their first calls. Events copied by a fork are ignored."""
+def session_cost(run: str, events: Iterable[Recorded[Event]], delivered: frozenset[str]) -> SessionCost:
+    """Return the calls and dropped sessions of a run. Events copied by a fork are ignored."""
     own_events = [recorded for recorded in events if not recorded.is_forked_copy]
-    features: dict[str, list[Call]] = {}
-    for call in paid_calls(own_events):
-        features.setdefault(call.feature, []).append(call)
-    dropped: dict[str, Counter[str]] = {}
-    for recorded in own_events:
-        if isinstance(event := recorded.event, SessionDropped):
-            dropped.setdefault(recorded.stream.rpartition("/")[2], Counter())[event.reason.value] += 1
-    return tuple(FeatureCalls(name, tuple(calls), dropped.get(name, Counter())) for name, calls in features.items())
+    dropped = (
+        (recorded.stream.rpartition("/")[2], event.reason.value)
+        for recorded in own_events
+        if isinstance(event := recorded.event, SessionDropped)
+    )
+    return SessionCost(run, paid_calls(own_events), tuple(dropped), delivered)
 
 
-def session_sums(name: str | None, features: Iterable[FeatureCalls]) -> SessionSums:
-    """Return the sums. The saving on prompts that continued a session is estimated: as sent against in full."""
-    parts = tuple(features)
-    calls = [call for part in parts for call in part.calls]
+def session_sums(cost: SessionCost, feature: str | None) -> SessionSums:
+    """Return the sums over one feature; None: all. The saving on prompts that continued a session is estimated: as
+    sent against in full."""
+    calls = [call for call in cost.calls if feature in (None, call.feature)]
     prompts = [call.continued_prompt for call in calls if call.continued_prompt]
     sent, full = sum(sent for sent, _ in prompts), sum(full for _, full in prompts)
     return SessionSums(
-        name=name,
+        name=feature,
         calls=len(calls),
         continued_calls=len(prompts),
         sessions=sum(call.keeps_session and not call.continued_prompt for call in calls),
-        dropped=sum((part.dropped for part in parts), Counter()),
+        dropped=Counter(reason for name, reason in cost.dropped if feature in (None, name)),
         sent_tokens=sent,
         full_prompt_tokens=full,
         saved=_saved_share(full, sent),
@@ -153,7 +141,7 @@ def _saved_share(before: int, after: int) -> float | None:
 
 def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsReport:
     """Return the report; savings are measured over features that both runs delivered."""
-    names = [feature.name for feature in run.features]
+    names = tuple(dict.fromkeys(call.feature for call in run.calls))
     common = [] if baseline is None else [name for name in names if name in run.delivered & baseline.delivered]
     figures: tuple[SessionFigure, ...] = ()
     notes = [ESTIMATED]
@@ -162,15 +150,15 @@ def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsR
     elif not common:
         notes.append(NO_COMMON_FEATURES)
     else:
-        calls, baseline_calls = run.calls_of(common), baseline.calls_of(common)
+        calls, baseline_calls = ([call for call in cost.calls if call.feature in common] for cost in (run, baseline))
         figures = tuple(measured_figures(calls, baseline_calls))
         if unread := sum(not call.usage for call in (*calls, *baseline_calls)):
             notes.append(UNREAD_USAGE.format(count_noun(unread, "call")))
     return SessionsReport(
         run=run.run,
         baseline=None if baseline is None else baseline.run,
-        total=session_sums(None, run.features),
-        features=tuple(session_sums(feature.name, (feature,)) for feature in run.features),
+        total=session_sums(run, None),
+        features=tuple(session_sums(run, name) for name in names),
         compared=tuple(common),
         measured=figures,
         notes=tuple(notes),
