@@ -51,7 +51,8 @@ def _parse_time(text: str, now_us: int, zone: tzinfo | None, *, end_of_day: bool
     try:
         day = _parse_day(stripped, now_us, zone)
         if day is not None:
-            return _start_of_day(day + timedelta(days=1 if end_of_day else 0), zone)
+            day += timedelta(days=1 if end_of_day else 0)
+            return _epoch_us(_localise(datetime(day.year, day.month, day.day), zone))
         moment = datetime.fromisoformat(stripped)
         return _epoch_us(moment if moment.tzinfo else _localise(moment, zone))
     except (ValueError, OverflowError, OSError):
@@ -66,17 +67,12 @@ def _parse_day(text: str, now_us: int, zone: tzinfo | None) -> date | None:
     return date.fromisoformat(text) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) else None
 
 
-def _start_of_day(day: date, zone: tzinfo | None) -> int:
-    return _epoch_us(_localise(datetime(day.year, day.month, day.day), zone))
-
-
 def _localise(naive: datetime, zone: tzinfo | None) -> datetime:
     return naive.replace(tzinfo=zone) if zone is not None else naive.astimezone()
 
 
 def _epoch_us(moment: datetime) -> int:
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * SECOND_US + since.microseconds
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def parse_zone(name: str | None) -> tzinfo | None:

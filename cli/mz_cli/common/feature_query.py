@@ -145,13 +145,14 @@ def feature_detail(
     run: str, view: FeatureView, part: FeatureView, options: DetailOptions, context: RunContext
 ) -> FeatureDetail:
     """Return the feature with the phases, calls and results of a part of it."""
-    status, load_text = feature_status(view, run, context), context.load_text
-    return FeatureDetail(
-        **{name: getattr(status, name) for name in status.__struct_fields__},
+    load_text = context.load_text
+    return shape_of(
+        FeatureDetail,
+        feature_status(view, run, context),
+        part,
         run=run,
         history=tuple(_phase_shape(phase, view, options) for phase in part.phases),
         calls=tuple(_attempt_shape(call, options, load_text) for call in part.calls),
-        artifacts=part.artifacts,
         commands=tuple(
             shape_of(
                 CommandShape,
@@ -161,8 +162,6 @@ def feature_detail(
             )
             for command in part.commands
         ),
-        commits=part.commits,
-        changed_paths=part.changed_paths,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import field
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.ports import TEMPLATE_BROKEN
@@ -146,15 +144,17 @@ class RunStatus(Shape, frozen=True, kw_only=True):
 
 
 def feature_summary(view: FeatureView) -> FeatureSummary:
-    return shape_of(FeatureSummary, view, **_summary_fields(view))
+    tests = Tests(passed=view.tests[0], failed=view.tests[1]) if view.tests else None
+    tokens = Tokens(input=view.input_tokens, output=view.output_tokens)
+    return shape_of(FeatureSummary, view, tests=tests, tokens=tokens)
 
 
 def feature_status(view: FeatureView, run: str, context: RunContext) -> FeatureStatus:
     checks, fault, load_text = view.checks, view.template_error, context.load_text
     return shape_of(
         FeatureStatus,
+        feature_summary(view),
         view,
-        **_summary_fields(view),
         title=single_line(load_text(view.title)),
         iteration=view.phases[-1].iteration if view.phases else None,
         checks=CiChecksShape(passed=checks[0], failed=checks[1], pending=checks[2]) if checks else None,
@@ -224,13 +224,6 @@ def _feature_exit(view: FeatureView) -> Exit:
         case (("waiting" | "held"), _):
             return Exit.WAITING
     return Exit.OK
-
-
-def _summary_fields(view: FeatureView) -> dict[str, Any]:
-    return {
-        "tests": Tests(passed=view.tests[0], failed=view.tests[1]) if view.tests else None,
-        "tokens": Tokens(input=view.input_tokens, output=view.output_tokens),
-    }
 
 
 def _waiting_shape(view: FeatureView, run: str, context: RunContext) -> WaitingShape | None:

@@ -33,7 +33,7 @@ from mz_cli.app.input import ask_choices, may_ask
 from mz_cli.common.recording import library_path
 from mz_cli.project.json import InitFile, InitShape
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 
 BACKLOG = "features.md"
 IGNORE = ".gitignore"
@@ -81,14 +81,12 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
             "CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",
         )
     if as_json:
-        shape = InitShape(
+        shape = shape_of(
+            InitShape,
+            detected,
+            choices,
             repository=str(root),
             dry_run=dry_run,
-            stacks=detected.stacks,
-            base=detected.base,
-            commands=detected.commands,
-            setup=detected.setup,
-            agent=choices.agent,
             agents=tuple(agents),
             files=actions,
             hints=remaining_steps,
