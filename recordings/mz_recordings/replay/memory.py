@@ -366,8 +366,8 @@ class MemoryAgents(ReplayAgents):
         if SESSION in expected and not SESSION_ID.fullmatch(session):
             raise NotInMemory("a session has an unusual name")
         recorded = CallInput(recording.argv, recording.environment, recorded_call.content("prompt"))
-        given = CallInput(invocation.argv, invocation.env, invocation.stdin)
-        differences = input_differences(recorded, given, INHERITED_VARIABLES, machine_values)
+        current = CallInput(invocation.argv, invocation.env, invocation.stdin)
+        differences = input_differences(recorded, current, INHERITED_VARIABLES, machine_values)
         mismatch = msgspec.convert({item.field: item.value for item in differences}, CallMismatch)
         tree = self.workspace.contents[spec.worktree.feature]
         mismatch = replace(mismatch, tree=tree if tree != recording.tree_before else None)

@@ -199,22 +199,22 @@ def _machine_values(recording: dict[str, Any]) -> MachineValues:
 
 
 def input_differences(
-    recorded: CallInput, given: CallInput, inherited: re.Pattern[str], values: MachineValues
+    recorded: CallInput, current: CallInput, inherited: re.Pattern[str], values: MachineValues
 ) -> Iterator[Difference]:
     """Yield the differences of a call from its recording, except that of the tree."""
     session, (program, *arguments) = values.session, recorded.argv
     expected = [word.replace(SESSION, session) if session else word for word in arguments]
-    if expected != list(given.argv[1:]):
-        tokenised = [word.replace(session, SESSION) if session else word for word in given.argv[1:]]
-        lines = "\n".join(expected), "\n".join(given.argv[1:])
+    if expected != list(current.argv[1:]):
+        tokenised = [word.replace(session, SESSION) if session else word for word in current.argv[1:]]
+        lines = "\n".join(expected), "\n".join(current.argv[1:])
         yield Difference("argv", [program, *tokenised], "called with other arguments", *lines)
     # Names only: values of the environment are never read or shown.
     allowed = TOLERATED.union(recorded.environment)
-    surplus = sorted(name for name in given.environment if name not in allowed and not inherited.fullmatch(name))
+    surplus = sorted(name for name in current.environment if name not in allowed and not inherited.fullmatch(name))
     if surplus:
         message = f"called with variables that no agent call may see: {', '.join(surplus)}"
         yield Difference("environment", surplus, message)
-    prompt, expected_prompt = given.prompt, expand(recorded.prompt, values)
+    prompt, expected_prompt = current.prompt, expand(recorded.prompt, values)
     if prompt != expected_prompt:
         text = prompt.decode("utf-8", "replace")
         message = "the prompt differs from the recording"
@@ -227,8 +227,8 @@ def _differences(
     if SESSION in recording["argv"] and not SESSION_ID.fullmatch(values.session):
         raise StandInError(DRIFT, f"called with an invalid session {values.session!r}")
     recorded = CallInput(recording["argv"], recording["environment"], recorded_prompt)
-    given = CallInput(sys.argv, os.environ, sys.stdin.buffer.read())
-    yield from input_differences(recorded, given, re.compile(inherited), values)
+    current = CallInput(sys.argv, os.environ, sys.stdin.buffer.read())
+    yield from input_differences(recorded, current, re.compile(inherited), values)
     paths, modules = _committed_paths()
     recorded_tree = recording["tree_before"]
     tree = tree_id(paths, "sha1" if len(recorded_tree) == SHA1_DIGITS else "sha256", modules)
