@@ -9,6 +9,7 @@ from mz_engine.model.pins import Pins
 from mz_engine.run.coordinator import Coordinator, ForgeChange
 from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.names import FeatureId
+
 from mz_qa.simulation.world import SimulatedPorts, World
 
 
