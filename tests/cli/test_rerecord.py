@@ -39,6 +39,7 @@ from mz_cli.recordings.rerecord_text import (
 )
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.workspace import GitWorkspace
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.processes.supervise import can_run_offline
@@ -49,7 +50,7 @@ from mz_recordings.record.recorder import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
-from mz_recordings.rerecord.workspace import CarefulWorkspace, RerecordWorkspace, pending_path, write_pending
+from mz_recordings.rerecord.workspace import RerecordWorkspace, pending_path, write_pending
 
 from tests.cli.drive import MZ, Mz, on_terminal, spawn
 from tests.support.again import Again
@@ -407,7 +408,7 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again, monkeypatc
         raise RepositoryUnusable("git", "the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CarefulWorkspace, "_capture", fail)
+        patch.setattr(GitWorkspace, "_capture", fail)
         prepared = again.prepared(CallSelection())
     assert [call.identity.path for call in prepared.calls if call.is_paid] == ["alpha/sign"]
     (git,) = (again.copy.root / ".mz" / "rerecord").glob("*/run-*/repository/.git")

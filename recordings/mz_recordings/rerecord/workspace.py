@@ -24,11 +24,11 @@ from filelock import FileLock, Timeout
 from msgspec.structs import replace
 from mz_engine.decide.actions import ParseReply, ReconcileIntent
 from mz_engine.decide.feature import decide_feature
+from mz_engine.effects.steps import Step
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.pins import decode_pins
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import Capture, FeatureWorktree, Interrupted, RefChange, RepositoryUnusable
+from mz_engine.ports import Interrupted, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop
 from mz_engine.run.ports import SystemPorts
@@ -36,7 +36,7 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.catalog.feature import HoldReleased
-from mz_events.names import Commit, FeatureId, run_stream
+from mz_events.names import FeatureId, run_stream
 from mz_events.store import BlobMissing
 from mz_projections.feature.state import Held, run_version_of
 from mz_projections.run.fold import fold_run
@@ -151,7 +151,8 @@ def _no_paid_replies(old: Cassette) -> Cassette:
 
 
 class PendingReply(FeatureLoop):
-    """Records how a pending agent call ended, and its reply, as at a resume; then stops."""
+    """Records how a pending agent call ended, and its reply, as at a resume; then stops. A call stays pending, to be
+    looked at later, if the repository cannot be read now."""
 
     _has_released = False
 
@@ -169,29 +170,10 @@ class PendingReply(FeatureLoop):
                     return False
         return super().step()
 
-
-class CarefulWorkspace(GitWorkspace):
-    """Leaves a call pending, to be looked at later, whose worktree cannot be read now."""
-
-    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
-        with _leave_pending():
-            return super().capture(worktree, before)
-
-    def snapshot(self) -> Mapping[str, str]:
-        with _leave_pending():
-            return super().snapshot()
-
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
-        with _leave_pending():
-            super().rescue(worktree, changes)
-
-
-@contextmanager
-def _leave_pending() -> Iterator[None]:
-    try:
-        yield
-    except RepositoryUnusable as error:
-        raise Interrupted("the repository cannot be read now") from error
+    def _execute(self, step: Step) -> None:
+        super()._execute(step)
+        if isinstance(self._error, RepositoryUnusable):
+            self._error = Interrupted("the repository cannot be read now")
 
 
 def _paid_replies(
@@ -211,7 +193,6 @@ def _paid_replies(
         pins = decode_pins(blobs.get(started.pins))
         sources = RecordSources(root, environment, log, blobs, project)
         ports = SystemPorts(root, pins.config, log, blobs, environment)
-        ports.workspace = CarefulWorkspace(root, pins.config.workspace, environment)
         coordinator = Coordinator(run, pins, log, ports.clock, ignore_event)
         coordinator.resume()
         for feature in coordinator.state.tracks:
