@@ -7,7 +7,8 @@ any zone, are sums of these rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -149,11 +150,11 @@ def _evolve_file(find: Callable[[Key], ImportedFile | None], recorded: Recorded[
     """Return the file after the event; counts are added up, or restart if it was read from its first byte."""
     event: ImportedFileRead = recorded.event
     previous = find((event.file,)) if event.offset_start else None
-    reasons, parts = set(event.incomplete_reasons), [event]
+    reasons, counts = set(event.incomplete_reasons), dict[str, Any]()
     if previous is not None:
         reasons |= set(previous.read.incomplete_reasons) - {OUTPUT_OPEN}
-        parts.append(previous.read)
-    read = replace(event, requests=(), incomplete_reasons=tuple(sorted(reasons)), **_sum_counts(parts))
+        counts = _sum_counts((event, previous.read))
+    read = replace(event, requests=(), incomplete_reasons=tuple(sorted(reasons)), **counts)
     has_totals = bool(event.reported_totals) or event.reported_nanousd is not None
     return ImportedFile(event.file, recorded.stream, has_totals, bool(reasons), read)
 
@@ -197,10 +198,11 @@ def _additions(
 
 def _add(row: QuarterSum, addition: QuarterSum) -> QuarterSum:
     reported = sum_known((row.reported_nanousd, addition.reported_nanousd))
-    sums = {name: getattr(row, name) + getattr(addition, name) for name in ADDED_FIELDS}
-    if max(sums.values()) > INTEGER_MAX or min(sums.values()) < -INTEGER_MAX:
-        sums = {name: _limit(number) for name, number in sums.items()}
-    return replace(row, reported_nanousd=None if reported is None else _limit(reported), **sums)
+    sums = [number + added for number, added in zip(ADDED_OF(row), ADDED_OF(addition), strict=True)]
+    if max(sums) > INTEGER_MAX or min(sums) < -INTEGER_MAX:
+        sums = list(map(_limit, sums))
+    reported = None if reported is None else _limit(reported)
+    return replace(row, reported_nanousd=reported, **dict(zip(ADDED_FIELDS, sums, strict=True)))
 
 
 def _limit(number: int) -> int:
@@ -208,13 +210,13 @@ def _limit(number: int) -> int:
 
 
 ADDED_FIELDS = ("requests", *TOKEN_FIELDS, "computed_nanousd", "unpriced")
+ADDED_OF = attrgetter(*ADDED_FIELDS)
 COUNTS = ("prompts", "failed", "lines", "undecodable_lines", "undated", "future_dated")
 """Fields of an event and of a session that are added up."""
 COUNTS_BY_NAME = ("tools", "unknown")
 
 
-def _sum_counts(reads: Iterable[ImportedFileRead]) -> dict[str, Any]:
-    parts = tuple(reads)
+def _sum_counts(parts: Collection[ImportedFileRead]) -> dict[str, Any]:
     by_name = {name: sum((Counter(getattr(part, name)) for part in parts), Counter[str]()) for name in COUNTS_BY_NAME}
     return {name: sum(getattr(part, name) for part in parts) for name in COUNTS} | {
         name: dict(sorted(counts.items())) for name, counts in by_name.items()

@@ -178,6 +178,7 @@ class ModelTable(Generic[R]):
         self.model = model
         hints = get_type_hints(model.row)
         self._columns = {name: _column_type(hints[name]) for name in model.row.__struct_fields__}
+        self._json_columns = [at for at, sql_type in enumerate(self._columns.values()) if sql_type == "JSON"]
         self._decoders = {
             name: msgspec.json.Decoder(hints[name]) for name, sql_type in self._columns.items() if sql_type == "JSON"
         }
@@ -220,11 +221,10 @@ class ModelTable(Generic[R]):
         connection.executemany(statement, (self._encode(changed[key]) for key in sorted(changed)))
 
     def _encode(self, row: R) -> Sequence[Any]:
-        values = msgspec.structs.astuple(row)
-        if not self._decoders:
-            return values
-        columns = zip(values, self._columns.values(), strict=True)
-        return [encode_json(value).decode() if sql_type == "JSON" else value for value, sql_type in columns]
+        values = list(msgspec.structs.astuple(row))
+        for at in self._json_columns:
+            values[at] = encode_json(values[at]).decode()
+        return values
 
     def decode(self, values: Sequence[Any]) -> R:
         """Return the row of these columns."""

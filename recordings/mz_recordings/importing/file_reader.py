@@ -54,10 +54,9 @@ NANOUSD_MAX = 1 << 62
 TOKENS_MAX = 10**10
 """Limit for one request, and for all of a call; higher counts are wrong."""
 BLANK = b"\0 \t\r\n"
-READER_STATE_CHARS_MAX = 16_384
-TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
-"""A text in JSON, escaped."""
-READER_STATE_TEXT = re.compile(r"([A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127})?")
+READER_STATE_BYTES_MAX = 16_384
+STORABLE_STATE = re.compile(rb'(?:[^"]|"(?:[A-Za-z0-9<_][A-Za-z0-9._:+@/\[\]<> -]{0,127})?")*+')
+"""A reader state in JSON whose texts are names."""
 
 _state_decoder = msgspec.json.Decoder(ReaderState)
 
@@ -76,12 +75,10 @@ class SegmentStats(TranscriptStats, kw_only=True):
 
     def add(self, record: TranscriptRecord) -> None:
         """Add a record without its text, of which an import keeps none."""
-        match record:
-            case AssistantText():
-                return
-            case StreamEnd():
-                record = replace(record, text=None, detail="")
-        super().add(record)
+        if type(record) is StreamEnd:
+            record = replace(record, text=None, detail="")
+        if type(record) is not AssistantText:
+            super().add(record)
 
     def next_segment(self, offset_start: int) -> SegmentStats:
         """Return what the next segment of the same file begins with."""
@@ -328,11 +325,9 @@ def session_of(stats: SegmentStats, file: FileMetadata) -> str:
 def encode_reader_state(state: ReaderState) -> str:
     """Return the encoded reader state for the log, without the directory, which is a blob; empty if it contains text
     that the log does not keep."""
-    encoded = msgspec.json.encode(replace(state, cwd="")).decode()
-    is_storable = len(encoded) <= READER_STATE_CHARS_MAX and all(
-        map(READER_STATE_TEXT.fullmatch, TEXT.findall(encoded))
-    )
-    return encoded if is_storable else ""
+    encoded = msgspec.json.encode(replace(state, cwd=""))
+    is_storable = len(encoded) <= READER_STATE_BYTES_MAX and STORABLE_STATE.fullmatch(encoded)
+    return encoded.decode() if is_storable else ""
 
 
 # names and numbers of the log -----------------------------------------------------------------------------------------

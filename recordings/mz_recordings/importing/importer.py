@@ -162,20 +162,22 @@ class _Import:
         files = scan_files(paths, unreadable)
         rows = {row.file: row for row in self._views.files()}
         changed = [
-            entry for entry in files if (row := rows.get(file_key(entry))) is None or not is_unchanged(entry, row)
+            (entry, row)
+            for entry in files
+            if (row := rows.get(file_key(entry))) is None or not is_unchanged(entry, row)
         ]
-        bytes_total = sum(entry.size_bytes for entry in changed)
-        for number, entry in enumerate(changed):
+        bytes_total = sum(entry.size_bytes for entry, _ in changed)
+        for number, (entry, row) in enumerate(changed):
             on_progress(ImportProgress(number, len(changed), result.bytes_read, bytes_total))
             try:
-                self._read_file(entry, rows.get(file_key(entry)))
+                self._read_file(entry, row)
             except OSError as error:
                 unreadable.append(UnreadableFile(str(entry.path), error.strerror or str(error)))
             except Undetected as error:
                 unknown.append(UnreadableFile(str(entry.path), str(error)))
         self._append()
         self._reconcile_totals()
-        named_paths = {str(entry.path) for entry in changed if entry.is_named}
+        named_paths = {str(entry.path) for entry, _ in changed if entry.is_named}
         skipped = [entry.path for entry in unknown if entry.path not in named_paths]
         result.files, result.unchanged_files = len(files), len(files) - len(changed)
         result.unknown_format = tuple(entry for entry in unknown if entry.path in named_paths)

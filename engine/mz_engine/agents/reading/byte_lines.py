@@ -27,7 +27,7 @@ UTF_16 = (
 )  # fmt: skip
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A line without its line end, or a document of several lines."""
 
     data: bytes
