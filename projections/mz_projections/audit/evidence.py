@@ -33,7 +33,7 @@ from mz_events.names import BUILDER
 
 from mz_projections.audit.model import DONE_STATUSES, ArtifactMade, CommitMade, Gap, GapKind, GateDecision
 from mz_projections.views.model import CallView, FeatureView
-from mz_projections.views.timeline import code_suffix, forbidden_text, unit_name
+from mz_projections.views.timeline import code_suffix, forbidden_text, list_names, unit_name
 
 LISTED_MAX = 5
 
@@ -82,10 +82,8 @@ class Evidence:
                 if ref.role == BUILDER:
                     self._failing_gates.pop((ref.phase, ref.unit), None)
             case AgentReplied(forbidden_changes=changes) | ChangesChecked(forbidden_changes=changes) if changes:
-                paths = [forbidden_text(change.kind, change.path) for change in changes]
-                suffix = f" and {len(paths) - LISTED_MAX} more" if len(paths) > LISTED_MAX else ""
-                message = f"forbidden changes by {unit_name(event.ref)} were reverted: "
-                message += ", ".join(paths[:LISTED_MAX]) + suffix
+                paths = list_names((forbidden_text(change.kind, change.path) for change in changes), LISTED_MAX)
+                message = f"forbidden changes by {unit_name(event.ref)} were reverted: {paths}"
                 self._reverted.append(self._gap("reverted", message, event_ref))
             case ArtifactParsed():
                 call = self._call_views.get(self._last_keys.get((event.phase, event.unit), ""))

@@ -63,11 +63,11 @@ def _usd(nanousd: int | None) -> str:
     return "unpriced" if nanousd is None else f"${nanousd / NANOUSD:.4f}"
 
 
-def _list_names(names: Iterable[object]) -> str:
+def list_names(names: Iterable[object], listed_max: int = LISTED_MAX) -> str:
     """Return the first names and the number of others; `nothing` for none."""
     texts = [str(name) for name in names]
-    suffix = f" and {len(texts) - LISTED_MAX} more" if len(texts) > LISTED_MAX else ""
-    return (", ".join(texts[:LISTED_MAX]) + suffix) or NOTHING
+    suffix = f" and {len(texts) - listed_max} more" if len(texts) > listed_max else ""
+    return (", ".join(texts[:listed_max]) + suffix) or NOTHING
 
 
 def _count_noun(number: int, noun: str) -> str:
@@ -89,11 +89,11 @@ def _call_name(ref: call.CallRef) -> str:
 
 
 def _path_list(paths: tuple[str, ...]) -> str:
-    return f"{_count_noun(len(paths), 'path')}: {_list_names(paths)}" if paths else "no paths"
+    return f"{_count_noun(len(paths), 'path')}: {list_names(paths)}" if paths else "no paths"
 
 
 def _rule_list(violations: tuple[validation.Violation, ...]) -> str:
-    return _list_names(f"{violation.rule} {violation.path}".strip() for violation in violations)
+    return list_names(f"{violation.rule} {violation.path}".strip() for violation in violations)
 
 
 def _feature_stopped(event: run.FeatureStopped) -> str:
@@ -144,7 +144,7 @@ def _gate_checked(event: validation.GateChecked) -> str:
 
 def _changes_checked(event: validation.ChangesChecked) -> str:
     forbidden_changes = (forbidden_text(change.kind, change.path) for change in event.forbidden_changes)
-    reverted = f"; reverted {_list_names(forbidden_changes)}"
+    reverted = f"; reverted {list_names(forbidden_changes)}"
     allowed = f"{_call_name(event.ref)}: {_count_noun(len(event.changes), 'change')} within the write scope"
     return allowed + (reverted if event.forbidden_changes else "")
 
@@ -161,14 +161,12 @@ def _limit(nanousd: int | None) -> str:
 def _base_merged(event: delivery.BaseMerged) -> str:
     if not event.changed:
         return f"nothing new since {event.base[:SHORT]}"
-    return f"{event.base[:SHORT]} merged" + (
-        f", conflicts in {_list_names(event.conflicts)}" if event.conflicts else ""
-    )
+    return f"{event.base[:SHORT]} merged" + (f", conflicts in {list_names(event.conflicts)}" if event.conflicts else "")
 
 
 def _phase_started(event: feature.PhaseStarted) -> str:
     units = [unit for unit in event.units if unit]
-    return f"{event.phase} iteration {event.iteration}" + (f", units {_list_names(units)}" if units else "")
+    return f"{event.phase} iteration {event.iteration}" + (f", units {list_names(units)}" if units else "")
 
 
 def _feature_held(event: feature.FeatureHeld) -> str:
@@ -183,7 +181,7 @@ def _human_requested(event: feature.HumanRequested) -> str:
 
 
 def _item_added(event: run.ItemAdded) -> str:
-    after = f", after {_list_names(event.depends_on)}" if event.depends_on else ""
+    after = f", after {list_names(event.depends_on)}" if event.depends_on else ""
     return f"{event.feature} from {event.source}{after}" + (", quarantined" if event.quarantined else "")
 
 
@@ -202,7 +200,7 @@ def _imported_file_read(event: imported.ImportedFileRead) -> str:
 
 
 def _imported_priced(event: imported.ImportedPriced) -> str:
-    unpriced = f", no price for {_list_names(event.unpriced)}" if event.unpriced else ""
+    unpriced = f", no price for {list_names(event.unpriced)}" if event.unpriced else ""
     return _usd(sum(priced.nanousd for priced in event.sums)) + unpriced
 
 
@@ -236,14 +234,14 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.RunIdle: lambda _: "nothing can continue by itself",
     run.RunFinished: lambda _: "every item has ended",
     feature.FeatureStarted: lambda e: (
-        f"branch {e.branch} for {e.target} from {_list_names(c[:SHORT] for c in e.starts_from)}"
+        f"branch {e.branch} for {e.target} from {list_names(c[:SHORT] for c in e.starts_from)}"
     ),
     feature.WorkspaceReady: lambda e: f"worktree at {e.head[:SHORT]}",
     feature.WorkspaceConflicted: lambda e: f"conflict between the starting commits: {_path_list(e.paths)}",
     feature.PhaseStarted: _phase_started,
     feature.UnitStarted: lambda e: f"{unit_name(e)} iteration {e.iteration}",
     feature.Blocked: lambda e: f"{unit_name(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
-    feature.RolledBack: lambda e: f"{e.source} back to {e.to}" + (f", units {_list_names(e.units)}" if e.units else ""),
+    feature.RolledBack: lambda e: f"{e.source} back to {e.to}" + (f", units {list_names(e.units)}" if e.units else ""),
     feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
     feature.UnitCompleted: unit_name,
     feature.PhaseCompleted: lambda e: e.phase,
@@ -267,7 +265,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     call.AgentLost: lambda e: f"{_call_name(e.ref)}: lost by a crash",
     call.ReplyParsed: _reply_parsed,
     call.CallPriced: lambda e: (
-        f"{e.key}: {_usd(e.computed_nanousd)}" + (f", {_list_names(e.unpriced)}" if e.unpriced else "")
+        f"{e.key}: {_usd(e.computed_nanousd)}" + (f", {list_names(e.unpriced)}" if e.unpriced else "")
     ),
     call.CallSettled: lambda e: f"{e.key}: {_usd(e.nanousd)}",
     validation.CommandRan: _command_ran,
