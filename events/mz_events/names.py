@@ -33,7 +33,7 @@ class InvalidName(ValueError):
 def parse_name(text: str) -> str:
     """Return the text if it is a legal feature, unit, artifact or phase name.
 
-    Raises: BadName.
+    Raises: InvalidName.
     """
     if NAME.match(text):
         return text
@@ -45,7 +45,7 @@ def parse_name(text: str) -> str:
 def parse_path(text: str) -> Path:
     """Return a path from an agent or a person, normalised (`./a//b` becomes `a/b`).
 
-    Raises: BadName, also when the path leaves the tree.
+    Raises: InvalidName, also when the path leaves the tree.
     """
     if not text or "\0" in text or "\n" in text or text.startswith(("/", "~")):
         raise InvalidName(f"{text[:80]!r} is not a path inside the repository")

@@ -265,8 +265,8 @@ def scaled_rate(*steps: tuple[int, Decimal]) -> Rate | None:
 
 
 def usage_cost(card: RateCard, usage: Usage, request_size: int | None = None) -> int | None:
-    """Return nano-dollars, rounded half to even; None if the card lacks a price for some of the tokens. `size`
-    overrides the size of the request, which decides the step."""
+    """Return nano-dollars, rounded half to even; None if the card lacks a price for some of the tokens.
+    `request_size` replaces that of the usage, which decides the step."""
     read, short_writes, long_writes = usage.cache_read, usage.cache_write_5m, usage.cache_write_1h
     uncached = max(usage.input - read - short_writes - long_writes, 0)
     total = 0

@@ -37,7 +37,7 @@ class PricedSum(EventPart, frozen=True, kw_only=True):
     """Money of requests of one quarter of an hour, one model and one subagent."""
 
     session: StreamId = StreamId("")
-    """As in `Request`."""
+    """As in `ImportedRequest`."""
     start_s: int
     """Begin of the quarter, seconds since the epoch, UTC."""
     model: str

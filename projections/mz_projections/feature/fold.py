@@ -375,7 +375,7 @@ def _roll_back(state: InPhase, unit_run: UnitRun, event: RolledBack) -> State:
 def _supersede_phases(
     progress: FeatureProgress, target: str, units: tuple[str, ...], reasons: tuple[Digest, ...]
 ) -> FeatureProgress:
-    """Supersede phases started at or after `to`, or only these units of it, with their artifacts and completions."""
+    """Supersede phases since `target` was started, or only these units of it, with their artifacts and completions."""
     from_target = superseded_phases(tuple(progress.start_trees), target)
     superseded = superseded_phases(tuple(progress.start_trees), target, units)
     counts = dict(progress.superseded_counts)
@@ -396,7 +396,7 @@ def _supersede_phases(
 
 
 def _start_restoring(progress: FeatureProgress, target: str, previous: FeatureProgress) -> Restoring:
-    """Return the state that restores, on the branch, the tree that phase `to` began with."""
+    """Return the state that restores, on the branch, the tree that phase `target` began with."""
     agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
     tree = previous.start_trees.get(target, previous.tree)
     return Restoring(
