@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Thread
 from types import FrameType
@@ -22,6 +22,7 @@ from mz_cli.terminal.json import print_document
 
 StartRun = Callable[[RunProcess, Callable[[str], None]], object]
 """Start or resume a run; the second argument prints a line for the user."""
+SignalHandler = Callable[[int, FrameType | None], None]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS_MAX = 3
 PAUSE_SIGNAL, RESUME_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
@@ -60,20 +61,15 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view:
             start_run(process, view.show_text)
-            with handle_signals(process, view):
+            with handle_run_signals(process, view):
                 state = process.drive()
             assert state.started is not None
             return log.view(state.started.run)
 
 
-@contextmanager
-def handle_signals(process: RunProcess, view: Progress) -> Iterator[None]:
-    """Handle signals while the run works.
-
-    The first Ctrl-C stops the run after the current calls; the second, and the first SIGTERM or SIGHUP, ends agents and
-    commands at once; the third ends this process, which loses only the open calls. SIGUSR1 pauses the run and SIGUSR2
-    continues it; the process stays."""
-    received: list[int] = []
+def handle_run_signals(process: RunProcess, view: Progress) -> AbstractContextManager[None]:
+    """Handle signals while the run works: those that end it, SIGUSR1, which pauses it, and SIGUSR2, which continues it;
+    the process stays."""
 
     def end(at_once: bool) -> None:
         process.scheduler.stop()
@@ -82,21 +78,36 @@ def handle_signals(process: RunProcess, view: Progress) -> Iterator[None]:
         else:
             view.show_text(STOPPING_NOTE)
 
+    def pause_or_resume(number: int, frame: FrameType | None) -> None:
+        paused = number == PAUSE_SIGNAL
+        Thread(target=process.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
+
+    others = {PAUSE_SIGNAL: pause_or_resume, RESUME_SIGNAL: pause_or_resume}
+    return handle_signals(end, view.restore_terminal, others)
+
+
+@contextmanager
+def handle_signals(
+    end: Callable[[bool], None], leave: Callable[[], None] | None = None, others: Mapping[int, SignalHandler] = {}
+) -> Iterator[None]:
+    """Handle the signals that end the work, and `others`.
+
+    The first Ctrl-C calls `end` with False, to stop after the current calls; the second, and the first SIGTERM or
+    SIGHUP, with True, to end agents and commands at once. With `leave`, the third calls that and ends this process,
+    which loses only the open calls."""
+    received: list[int] = []
+
     def handle(number: int, frame: FrameType | None) -> None:
         # The handler interrupts a thread that may hold the scheduler's lock, which a handler must not wait for.
         received.append(number)
-        if len(received) >= SIGNALS_MAX:
-            view.restore_terminal()
+        if leave is not None and len(received) >= SIGNALS_MAX:
+            leave()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         at_once = len(received) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
-    def pause_or_resume(number: int, frame: FrameType | None) -> None:
-        paused = number == PAUSE_SIGNAL
-        Thread(target=process.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
-
-    handlers = {**dict.fromkeys(SIGNALS, handle), PAUSE_SIGNAL: pause_or_resume, RESUME_SIGNAL: pause_or_resume}
+    handlers = {**dict.fromkeys(SIGNALS, handle), **others}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from threading import Thread
-from types import FrameType
 from typing import Any, NamedTuple
 
 import click
@@ -55,6 +53,7 @@ from mz_cli.app.input import ask_line, may_ask
 from mz_cli.app.selectors import resolve
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.common.run_text import fatal_exit
+from mz_cli.live.driver import handle_signals
 from mz_cli.recordings.rerecord_text import (
     RerecordedCassette,
     RerecordReport,
@@ -78,7 +77,6 @@ ALL = "ALL"
 KINDS = (*ACCEPTABLE, "FILES", "MISSING", "UNUSED", "EXPIRED", "COPIED", ALL)
 CHANGED_MEANWHILE = "cassette changed meanwhile"
 STOPPING_NOTE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_EXITS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
 FALSE_VALUES = ("", "0", "false")
 BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION", "JENKINS_URL", "TF_BUILD")
@@ -193,10 +191,8 @@ def rerecord(
     cassettes (default: the library), SELECTOR is [RUN/]FEATURE[/PHASE[#ATTEMPT]] in them. Without --changed, --expired,
     --new or --all, the first three apply, or all calls that a SELECTOR names.
     """
-    root, selection = (
-        find_root(Path.cwd()),
-        CallSelection(changed=changed, expired=expired, new=new, everything=everything),
-    )
+    root = find_root(Path.cwd())
+    selection = CallSelection(changed=changed, expired=expired, new=new, everything=everything)
     options = RerecordOptions(selection=selection, **values)
     paths = tuple(path for path in map(Path, targets) if find_cassettes((path,)))
     names = [target for target in targets if Path(target) not in paths]
@@ -316,7 +312,7 @@ def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tupl
     for work in todo:
         outcome = RerecordResult(RunEnd("", 0))
         if work.prepared.calls:
-            with reject_failures(work.path), handle_signals(stop_control):
+            with reject_failures(work.path), handle_signals(partial(end_calls, stop_control)):
                 outcome = run_rerecord(
                     work.job,
                     work.prepared,
@@ -390,31 +386,13 @@ def is_confirmed(question: str) -> bool:
     return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
 
 
-@contextmanager
-def handle_signals(stop_control: StopControl) -> Iterator[None]:
-    """Stop the run after the current call on the first Ctrl-C; end agents at once on a second one, SIGTERM or
-    SIGHUP."""
-    received: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        # The handler interrupts a thread that may hold the scheduler's lock, which a handler must not wait for.
-        received.append(number)
-        at_once = len(received) > 1 or number != signal.SIGINT
-        Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
-
-    def end(at_once: bool) -> None:
-        if at_once:
-            stop_control.kill()
-        else:
-            stop_control.stop()
-            print_note(STOPPING_NOTE)
-
-    previous = {number: signal.signal(number, handle) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def end_calls(stop_control: StopControl, at_once: bool) -> None:
+    """Stop the run after the current call, or end agents at once."""
+    if at_once:
+        stop_control.kill()
+    else:
+        stop_control.stop()
+        print_note(STOPPING_NOTE)
 
 
 # after ----------------------------------------------------------------------------------------------------------------
