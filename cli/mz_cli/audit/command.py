@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator
 import click
 from mz_engine.errors.exits import Exit
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import RunStarted
 from mz_events.envelope import Recorded
-from mz_events.store import BlobMissing
 from mz_projections.audit.auditor import audit as audit_of
-from mz_projections.run.pins import PinnedRun, decode_pinned
+from mz_projections.run.pins import decode_pinned
 from mz_projections.views.run import run_view
 from mz_projections.views.timeline import timeline
 
-from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select_part
 from mz_cli.app.user_log import open_imported_log
@@ -75,9 +73,10 @@ def audit(selector: str | None, imported: str | None, full: bool, verify: bool, 
         selected = select_part(log, selector)
         run_id, feature = selected.run, selected.feature
         events = tuple(log.events(run_id))
-        statements = audit_of(run_id, events, load_pins(log, events), feature)
+        view = run_view(run_id, events)
+        statements = audit_of(run_id, events, decode_pinned(log.load_text(view.pins).encode()), feature)
         verification = verify_log(log, run_id, print_note)
-        durations = durations_of(run_view(run_id, events))
+        durations = durations_of(view)
         selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
             statements, verification, timeline(selected_events), str(log.root), feature, log.load_text
@@ -138,15 +137,6 @@ def print_imported_audit(session: str, as_json: bool) -> int:
     for finding in report.findings:
         print_note(f"{finding.event_ref}: {finding.message}; {finding.hint}")
     return int(Exit.OK if report.intact else Exit.VERDICT)
-
-
-def load_pins(log: ProjectLog, events: Iterable[Recorded[Event]]) -> PinnedRun | None:
-    """Return the run's pins, or None if the blob is missing or invalid."""
-    started = next((recorded.event for recorded in events if isinstance(recorded.event, RunStarted)), None)
-    try:
-        return decode_pinned(log.blobs.get(started.pins)) if started else None
-    except BlobMissing:
-        return None
 
 
 def milestones(events: Iterable[Recorded[Event]]) -> Iterator[tuple[str, str]]:

@@ -25,18 +25,16 @@ def render_text(detail: FeatureDetail) -> Iterator[Line]:
     """Yield the feature's head data, then the attempts and results of each phase."""
     yield (Span(detail.feature, "bold"), Span(f": {detail.title}"))
     yield from _head_lines(detail)
-    yield from _section("set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c)))
+    yield from section("set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c)))
     for phase in detail.history:
         yield ()
         yield from _phase_lines(phase, detail)
-    yield from _section(
-        "artifacts", (styled_line(f"  {a.artifact}: {a.path or 'the reply'}") for a in detail.artifacts)
-    )
-    yield from _section("commits", (styled_line(_commit_text(commit)) for commit in detail.commits))
-    yield from _section("changed files", (styled_line(f"  {path}") for path in detail.changed_paths))
+    yield from section("artifacts", (styled_line(f"  {a.artifact}: {a.path or 'the reply'}") for a in detail.artifacts))
+    yield from section("commits", (styled_line(_commit_text(commit)) for commit in detail.commits))
+    yield from section("changed files", (styled_line(f"  {path}") for path in detail.changed_paths))
 
 
-def _section(name: str, rows: Iterable[Line]) -> Iterator[Line]:
+def section(name: str, rows: Iterable[Line]) -> Iterator[Line]:
     """Yield a heading and its rows; nothing without rows."""
     lines = list(rows)
     if lines:

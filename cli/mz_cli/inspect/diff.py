@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_events.names import Digest
-from mz_events.store import BlobMissing
 from mz_projections.views.diff import FieldDifference, RunDifference, run_difference
 from mz_projections.views.model import RunView
 
@@ -61,8 +58,8 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     """
     with open_log() as log:
         views = comparable_views(*selected_views(log, left, right))
-        comparison = run_difference(*views, load_pins(log, views[0].pins), load_pins(log, views[1].pins))
-        report = diff_report(comparison, str(log.root))
+        pins = (msgspec.json.decode(text) if (text := log.load_text(view.pins)) else None for view in views)
+        report = diff_report(run_difference(*views, *pins), str(log.root))
     if as_json:
         print_document("diff", report)
     else:
@@ -95,14 +92,6 @@ def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
     pairs = (left.fork, right.run), (right.fork, left.run)
     forked = next((fork for fork, other_run in pairs if fork is not None and fork.source == other_run), None)
     return (left, right) if forked is None else (narrowed(left, forked.feature), narrowed(right, forked.feature))
-
-
-def load_pins(log: ProjectLog, digest: Digest | None) -> Any:
-    """Return the run's pinned inputs as JSON, or None if the blob is missing."""
-    try:
-        return msgspec.json.decode(log.blobs.get(digest)) if digest else None
-    except (BlobMissing, msgspec.DecodeError):
-        return None
 
 
 def diff_report(comparison: RunDifference, repository: str) -> DiffReport:

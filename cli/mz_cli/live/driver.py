@@ -82,7 +82,7 @@ def handle_run_signals(process: RunProcess, view: Progress) -> AbstractContextMa
         paused = number == PAUSE_SIGNAL
         Thread(target=process.scheduler.pause, args=(paused,), name="pause", daemon=True).start()
 
-    others = {PAUSE_SIGNAL: pause_or_resume, RESUME_SIGNAL: pause_or_resume}
+    others: dict[int, SignalHandler] = {PAUSE_SIGNAL: pause_or_resume, RESUME_SIGNAL: pause_or_resume}
     return handle_signals(end, view.restore_terminal, others)
 
 
@@ -107,7 +107,7 @@ def handle_signals(
         at_once = len(received) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
-    handlers = {**dict.fromkeys(SIGNALS, handle), **others}
+    handlers: dict[int, SignalHandler] = {**dict.fromkeys(SIGNALS, handle), **others}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -36,6 +36,7 @@ from mz_recordings.past_runs.replay import PinsUnreadable, load_pins, replay_run
 from mz_recordings.record.recorder import known_hint
 
 from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.common.feature_query import ViolationShape
 from mz_cli.replay.bisect import clamp_exit
 from mz_cli.reports.findings import Suite, finding_lines
 from mz_cli.reports.options import ReportOptions
@@ -96,13 +97,6 @@ class PastRun(Shape, frozen=True, kw_only=True):
     unchecked: tuple[UncheckedPart, ...]
 
 
-class RuleViolationShape(Shape, frozen=True, kw_only=True):
-    rule: str
-    path: str
-    line: int | None
-    message: str | None
-
-
 class RuleChangeShape(Shape, frozen=True, kw_only=True):
     """An artifact on which the current rules reach another verdict."""
 
@@ -119,7 +113,7 @@ class RuleChangeShape(Shape, frozen=True, kw_only=True):
     was: str
     """valid or invalid."""
     now: str
-    violations: tuple[RuleViolationShape, ...]
+    violations: tuple[ViolationShape, ...]
     """Rules broken now; for an artifact that is valid now, those broken then."""
 
 
@@ -340,5 +334,5 @@ def recheck_result(rechecked: Sequence[Recheck], exit_code: Exit) -> RecheckResu
 
 def _rule_change_shape(change: RuleChange) -> RuleChangeShape:
     was, now = ("valid", "invalid") if change.now_fails else ("invalid", "valid")
-    violations = (shape_of(RuleViolationShape, broken.violation, broken) for broken in change.violations)
+    violations = (shape_of(ViolationShape, broken.violation, broken) for broken in change.violations)
     return shape_of(RuleChangeShape, change, was=was, now=now, violations=tuple(violations))

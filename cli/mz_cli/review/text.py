@@ -12,7 +12,7 @@ from mz_projections.views.timeline import code_suffix
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.advice import is_dependency_lost, review_commands
-from mz_cli.common.feature_text import patch_style
+from mz_cli.common.feature_text import patch_style, section
 from mz_cli.people.questions import ReviewQueue, question_text, unit_text
 from mz_cli.review.evidence import EvidenceShape
 from mz_cli.terminal.json import Shape, shape_of
@@ -190,25 +190,21 @@ def render_text(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
     yield (Span(detail.feature, "bold"), Span(f": {detail.title}"))
     yield from map(styled_line, _head_lines(detail))
     yield ()
-    yield (
-        styled_line(f"Waiting for you: {question.text}.", "bold")
-        if question
-        else styled_line("There is no open question.")
-    )
+    if question:
+        yield styled_line(f"Waiting for you: {question.text}.", "bold")
+    else:
+        yield styled_line("There is no open question.")
     if detail.halt:
         yield from (styled_line(detail.halt), styled_line(f"  {detail.hint}"))
     for piece in detail.evidence:
-        yield ()
-        yield styled_line(f"{piece.title}:", "bold")
-        yield from _evidence_lines(piece, lines_max, detail.feature)
+        yield from section(piece.title, _evidence_lines(piece, lines_max, detail.feature))
     if question is not None and question.answered is not None:
-        yield from _section_lines(
-            "answered; pending until the run continues:", [f"  {command}" for command in question.commands]
-        )
+        commands = (styled_line(f"  {command}") for command in question.commands)
+        yield from section("answered; pending until the run continues", commands)
     else:
-        yield from _section_lines("answers:", _effect_lines(detail.effects))
-    yield from _section_lines("decisions so far:", [f"  {message_line(decision)}" for decision in detail.decisions])
-    yield from _section_lines("unread messages:", [f"  {message_line(message)}" for message in detail.messages])
+        yield from section("answers", map(styled_line, _effect_lines(detail.effects)))
+    yield from section("decisions so far", (styled_line(f"  {message_line(made)}") for made in detail.decisions))
+    yield from section("unread messages", (styled_line(f"  {message_line(sent)}") for sent in detail.messages))
 
 
 def _head_lines(detail: ReviewDetail) -> list[str]:
@@ -227,11 +223,6 @@ def _evidence_lines(piece: EvidenceShape, lines_max: int | None, feature: str) -
         yield (Span("  | "), Span(text, patch_style(text) if piece.kind == "diff" else ""))
     if len(shown_lines) < len(text_lines):
         yield styled_line(f"  ... {len(text_lines) - len(shown_lines)} more lines: mz review show {feature} --full")
-
-
-def _section_lines(head: str, lines: Sequence[str]) -> Iterator[Line]:
-    if lines:
-        yield from ((), styled_line(head, "bold"), *map(styled_line, lines))
 
 
 def _effect_lines(effects: Sequence[EffectShape]) -> list[str]:
