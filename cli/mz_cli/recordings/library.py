@@ -152,7 +152,7 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     root = find_root(Path.cwd())
     display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(root, paths)}
     results = tuple(lint_all(display_paths, project_secrets(root, os.environ), os.environ))
-    code = lint_exit(results)
+    code = most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
     if as_json:
         shapes = tuple(
             shape_of(LintedCassette, result, findings=finding_shapes(result.findings, result.path))
@@ -162,10 +162,6 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     else:
         write_lines(sys.stdout, render_text(results))
     return int(code)
-
-
-def lint_exit(results: Sequence[LintResult]) -> Exit:
-    return most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
 
 
 def table(lines: Iterable[CassetteLine]) -> Table:

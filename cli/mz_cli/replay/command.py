@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_engine.git.repository import run_git_as_user
@@ -178,15 +179,18 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
     reports.check()
     projects, workers, seed = cassette_projects(options), options.jobs or os.cpu_count() or 1, options.shuffle
     order = {path: projects[path] for path in shuffled(tuple(projects), seed)}
-    replays = replay_jobs(
-        order,
-        workers,
-        seed=seed,
-        accept=options.accept,
-        reason=options.reason or "",
-        prune=options.prune,
-        real=frozenset(order) if options.real else sampled_cassettes(order, options.sample),
-        keep=options.keep,
+    real = frozenset(order) if options.real else sampled_cassettes(order, options.sample)
+    replays = tuple(
+        replace(
+            job,
+            seed=seed,
+            accept=options.accept,
+            reason=options.reason or "",
+            prune=options.prune,
+            real=path in real,
+            keep=options.keep,
+        )
+        for path, job in zip(order, replay_jobs(order, workers), strict=True)
     )
     position = {display_path(path): at for at, path in enumerate(projects)}
     with reports.text_stream() as stream:
@@ -218,17 +222,7 @@ def require_cassettes(root: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return find_cassettes(folders)
 
 
-def replay_jobs(
-    projects: Mapping[Path, Path],
-    workers: int,
-    *,
-    seed: int | None = None,
-    accept: tuple[str, ...] = (),
-    reason: str = "",
-    prune: bool = False,
-    real: Collection[Path] = (),
-    keep: bool = False,
-) -> tuple[ReplayJob, ...]:
+def replay_jobs(projects: Mapping[Path, Path], workers: int) -> tuple[ReplayJob, ...]:
     """Return a job for each cassette, in its project."""
     today, environment = datetime.now(UTC), without_git_variables(os.environ)
     return tuple(
@@ -237,13 +231,7 @@ def replay_jobs(
             project=str(project),
             environment=environment,
             features_parallel=max(1, workers // len(projects)),
-            seed=seed,
             today=today,
-            accept=accept,
-            reason=reason,
-            prune=prune,
-            real=path in real,
-            keep=keep,
         )
         for path, project in projects.items()
     )
