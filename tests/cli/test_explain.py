@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 from mz_cli.inspect.log import log_entry
-from mz_cli.terminal.json import json_line
+from mz_cli.terminal.json import json_line, plain_value
 from mz_engine.config.schema import config_schema, events_schema, pipeline_schema
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS
 from mz_engine.errors.exits import Exit
@@ -154,7 +154,7 @@ def events_validator() -> jsonschema.Draft7Validator:
 def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     name, _, schema = path.stem.rpartition(".")
     event = CODEC.decode(name, int(schema), path.read_bytes(), "s@1")
-    entry = json.loads(json_line(log_entry(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "", b""))))
+    entry = json.loads(json_line(plain_value(log_entry(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "", b"")))))
     validator = events_validator()
     assert validator.is_valid(entry)
     assert not validator.is_valid({**entry, "type": "no.such"})

@@ -46,11 +46,11 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
     the number of an exit code.
     """
     first, *others = topic or ("",)
-    if first == "codes" and len(others) < 2:
-        explain(others[0] if others else None, as_json)
+    if topic == ("codes",):
+        print_all(as_json)
         return
-    if CODE.fullmatch(first) and not others:
-        explain(first, as_json)
+    if (first == "codes" and len(others) == 1) or (CODE.fullmatch(first) and not others):
+        explain(topic[-1], as_json)
         return
     if as_json:
         raise click.UsageError("only codes have JSON: `mz help CODE --json`, or `mz help codes --json`")
@@ -68,11 +68,8 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
     print_line(command_page.get_help(parent))
 
 
-def explain(code: str | None, as_json: bool) -> None:
-    """Explain an error code or an exit code; without one, list all. Raises UsageError for an unknown code."""
-    if code is None:
-        print_all(as_json)
-        return
+def explain(code: str, as_json: bool) -> None:
+    """Explain an error code or an exit code. Raises UsageError for an unknown code."""
     shape = find_explanation(code)
     if as_json:
         print_document("help-code", shape)

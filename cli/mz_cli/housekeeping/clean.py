@@ -161,8 +161,7 @@ def print_result(result: CleanResult, removed_text: str) -> None:
 
 
 def collect(dry_run: bool, as_json: bool) -> None:
-    """Remove unused files below .mz: blobs that no event cites, output of recorded agent calls, and files whose writer
-    was killed, all older than 24 hours."""
+    """Remove unused files below .mz, and print what was removed. Raises MzError (MZ1003, MZ5001)."""
     mz_folder = find_root(Path.cwd()) / MZ_FOLDER
     if not (mz_folder / LOG_FILE).exists():
         raise no_runs_error()

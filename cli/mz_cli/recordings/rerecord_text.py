@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from mz_engine.pricing.estimate import Estimate, total_estimate
-from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, risk_of
+from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, risk_of
 from mz_recordings.record.recorder import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress
 from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
 
 from mz_cli.common.run_text import UNPRICED
-from mz_cli.reports.findings import RecordingDifference
+from mz_cli.reports.findings import RecordingDifference, call_name
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, usd_cell
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
@@ -142,7 +142,7 @@ def progress_text(progress: CallProgress) -> str:
 def kind_lines(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]:
     """Yield one kind of differences: its meaning, calls and details, limited to `LINES_MAX`."""
     class_findings = [finding for finding in findings if finding.kind == kind]
-    risk = max((risk_of(finding) for finding in class_findings), key=("low", "medium", "high").index)
+    risk = max((risk_of(finding) for finding in class_findings), key=RISKS.index)
     yield (
         Span(kind, "bold"),
         Span(f"  {KIND_PROPERTIES[kind].meaning}, {count_noun(len(class_findings), 'time')}, {risk} risk"),
@@ -154,8 +154,7 @@ def kind_lines(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]
 
 
 def _finding_lines(finding: Finding) -> Iterator[Line]:
-    call = "/".join(filter(None, (finding.feature, finding.call)))
-    yield (Span(f"  {call}: {finding.message}" if call else f"  {finding.message}", "dim"),)
+    yield (Span("  " + ": ".join(filter(None, (call_name(finding), finding.message))), "dim"),)
     for line in finding.detail:
         yield (Span(f"  {line}", DIFF_STYLES.get(line[:1], "")),)
 
