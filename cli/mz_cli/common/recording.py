@@ -13,7 +13,6 @@ from typing import get_args
 import msgspec
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Config
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.run.settings import load_config
@@ -78,16 +77,11 @@ def library_path(root: Path) -> Path:
     return root / load_config(root, os.environ, {}).config.recordings
 
 
-def default_cassette_path(root: Path, config: Config) -> Path:
-    """Return the cassette path for a run with these settings. Raises MzError for the pipeline."""
-    pipeline = load_pipeline(config.pipeline, root)[0].pipeline
-    return root / config.recordings / f"{pipeline}-{config.agent}"
-
-
 def check_recordable(root: Path, flags: Mapping[str, object]) -> None:
     """Check before anything is paid that the run can be recorded. Raises MzError."""
     config = load_config(root, os.environ, flags).config
-    cassette_path = default_cassette_path(root, config)
+    pipeline = load_pipeline(config.pipeline, root)[0].pipeline
+    cassette_path = root / config.recordings / f"{pipeline}-{config.agent}"
     check_cassette_path(cassette_path, False, "move it, or run without --record and then: mz record --replace")
     material = load_valid_pipeline_files(root)
     made_of = msgspec.json.encode((config, material.templates, material.rules), enc_hook=encode_quantity)
