@@ -7,9 +7,11 @@ import heapq
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
@@ -23,6 +25,9 @@ from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
 
 from mz_cli.app.help import did_you_mean
+
+if TYPE_CHECKING:
+    from mz_engine.model.pins import Pins
 
 TextLoader = Callable[[Digest | None], str]
 """Blob digest -> text; empty for None and for an erased blob."""
@@ -108,6 +113,14 @@ class ProjectLog(RunNames):
             return self.blobs.get(digest).decode("utf-8", "replace")
         except BlobMissing:
             return ""
+
+    def load_pins(self, digest: Digest | None) -> Pins | None:
+        """Return the pins of a run; None if they are missing, or unreadable for this version."""
+        from mz_engine.model.pins import decode_pins  # Commands that decode no pins start faster without it.
+
+        with suppress(msgspec.DecodeError):
+            return decode_pins(self.load_text(digest).encode())
+        return None
 
     def runs(self) -> tuple[str, ...]:
         names = [name for name in self.store.streams_by_age("run/") if name.count("/") == 1]

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, WRONG_NAMES, PriceRow
@@ -19,7 +18,6 @@ from mz_engine.pricing.models import base_name
 from mz_engine.pricing.table import GenaiPrices, may_cross_step, user_prices
 from mz_events.catalog.run import RunStarted
 from mz_events.names import run_stream
-from mz_events.store import BlobMissing
 from mz_projections.cost.totals import PricedCall, priced_calls
 from mz_projections.feature.calls import CALLS, Call, paid_calls
 
@@ -142,17 +140,11 @@ CallNames = Mapping[str, tuple[str, str]]
 
 def _names_of_calls(log: ProjectLog, calls: Calls) -> CallNames:
     """Return what `--what-if` may name a call by."""
-    from mz_engine.model.pins import decode_pins
 
     @cache
     def pins(run: str) -> Pins | None:
         events = (recorded.event for recorded in log.store.read(run_stream(run)))
-        try:
-            return next(
-                (decode_pins(log.blobs.get(event.pins)) for event in events if isinstance(event, RunStarted)), None
-            )
-        except (BlobMissing, msgspec.MsgspecError):
-            return None
+        return log.load_pins(next((event.pins for event in events if isinstance(event, RunStarted)), None))
 
     return {
         priced.call.key: (base_name(priced.call.model), _tier_of(pins(priced.call.run), priced.call))

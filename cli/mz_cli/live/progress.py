@@ -16,11 +16,8 @@ from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import TextIO
 
-import msgspec
-from mz_engine.model.pins import Pins, decode_pins
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import Digest
 from mz_projections.views.model import FeatureView
 from mz_projections.views.run import RunProjection
 
@@ -103,7 +100,7 @@ class LiveView:
     def __init__(self, stream: TextIO, log: ProjectLog, footer: str) -> None:
         """`footer`: available keys."""
         self._log, self._footer, self._spools = log, footer, SpoolReader(log.root)
-        self._load_text, self._load_pins = lru_cache(TEXTS_CACHED)(log.load_text), lru_cache(1)(self._decode_pins)
+        self._load_text, self._load_pins = lru_cache(TEXTS_CACHED)(log.load_text), lru_cache(1)(log.load_pins)
         self._projection: RunProjection | None = None
         self._folded_position = 0
         """Log position up to which events were folded by `begin`."""
@@ -154,13 +151,6 @@ class LiveView:
 
     def close(self) -> None:
         self._painter.close()
-
-    def _decode_pins(self, pins: Digest | None) -> Pins | None:
-        """Return None if the pins are missing, or unreadable for this version."""
-        try:
-            return decode_pins(self._load_text(pins).encode())
-        except msgspec.DecodeError:
-            return None
 
     def _last_output(self, feature: FeatureView) -> tuple[str, ...]:
         """Return the last output of the open call, from its spool; else the end of the last reply."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.pins import decode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
@@ -12,7 +11,6 @@ from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
-from mz_events.store import BlobMissing
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, InPhase, RunningSetup, State, UnitRun, Waiting
 from mz_projections.run.fold import fold_run, is_complete
@@ -77,10 +75,8 @@ def state_of(log: ProjectLog, run: str, feature: str) -> State:
 
 def pipeline_of(log: ProjectLog, view: RunView) -> Pipeline | None:
     """Return the run's pinned pipeline; None if the pins are missing or unreadable for this version."""
-    try:
-        return decode_pins(log.blobs.get(view.pins)).pipeline if view.pins is not None else None
-    except (BlobMissing, msgspec.DecodeError):
-        return None
+    pins = log.load_pins(view.pins)
+    return pins.pipeline if pins else None
 
 
 def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Question:
