@@ -20,6 +20,7 @@ from mz_events.envelope import Recorded
 
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs.model import (
+    INTENDED_CHANGES,
     Divergence,
     DivergenceKind,
     EventFieldDifference,
@@ -63,7 +64,7 @@ class StreamComparison(Generic[S]):
         state: S,
         apply_event: Callable[[S, Recorded[Event]], S | None],
         next_type: Callable[[S], type[Event] | None],
-        changes: tuple[IntendedChange, ...],
+        changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
         texts: Texts = lambda digest: None,
     ) -> None:
         """`apply_event` returns the state after an event, None if it is invalid in the state; `next_type` the type of

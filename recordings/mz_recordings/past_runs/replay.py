@@ -34,7 +34,7 @@ from mz_projections.run.fold import RunState, evolve_run
 
 from mz_recordings.past_runs.comparison import StreamComparison, error_text, identity_fields
 from mz_recordings.past_runs.feature import FeatureReplay, RecordedEvents, Stops
-from mz_recordings.past_runs.model import INTENDED_CHANGES, IntendedChange, RunReplay, StreamReplay
+from mz_recordings.past_runs.model import RunReplay, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.record.recorder import UnknownRun
 
@@ -48,9 +48,7 @@ class PinsUnreadable(Exception):
     """The run's pins are gone, or this version of mz cannot read them."""
 
 
-def replay_run(
-    log: Store, run: str, inputs: ReplayInputs, changes: tuple[IntendedChange, ...] = INTENDED_CHANGES
-) -> RunReplay:
+def replay_run(log: Store, run: str, inputs: ReplayInputs) -> RunReplay:
     """Replay every stream of the run. Raises RunUnknown, PinsUnreadable, and what the log raises."""
     started = run_started(log, run)
     run_events = tuple(log.read(run_stream(run)))
@@ -59,10 +57,10 @@ def replay_run(
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
     stops = feature_stops(run_events)
     replayed = (
-        FeatureReplay(events, pins, inputs, started.base, changes, stops.get(feature)).run()
+        FeatureReplay(events, pins, inputs, started.base, stops=stops.get(feature)).run()
         for feature, events in streams.items()
     )
-    own = RunStreamReplay(run_events, pins, streams, changes).run()
+    own = RunStreamReplay(run_events, pins, streams).run()
     return RunReplay(run=run, mz_version=started.mz_version, streams=(own, *replayed))
 
 
@@ -102,13 +100,7 @@ def feature_stops(events: RecordedEvents) -> Mapping[str, Stops]:
 class RunStreamReplay:
     """Replay of the run's own stream. The features' streams, by name, contain their requests."""
 
-    def __init__(
-        self,
-        events: RecordedEvents,
-        pins: Pins,
-        features: Mapping[str, RecordedEvents],
-        changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
-    ) -> None:
+    def __init__(self, events: RecordedEvents, pins: Pins, features: Mapping[str, RecordedEvents]) -> None:
         self.pins, self.features = pins, features
         self.pending = {
             feature: deque(
@@ -119,9 +111,7 @@ class RunStreamReplay:
             for feature, events in features.items()
         }
         """Replies in the feature's own stream, with their versions, that were not compared yet."""
-        self.comparison: StreamComparison[RunState] = StreamComparison(
-            events, RunState(), evolve_run, self._next_type, changes
-        )
+        self.comparison: StreamComparison[RunState] = StreamComparison(events, RunState(), evolve_run, self._next_type)
 
     def run(self) -> StreamReplay:
         while (recorded := self.comparison.next_recorded) is not None:
