@@ -38,7 +38,7 @@ from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets, base64_encodings
 from mz_events.store import Blobs, Store
 from mz_projections.failure_hints import prompt_hint
-from mz_projections.feature.fold import evolve, fold
+from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting
 from mz_projections.run.fold import RunState, fold_run
 
@@ -322,15 +322,14 @@ def hints(log: Store, run: str, features: Iterable[str]) -> Iterator[Hint]:
 
 
 def _hints_of(log: Store, run: str, feature: str) -> Iterator[Hint]:
-    events_before: list[Recorded[Event]] = []
+    state: State = NotStarted()
     for recorded in log.read(feature_stream(run, feature)):
         if isinstance(recorded.event, AgentRequested):
-            state = fold(events_before)
             unit_run = state.unit_run if isinstance(state, InPhase) else None
             if unit_run is not None and unit_run.reports and unit_run.signature:
                 hint = known_hint(log, unit_run.signature, recorded.position)
                 yield Hint(feature=feature, signature=unit_run.signature, text=hint or "")
-        events_before.append(recorded)
+        state = evolve(state, recorded)
 
 
 def known_hint(log: Store, signature: str, position: int) -> str | None:
