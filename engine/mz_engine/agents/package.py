@@ -95,7 +95,7 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def package(self) -> str:
-        return f"mz_engine.agents.{self.folder or self.name}".removesuffix(".")
+        return f"mz_engine.agents.{self.folder or self.name}"
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:

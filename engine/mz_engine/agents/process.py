@@ -97,12 +97,10 @@ class Spool:
             self._write(stream, redactor.finish())
             os.fsync(self._files[stream])
         partial = self._folder / "exit.json.tmp"
-        file = open_new(partial)
-        try:
-            os.write(file, msgspec.json.encode(end))
-            os.fsync(file)
-        finally:
-            os.close(file)
+        with open(partial, "wb") as file:
+            file.write(msgspec.json.encode(end))
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(self._folder / "exit.json")
 
     def close(self) -> None:

@@ -29,7 +29,6 @@ class UnknownAgent(Exception):
 
     def __init__(self, name: str, known_agents: tuple[str, ...]) -> None:
         super().__init__(f"unknown agent {name!r}; known agents: {', '.join(known_agents)}")
-        self.name, self.known_agents = name, known_agents
 
 
 class Processes(Protocol):

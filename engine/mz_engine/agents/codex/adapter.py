@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from mz_engine.agents.codex.stream import StreamReader
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields
 from mz_engine.agents.package import names
@@ -66,12 +64,8 @@ class Codex(Adapter):
         """Look for the program, a version that takes the settings, and a login."""
         check = super().check_auth(environment)
         if check.version and tuple(map(int, check.version.split(".")[:2])) < VERSION_MIN:
-            return msgspec.structs.replace(
-                check,
-                code="tool-missing",
-                message=f"`codex` has version {check.version}; mz needs {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer",
-                fix=f"{self.install} again",
-            )
+            message = f"`codex` has version {check.version}; mz needs {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer"
+            return AuthCheck(code="tool-missing", message=message, fix=f"{self.install} again", version=check.version)
         return check
 
     def has_login(self, environment: Mapping[str, str]) -> bool:

@@ -71,7 +71,6 @@ def _arguments(by_tool: ToolArguments, tools: tuple[Tool, ...]) -> list[str]:
 
 def capabilities_of(name: str, description: AgentDescription) -> Capabilities:
     models, login, output, usage = description.models, description.login, description.output, description.output.usage
-    default_model = models.mid or name
     reported_fields = ReportedFields(
         model=output.model is not None or bool(usage and usage.model),
         requests=bool(usage and usage.counts == "request"),
@@ -91,10 +90,6 @@ def capabilities_of(name: str, description: AgentDescription) -> Capabilities:
         tools=tuple(
             tool for tool in ALL_TOOLS if getattr(description.allowed, tool) or getattr(description.denied, tool)
         ),
-        models={
-            "cheap": models.cheap or default_model,
-            "mid": default_model,
-            "premium": models.premium or default_model,
-        },
+        models={tier: model or models.mid or name for tier, model in asdict(models).items()},
         auth=tuple(filter(None, (login.how, *login.variables))) or ("as the program asks for",),
     )
