@@ -26,7 +26,7 @@ class MemoryStore:
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
         added: list[Recorded[Event]] = []
         for append in appends:
-            added += self._sequence(append, now_us, len(self.log) + len(added))
+            added += self._sequence(append, now_us, tuple(added))
         self._add(added)
         return tuple(added)
 
@@ -35,8 +35,11 @@ class MemoryStore:
         for recorded in added:
             self._streams.setdefault(recorded.stream, []).append(recorded)
 
-    def _sequence(self, append: Append, now_us: int, position: int) -> Iterator[Recorded[Event]]:
-        earlier_events = self._streams.get(append.stream, [])
+    def _sequence(self, append: Append, now_us: int, added: tuple[Recorded[Event], ...]) -> Iterator[Recorded[Event]]:
+        """Yield the events with their places after the log and what the same transaction has `added`."""
+        position = len(self.log) + len(added)
+        earlier_events = self._streams.get(append.stream, [])[-1:]
+        earlier_events += [recorded for recorded in added if recorded.stream == append.stream]
         last = earlier_events[-1] if earlier_events else None
         version, recorded_at_us, chain = (
             (last.version, last.recorded_at_us, last.chain) if last is not None else (0, 0, GENESIS)
