@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.recordings.library import CassetteLine, age_text, render_text, summary
+from mz_cli.recordings.library import CassetteLine, age_text, cassette_line, render_text, summary
 from mz_cli.terminal.text import format_size
 from mz_cli.terminal.width import plain_text
 from mz_recordings.cassette.files import digest, save
@@ -68,6 +69,13 @@ def test_ages(days: int | None, limit: int | None, text: str) -> None:
         age_days=days, max_age_days=limit, format=None, size_bytes=0, problem=None,
     )  # fmt: skip
     assert age_text(line) == text
+
+
+def test_what_a_cassette_lacks_is_its_problem(project: Path) -> None:
+    folder = project / "tapes" / "small"
+    for name in ("f/prd.patch", "cassette.yaml"):
+        (folder / name).unlink()
+        assert name in (cassette_line(folder, datetime.now(UTC)).problem or "")
 
 
 @pytest.mark.usefixtures("project")

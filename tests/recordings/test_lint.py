@@ -17,7 +17,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import digest, load, save
 from mz_recordings.cassette.model import FORMAT, Cassette, RecordedCall
 from mz_recordings.cassette.repository import create_bundle
-from mz_recordings.findings.lint import Leak, Linter, LintResult, find_leaks, lint_all
+from mz_recordings.findings.lint import Leak, Linter, LintResult, find_leaks
 
 from tests.support.big_library import big_library
 from tests.support.gitrepo import GitRepo
@@ -195,8 +195,8 @@ def test_one_that_is_damaged_spoils_no_other(folder: Path, tmp_path: Path) -> No
     many = tmp_path / "many"
     copies = big_library(many, folder, 40)
     shutil.rmtree(copies[7] / "f")
-    shown = {path: path.name for path in copies}
-    results = list(lint_all(shown, SECRETS, os.environ))
+    linter = Linter(Secrets(SECRETS), os.environ)
+    results = [linter.lint(path, path.name) for path in copies]
     assert [lint_result.path for lint_result in results if lint_result.findings] == ["c0007"]
     assert len(results) == 40
     assert PROMPT.encode() in (copies[3] / "f" / "prd.prompt.md").read_bytes()

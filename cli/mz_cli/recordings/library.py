@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
-from mz_recordings.cassette.files import CassetteSummary, find_cassettes, summarize
+from mz_events.redaction.redactor import Secrets
+from mz_recordings.cassette.files import CassetteUnreadable, find_cassettes, is_recording, load_summary, read_sums
 from mz_recordings.cassette.model import parse_time
-from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
+from mz_recordings.cassette.safe_files import walk
+from mz_recordings.findings.lint import Linter, LintNotice, LintResult
 from mz_recordings.findings.model import KIND_PROPERTIES
 
 from mz_cli.app.context import find_root
@@ -107,7 +109,7 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     root = find_root(Path.cwd())
     folders = paths or (library_path(root),)
     today = datetime.now(UTC)
-    lines = tuple(cassette_line(summarize(path), today) for path in find_cassettes(folders))
+    lines = tuple(cassette_line(path, today) for path in find_cassettes(folders))
     code = Exit.NOT_COMPARABLE if any(line.problem for line in lines) else Exit.OK
     if as_json:
         library = tuple(map(display_path, folders))
@@ -117,14 +119,26 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     return int(code)
 
 
-def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
-    manifest = cassette.manifest
+def cassette_line(folder: Path, today: datetime) -> CassetteLine:
+    """Describe a cassette by its manifest and the sizes of its files. Never raises for its content."""
+    manifest, problems, sizes = None, list[str](), dict[str, int]()
+    try:
+        manifest = load_summary(folder)
+    except CassetteUnreadable as error:
+        problems.append(str(error))
+    try:
+        sizes = {name: status.st_size for name, status in walk(folder)}
+        problems += [f"{folder}: {name} is missing" for name in read_sums(folder) if name not in sizes]
+    except CassetteUnreadable as error:
+        problems.append(str(error))
     recorded = manifest.fixture.clock_start if manifest else None
     return shape_of(
         CassetteLine,
-        cassette,
         manifest,
-        path=display_path(cassette.folder),
+        path=display_path(folder),
+        recordings=sum(map(is_recording, sizes)),
+        size_bytes=sum(sizes.values()),
+        problem=problems[0] if problems else None,
         features=tuple(item.feature for item in manifest.fixture.items) if manifest else (),
         recorded=recorded,
         age_days=(today - parse_time(recorded)).days if recorded else None,
@@ -150,8 +164,8 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     unreferenced files, 125 for a cassette that cannot be replayed.
     """
     root = find_root(Path.cwd())
-    display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(root, paths)}
-    results = tuple(lint_all(display_paths, project_secrets(root, os.environ), os.environ))
+    cassettes, linter = require_cassettes(root, paths), Linter(Secrets(project_secrets(root, os.environ)), os.environ)
+    results = tuple(linter.lint(path, display_path(path)) for path in cassettes)
     code = most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
     if as_json:
         shapes = tuple(

@@ -285,39 +285,6 @@ def _parse_manifest(path: Path, data: bytes, evidence: bool) -> Manifest:
     return manifest
 
 
-class CassetteSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Description and size of a cassette, without its recordings."""
-
-    folder: Path
-    manifest: Manifest | None
-    """Without its evidence; None if it cannot be read."""
-    recordings: int
-    size_bytes: int
-    problem: str
-    """Why it cannot be replayed; empty: no defect seen, but the files were not read."""
-
-
-def summarize(folder: Path) -> CassetteSummary:
-    """Describe a cassette. Never raises for its content."""
-    manifest, problems, sizes = None, list[str](), dict[str, int]()
-    try:
-        manifest = load_summary(folder)
-    except CassetteUnreadable as error:
-        problems.append(str(error))
-    try:
-        sizes = {name: status.st_size for name, status in walk(folder)}
-        problems += [f"{folder}: {name} is missing" for name in read_sums(folder) if name not in sizes]
-    except CassetteUnreadable as error:
-        problems.append(str(error))
-    return CassetteSummary(
-        folder=folder,
-        manifest=manifest,
-        recordings=sum(map(is_recording, sizes)),
-        size_bytes=sum(sizes.values()),
-        problem=problems[0] if problems else "",
-    )
-
-
 def _check_time(text: str) -> None:
     if not YEARS[0] <= parse_time(text).year <= YEARS[1]:
         raise ValueError(f"{text} is not a plausible time")

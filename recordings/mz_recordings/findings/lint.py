@@ -261,14 +261,6 @@ def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]
             yield from ((name, leak) for leak in find_leaks(content, secrets, personal=False))
 
 
-def lint_all(
-    paths: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str]
-) -> Iterator[LintResult]:
-    """Lint cassettes in the order of the mapping, which gives the path to display. `values`: secrets by name."""
-    linter = Linter(Secrets(values), environment)
-    return (linter.lint(folder, path) for folder, path in paths.items())
-
-
 def unreadable_finding(error: CassetteUnreadable, folder: Path, path: str) -> Finding:
     """Return the finding for an unreadable cassette, with the file relative to it and the fix."""
     relative_path = error.path.relative_to(folder).as_posix() if error.path.is_relative_to(folder) else ""
