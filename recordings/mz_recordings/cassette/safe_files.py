@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mz_events.adapters.migrate import sync
@@ -108,19 +108,15 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 def work_folder(target: Path) -> Iterator[Path]:
     """Provide a work folder beside the target, with an empty subfolder `new`. It is removed afterwards, unless it holds
     the only copy of the target's content. Remains of dead writers in the same directory are removed first."""
-    with locked(target.parent, exclusive=True):
-        _remove_dead(target.parent)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-        lock_file = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-        with suppress(OSError):
-            fcntl.flock(lock_file, fcntl.LOCK_EX)
-    try:
+    with ExitStack() as stack:
+        with locked(target.parent, exclusive=True):
+            _remove_dead(target.parent)
+            partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+            stack.enter_context(locked(partial, exclusive=True))
+            stack.callback(_clean_up, partial)
         (partial / ".gitignore").write_text("*\n")
         (partial / NEW).mkdir()
         yield partial
-    finally:
-        _clean_up(partial)
-        os.close(lock_file)
 
 
 def replace_folder(partial: Path, target: Path) -> None:
@@ -197,6 +193,4 @@ def _partials(folder: Path) -> tuple[Path, ...]:
 
 
 def _target_of(partial: Path) -> Path:
-    name = PARTIAL.fullmatch(partial.name)
-    assert name is not None
-    return partial.with_name(name[1])
+    return partial.with_name(PARTIAL.sub(r"\1", partial.name))
