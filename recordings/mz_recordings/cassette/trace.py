@@ -151,6 +151,14 @@ def call_of_event(event: EventJson | None, pipeline: str = "", feature: str = ""
     return Identity(pipeline=pipeline, feature=feature, **{name: ref[name] for name in CALL_FIELDS})
 
 
+def call_events(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, EventJson]]:
+    """Yield the events of these types that concern a call, with the call."""
+    for feature, trace in cassette.traces.items():
+        for event in trace_events(trace, *types):
+            if call := call_of_event(event, cassette.manifest.pipeline, feature):
+                yield call, event
+
+
 def find_defect(trace: bytes) -> str:
     """Return why the bytes are not a trace, with the line; empty: they are."""
     for at, raw in enumerate(trace.splitlines(), start=1):

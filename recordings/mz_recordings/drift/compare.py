@@ -12,7 +12,7 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.model.agent_description import AgentDescription
 
 from mz_recordings.cassette.model import Cassette, Identity, Recording
-from mz_recordings.cassette.trace import REQUESTED, EventJson, call_of_event, trace_events
+from mz_recordings.cassette.trace import REQUESTED, EventJson, call_events, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, RecordingPair, call_difference
 from mz_recordings.drift.outputs import (
     artifact_differences,
@@ -256,9 +256,4 @@ def _comparable_value(name: str, value: Any, ignored: frozenset[str]) -> Any:
 
 def templates_of(cassette: Cassette) -> Mapping[Identity, str]:
     """Return the template of each call's prompt, as far as the traces name it."""
-    return {
-        call: str(event.get("template", ""))
-        for feature, trace in cassette.traces.items()
-        for event in trace_events(trace, REQUESTED)
-        if (call := call_of_event(event, cassette.manifest.pipeline, feature))
-    }
+    return {call: str(event.get("template", "")) for call, event in call_events(cassette, REQUESTED)}

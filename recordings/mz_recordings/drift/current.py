@@ -16,7 +16,7 @@ from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
-from mz_recordings.cassette.trace import EventDifference, EventJson, call_of_event, trace_events
+from mz_recordings.cassette.trace import REPLY_PARSED, EventDifference, EventJson, call_events, trace_events
 from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
@@ -54,7 +54,7 @@ def check_cassette(
 # parsers --------------------------------------------------------------------------------------------------------------
 def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedReply]) -> Iterator[Difference]:
     """Yield recorded bytes that the current parser reads differently than the trace says."""
-    for call, line in _call_events(cassette, "reply.parsed"):
+    for call, line in call_events(cassette, REPLY_PARSED):
         reading = readings.get(call)
         if reading is None:
             continue
@@ -80,14 +80,6 @@ def _comparable_problem(problem: EventJson | None) -> EventJson | None:
     if not isinstance(problem, dict):
         return problem
     return {name: value for name, value in problem.items() if name != "detail" and value}
-
-
-def _call_events(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, EventJson]]:
-    """Yield events of these types that concern a call."""
-    for feature, trace in cassette.traces.items():
-        for event in trace_events(trace, *types):
-            if call := call_of_event(event, cassette.manifest.pipeline, feature):
-                yield call, event
 
 
 # prices ---------------------------------------------------------------------------------------------------------------
@@ -123,7 +115,7 @@ def _check_artifacts(cassette: Cassette, pins: Pins) -> tuple[list[Difference], 
     order, recorded_calls = [phase.phase for phase in pins.pipeline.phases], cassette.by_identity()
     texts: dict[str, dict[tuple[int, str], str]] = {}
     differences, count = list[Difference](), 0
-    for call, line in _call_events(cassette, "artifact.validated"):
+    for call, line in call_events(cassette, "artifact.validated"):
         if call not in recorded_calls or call.phase not in order:
             continue
         position, feature_texts = order.index(call.phase), texts.setdefault(call.feature, {})
