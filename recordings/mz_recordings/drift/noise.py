@@ -163,17 +163,15 @@ def hide_noise(differences: Sequence[Difference], entries: Iterable[NoiseEntry],
     applicable = [entry for entry in entries if entry.cassette in cassettes]
     remaining, counts = [], Counter[NoiseEntry]()
     for difference in differences:
-        matching = dict.fromkeys(_first_match(difference, leaf, applicable) for leaf in difference.leaves)
+        of_kind = [entry for entry in applicable if entry.kind == difference.finding.kind]
+        matching = dict.fromkeys(
+            next((entry for entry in of_kind if matches(entry, leaf)), None) for leaf in difference.leaves
+        )
         if matching and None not in matching:
             counts.update(entry for entry in matching if entry is not None)
         else:
             remaining.append(difference)
     return NoiseMatch(tuple(remaining), counts, len(differences) - len(remaining))
-
-
-def _first_match(difference: Difference, leaf: LeafDifference, entries: list[NoiseEntry]) -> NoiseEntry | None:
-    kind = difference.finding.kind
-    return next((entry for entry in entries if entry.kind == kind and matches(entry, leaf)), None)
 
 
 def matches(entry: NoiseEntry, leaf: LeafDifference) -> bool:

@@ -117,15 +117,11 @@ def _json_parts(value: object, path: str) -> Iterator[str]:
         yield f"{path}[]"
         for at, inner in enumerate(value):
             if isinstance(inner, dict):
-                yield f"{path}[{_item_id(inner, at)}]"
+                name = inner.get("id")
+                yield f"{path}[{name if isinstance(name, str) else at}]"
             yield from _json_parts(inner, f"{path}[]")
     else:
         yield f"{path}: {json_type(value)}"
-
-
-def _item_id(value: dict[str, object], at: int) -> str:
-    name = value.get("id")
-    return name if isinstance(name, str) else str(at)
 
 
 # files ----------------------------------------------------------------------------------------------------------------

@@ -70,7 +70,8 @@ def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[
     template = TEMPLATES + finding.cause
     others = (file for file in texts if file not in (template, SETTINGS) and not file.endswith(f"/{MANIFEST}"))
     files = [template, *others]
-    for wanted in _changed_lines(finding.detail):
+    # The added lines of the prompt, then the context lines, which remain if lines were only removed.
+    for wanted in (line[1:] for sign in "+ " for line in finding.detail if line.startswith(sign)):
         fitting = [
             (letters, file, line) for file in files for letters, line in _rendering_lines(texts.get(file, ""), wanted)
         ]
@@ -79,12 +80,6 @@ def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[
             yield file, line
     if template in texts:
         yield template, None
-
-
-def _changed_lines(detail: tuple[str, ...]) -> Iterator[str]:
-    """Yield the added lines of the prompt, then the context lines, which remain if lines were only removed."""
-    yield from (line[1:] for line in detail if line.startswith("+"))
-    yield from (line[1:] for line in detail if line.startswith(" "))
 
 
 def _rendering_lines(text: str, wanted: str) -> Iterator[tuple[int, int]]:
