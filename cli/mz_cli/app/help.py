@@ -93,7 +93,7 @@ def format_options(json_text: str, default: str | None = None) -> Decorator:
         def with_format(*positional: Any, as_json: bool, output_format: str | None, **values: Any) -> Any:
             context = click.get_current_context()
             if as_json and output_format not in (None, "json"):
-                raise click.UsageError(f"--json cannot be combined with --format {output_format}", context)
+                raise click.UsageError(f"--json cannot be combined with --format {output_format}")
             context.meta[FORMAT_KEY] = output_format or default
             return function(*positional, as_json=as_json or output_format == "json", **values)
 

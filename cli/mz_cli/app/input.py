@@ -78,11 +78,10 @@ def read_text_option(text: str | None, noun: str) -> str | None:
     if text == "-":
         text = sys.stdin.buffer.read(CHARACTERS_MAX * 4 + 1).decode("utf-8", "replace")
     if not strip_escapes(text).strip():
-        raise click.UsageError(f"{noun} is empty", click.get_current_context())
+        raise click.UsageError(f"{noun} is empty")
     if len(text) > CHARACTERS_MAX:
         raise click.UsageError(
-            f"{noun} has more than {CHARACTERS_MAX:,} characters; put it into a file of the repository and name that",
-            click.get_current_context(),
+            f"{noun} has more than {CHARACTERS_MAX:,} characters; put it into a file of the repository and name that"
         )
     return text
 
@@ -92,7 +91,7 @@ def edit_text(question: str) -> str:
     text."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         hint = "give the answer as TEXT, or - to read it from stdin"
-        raise click.UsageError(f"there is no terminal for an editor: {hint}", click.get_current_context())
+        raise click.UsageError(f"there is no terminal for an editor: {hint}")
     text = click.edit(f"\n\n{SCISSORS}\n\n{strip_escapes(question)}\n", extension=".md")
     answer = read_text_option((text or "").partition(SCISSORS)[0], "the answer")
     assert answer is not None

@@ -82,8 +82,7 @@ class CalibrateResult(Shape, frozen=True, kw_only=True):
 @click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
 @click.option("--write", is_flag=True, help=f"Write {CALIBRATION_FILE}, which runs use for estimates.")
 @format_options("Print one object with the schema mz.calibrate/1.")
-@click.pass_context
-def calibrate(context: click.Context, since: str | None, until: str | None, write: bool, as_json: bool) -> int:
+def calibrate(since: str | None, until: str | None, write: bool, as_json: bool) -> int:
     """Improve estimates from past calls.
 
     Uses the successful calls of all runs. Shows for each agent, model and phase the tokens used per estimated token,

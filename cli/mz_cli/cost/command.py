@@ -122,8 +122,7 @@ def parse_replacement(text: str) -> tuple[str, str]:
 @click.option("--imported", is_flag=True, help="Show imported sessions instead of this repository's runs.")
 @click.option("--day", is_flag=True, help="Short for --imported --by day.")
 @format_options("Print one object: mz.cost/1, or mz.cost-gate/1, mz.cost-sessions/1, mz.cost-imported/1.")
-@click.pass_context
-def cost(context: click.Context, /, **values: Any) -> int:
+def cost(**values: Any) -> int:
     """Show what the agents cost: estimated, reported, computed.
 
     Estimated: before the call. Reported: by the agent. Computed: its tokens at the prices of that day. The difference
@@ -133,7 +132,7 @@ def cost(context: click.Context, /, **values: Any) -> int:
     run or [RUN/]FEATURE[/PHASE[#ATTEMPT]] (default: the newest run; with --since or --until, all runs).
     """
     options = CostOptions(**values)
-    _check_combinations(options, context)
+    _check_combinations(options)
     period = parse_period(options.since, options.until, time.time_ns() // 1000, options.zone)
     if options.imported or options.day:
         print_imported_costs(cast("ImportedBy", options.by or "day"), period, options.zone, as_json=options.as_json)
@@ -143,11 +142,11 @@ def cost(context: click.Context, /, **values: Any) -> int:
             return _print_sessions(log, options)
         if options.allowed is not None:
             return _print_gate(log, options, options.allowed)
-        _print_report(log, options, period, context)
+        _print_report(log, options, period)
     return 0
 
 
-def _check_combinations(options: CostOptions, context: click.Context) -> None:
+def _check_combinations(options: CostOptions) -> None:
     """Raise UsageError for options that cannot be combined."""
     is_import, is_comparison = options.imported or options.day, options.sessions or options.allowed is not None
     run_options = [option for name, option in RUN_OPTIONS.items() if getattr(options, name)]
@@ -170,14 +169,14 @@ def _check_combinations(options: CostOptions, context: click.Context) -> None:
     }  # fmt: skip
     for problem, applies in conflicts.items():
         if applies:
-            raise click.UsageError(problem, context)
+            raise click.UsageError(problem)
 
 
 # the report -----------------------------------------------------------------------------------------------------------
-def _print_report(log: ProjectLog, options: CostOptions, period: Period, context: click.Context) -> None:
+def _print_report(log: ProjectLog, options: CostOptions, period: Period) -> None:
     all_runs = options.everything or (options.selector is None and period != Period())
     selected = None if all_runs else select_part(log, options.selector, phases=True)
-    calls, notes = _priced_calls(log, options, selected, period, context)
+    calls, notes = _priced_calls(log, options, selected, period)
     if selected is None:
         by = "run"
     elif selected.feature is None:
@@ -207,7 +206,7 @@ def _print_report(log: ProjectLog, options: CostOptions, period: Period, context
 
 
 def _priced_calls(
-    log: ProjectLog, options: CostOptions, selected: Selector | None, period: Period, context: click.Context
+    log: ProjectLog, options: CostOptions, selected: Selector | None, period: Period
 ) -> tuple[Calls, list[str]]:
     """Return the calls, priced as requested and with mismatch causes, and notes on their prices."""
     calls = run_costs(log, selected, period) if selected else all_costs(log, period)
@@ -222,7 +221,7 @@ def _priced_calls(
         try:
             calls = with_alternative_costs(log, calls, prices, options.what_if, at_us)
         except ValueError as error:
-            raise click.UsageError("; ".join((str(error), *price_notes)), context) from None
+            raise click.UsageError("; ".join((str(error), *price_notes))) from None
         notes.append(WHAT_IF)
     if crossing_note := price_step_warning(calls, prices):
         notes.append(crossing_note)

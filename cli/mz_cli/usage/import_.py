@@ -40,8 +40,7 @@ PROGRESS_SECONDS = 2.0
 )
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @format_options("Print one object with the schema mz.import/1.")
-@click.pass_context
-def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> int:
+def import_(paths: tuple[str, ...], as_json: bool) -> int:
     """Import agents' own session files.
 
     Reads streams and session files of all supported agents, whatever their names, and records of Monozukuri and Mage,
@@ -52,11 +51,11 @@ def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> in
     """
     folder = user_data_directory(os.environ)
     if "" in paths:
-        raise click.UsageError("a PATH is empty; is a variable not set?", context)
+        raise click.UsageError("a PATH is empty; is a variable not set?")
     sources = tuple(Path(path).absolute() for path in paths)
     sources = sources or tuple(filter(may_exist, session_directories(Path.home(), os.environ)))
     if sources and not any(map(may_exist, sources)):
-        raise click.UsageError(f"{sources[0]} does not exist", context)
+        raise click.UsageError(f"{sources[0]} does not exist")
     result = _import(folder, sources)
     if as_json:
         print_document("import", result)
