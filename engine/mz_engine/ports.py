@@ -113,9 +113,6 @@ class Workspace(Protocol):
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         """Return all files of a tree, sorted."""
 
-    def patch(self, old: Commit, new: Commit) -> bytes:
-        """Return a binary-safe unified diff."""
-
     def snapshot(self) -> Mapping[str, str]:
         """Return values or digests, by name, of all refs except `refs/mz/`, of `.git/config` and of the hooks."""
 

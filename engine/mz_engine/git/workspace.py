@@ -175,6 +175,7 @@ class GitWorkspace:
         return _event_paths(path for path, entry in listing.items() if entry.mode != SUBMODULE)
 
     def patch(self, old: Commit, new: Commit) -> bytes:
+        """Return a binary-safe unified diff."""
         flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
         return self._git.run("diff-tree", "-r", "-p", *flags, old, new).stdout
 

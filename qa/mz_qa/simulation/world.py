@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from difflib import unified_diff
 
 import msgspec
 from mz_engine.ports import (
@@ -89,9 +88,9 @@ class SimulatedStore(MemoryStore):
         self.tick("append.after")
         return added
 
-    def _sequence(self, append: Append, now_us: int, position: int) -> Iterator[Recorded[Event]]:
+    def _sequence(self, append: Append, now_us: int, added: tuple[Recorded[Event], ...]) -> Iterator[Recorded[Event]]:
         chain = None
-        for recorded in super()._sequence(append, now_us, position):
+        for recorded in super()._sequence(append, now_us, added):
             type_, schema, payload = CODEC.encode(recorded.event)
             chain = link(
                 chain or recorded.chain, recorded.stream, recorded.version, type_, schema, recorded.recorded_at_us,
@@ -239,14 +238,6 @@ class SimulatedWorkspace:
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         return tuple(Path(path) for path in sorted(self.world.objects[tree].files))
-
-    def patch(self, old: Commit, new: Commit) -> bytes:
-        before, after = self.world.objects[old].files, self.world.objects[new].files
-        lines: list[str] = []
-        for change in self.changes(old, new):
-            old_text, new_text = before.get(change.path, b"").decode(), after.get(change.path, b"").decode()
-            lines += unified_diff(old_text.splitlines(True), new_text.splitlines(True), change.path, change.path)
-        return "".join(lines).encode()
 
     def snapshot(self) -> Mapping[str, str]:
         return dict(self.world.refs)

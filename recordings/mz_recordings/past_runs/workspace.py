@@ -196,9 +196,6 @@ class RecordedWorkspace:
         except RepositoryUnusable as error:
             raise RecordedDataMissing("captured trees that git no longer has") from error
 
-    def patch(self, old: Commit, new: Commit) -> bytes:
-        raise RecordedDataMissing("patches")
-
     # references -------------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
         """Return the refs: before a call those that its request refers to, after it with the moved ones."""

@@ -231,9 +231,6 @@ class MemoryWorkspace:
         names = (event_path(path) for path, _ in self.objects.files(self.objects.tree_of(tree)))
         return tuple(sorted(path for path in names if path))
 
-    def patch(self, old: Commit, new: Commit) -> bytes:
-        raise NotInMemory("a patch is needed")
-
     # branches and commits ---------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
         return {f"refs/heads/{branch}": str(commit) for branch, commit in self.branches.items()}
