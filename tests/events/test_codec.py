@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
 import mz_events.catalog
 import pytest
 from msgspec.structs import replace
 from mz_events import codec
 from mz_events.catalog.base import Event, EventKind
-from mz_events.catalog.call import AgentReplied
+from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.catalog.validation import ArtifactParsed
 from mz_events.codec import ALL_EVENTS, CODEC, FAMILIES, UPCASTERS, Codec, comparable_payload, type_of
@@ -91,6 +92,21 @@ def test_every_older_schema_has_an_upcaster() -> None:
 def test_what_is_encoded_is_decoded(event: Event) -> None:
     name, schema, payload = CODEC.encode(event)
     assert CODEC.decode(name, schema, payload, "s@1") == event
+
+
+def test_defaults_that_are_not_written_stay_what_they_are() -> None:
+    written_never = {
+        "keeps_session": False,
+        "seen_marks": (),
+        "prompt_tokens": None,
+        "full_prompt_tokens": None,
+        "counted_tokens": None,
+    }
+    _, schema, full = CODEC.encode(sample(AgentRequested))
+    stored = {name: value for name, value in msgspec.json.decode(full).items() if name not in written_never}
+    event = CODEC.decode(type_of(AgentRequested), schema, msgspec.json.encode(stored), "s@1")
+    assert event == replace(sample(AgentRequested), **written_never)
+    assert msgspec.json.decode(CODEC.encode(event)[2]) == stored
 
 
 def test_map_keys_are_sorted_so_that_equal_events_have_equal_bytes() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from mz_events.redaction.json_splice import TOKEN
+from mz_events.redaction.json_splice import TOKEN, merge_spans
 from mz_events.redaction.redactor import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets, encodings
 
 from tests.support.examples import examples
@@ -160,6 +160,14 @@ def test_a_private_key_that_was_cut_off_goes_as_far_as_it_goes(separator: str) -
 def test_a_key_of_each_kind_in_one_text() -> None:
     text = "\n".join(KEYS.values())
     assert Secrets({}).redact(text) == "\n".join("<redacted>" for _ in KEYS)
+
+
+@pytest.mark.parametrize(
+    ("spans", "merged"),
+    [([(7, 9), (0, 2), (4, 8)], [(0, 2), (4, 9)]), ([(0, 9), (2, 4)], [(0, 9)]), ([(0, 2), (2, 4)], [(0, 2), (2, 4)])],
+)
+def test_overlapping_spans_are_joined(spans: list[tuple[int, int]], merged: list[tuple[int, int]]) -> None:
+    assert merge_spans(spans) == merged
 
 
 def test_text_without_secrets_is_the_same_object() -> None:

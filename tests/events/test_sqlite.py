@@ -51,6 +51,13 @@ def test_it_is_there_when_opened_again(path: Path) -> None:
         assert store.append([Append(FIRST, 3, units(1))], NOW)[0].position == 4
 
 
+def test_a_log_of_the_current_format_is_not_backed_up(path: Path) -> None:
+    filled(path)
+    with SqliteStore(path) as store:
+        assert store.head() == 3
+    assert not list(path.parent.glob("*.bak"))
+
+
 def test_two_logs_have_two_ids(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "a.db") as sqlite_store, SqliteStore(tmp_path / "b.db") as other:
         assert sqlite_store.log_id != other.log_id
