@@ -204,14 +204,15 @@ def test_an_agent_with_a_login_comes_before_those_without() -> None:
     assert default_choices(DetectedProject(), {"gemini": locked, "codex": locked}).agent == "gemini"
 
 
-def test_questions_name_the_answers() -> None:
+def test_questions_name_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     questions: list[str] = []
 
     def ask(question: str, default: str) -> str:
         questions.append(question)
         return default
 
-    ask_choices(InitChoices(), ("claude-code", "codex"), True, ask)
+    monkeypatch.setattr("mz_cli.app.input.ask_line", ask)
+    ask_choices(InitChoices(), ("claude-code", "codex"), True)
     assert questions[0] == "Which agent? claude-code, codex"
     assert all(word in questions[-1] for word in get_args(Strategy))
 
@@ -226,7 +227,9 @@ def requested(
         questions.append(question.split()[0])
         return left.pop(0) or default
 
-    return ask_choices(InitChoices(test="npm test"), agents, forge, ask), questions
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mz_cli.app.input.ask_line", ask)
+        return ask_choices(InitChoices(test="npm test"), agents, forge), questions
 
 
 def test_what_is_recognised_can_be_changed() -> None:

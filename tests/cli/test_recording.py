@@ -38,16 +38,16 @@ def test_a_committed_key_is_told_with_its_file_and_not_shown(tmp_path: Path) -> 
     assert KEY not in repr(result)
 
 
-def test_it_is_told_beside_the_answer() -> None:
+def test_it_is_told_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     committed = (CommittedSecret(file="a\x1b[2J.py", line=2, description="what looks like a secret (github-token)"),)
     result = RecordResult(
         run="r", cassette="recordings/x", pipeline="p", agent="a", provenance="live", features=("f",), recordings=1,
         left_out=(), commands=0, differences=(), committed=committed,
     )  # fmt: skip
-    texts, aside = list[str](), list[str]()
-    print_result(result, texts.append, aside.append)
+    texts = list[str]()
+    print_result(result, texts.append)
     assert texts == ["recordings/x: 1 recordings of 1 feature, live"]
-    (output,) = aside
+    (output,) = capsys.readouterr().err.splitlines()
     assert "\x1b" not in output
     assert output.endswith(
         ".py:2: what looks like a secret (github-token) is committed, and repository.bundle contains it; remove it and "

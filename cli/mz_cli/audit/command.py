@@ -75,7 +75,7 @@ def audit(selector: str | None, imported: str | None, full: bool, verify: bool, 
         events = tuple(log.events(run_id))
         view = run_view(run_id, events)
         statements = audit_of(run_id, events, decode_pinned(log.load_text(view.pins).encode()), feature)
-        verification = verify_log(log, run_id, print_note)
+        verification = verify_log(log, run_id)
         durations = durations_of(view)
         selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
@@ -97,7 +97,7 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
     the findings; for a pipe as a table, with the summary on stderr. Raises MzError (MZ5001, MZ5011)."""
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
-        result = verify_log(log, run_id, print_note)
+        result = verify_log(log, run_id)
     if as_json:
         print_document("audit-verify", result)
         return int(Exit.OK if result.intact else Exit.VERDICT)
@@ -123,7 +123,7 @@ def print_imported_audit(session: str, as_json: bool) -> int:
     """Report the sessions of the user log and the log's integrity. Raises MzError (MZ5010, MZ5011)."""
     with open_imported_log() as log:
         stream = log.find(session) if session else None
-        report = imported_audit(log, verify_log(log, None, print_note), stream)
+        report = imported_audit(log, verify_log(log, None), stream)
         names = log.short_names()
     if as_json:
         print_document("audit-imported", report)

@@ -93,7 +93,7 @@ def check_recordable(root: Path, flags: Mapping[str, object]) -> None:
 def record_finished_run(run: str) -> None:
     """Record the run that has just stopped, and print the result on stderr. Raises MzError."""
     with open_log() as log:
-        print_result(record(log, run, None, False, None, None), print_note, print_note)
+        print_result(record(log, run, None, False, None, None), print_note)
 
 
 def check_cassette_path(cassette_path: Path, replace: bool, hint: str) -> None:
@@ -202,17 +202,17 @@ def display_path(path: Path) -> str:
     return str(there.relative_to(here)) if there.is_relative_to(here) else str(there)
 
 
-def print_result(result: RecordResult, print_text: Callable[[str], None], print_remark: Callable[[str], None]) -> None:
+def print_result(result: RecordResult, print_text: Callable[[str], None]) -> None:
     """Print path and content of the cassette, features left out, and committed secrets."""
     features = count_noun(len(result.features), "feature")
     print_text(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
     if result.differences:
         kinds = ", ".join(result.differences)
-        print_remark(f"its replay differs from the run ({kinds}): mz replay {quote(result.cassette)}")
+        print_note(f"its replay differs from the run ({kinds}): mz replay {quote(result.cassette)}")
     for item in result.left_out:
-        print_remark(f"left out: {item.feature}: {item.reason}")
+        print_note(f"left out: {item.feature}: {item.reason}")
     for secret in result.committed:
-        print_remark(
+        print_note(
             single_line(
                 f"{secret.file}:{secret.line}: {secret.description} is committed, and repository.bundle contains it; "
                 "remove it and record another run: `mz recordings lint` rejects this one"

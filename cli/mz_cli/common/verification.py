@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -14,6 +14,7 @@ from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
 
 from mz_cli.app.context import ProjectLog
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape
 
 IntegrityFindingKind = Literal["chain", "event", "blob", "file"]
@@ -54,12 +55,12 @@ class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
     """Number of findings in other runs."""
 
 
-def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str], None]) -> VerifyResult:
-    """Verify the log, or the events of one run.
+def verify_log(log: ProjectLog, run: str | None) -> VerifyResult:
+    """Verify the log, or the events of one run, with progress on stderr if that takes long.
 
     The chain is always verified over the full log, since missing events have no stream.
     """
-    scan = _LogScan(run, report_progress)
+    scan = _LogScan(run)
     try:
         damages = log.store.verify(scan.visit)
     except StoreUnusable as error:
@@ -72,8 +73,7 @@ def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str]
     )
     damaged_streams = {finding.event_ref.partition("@")[0] for finding in chain}
     events = (finding for finding in scan.findings if finding.event_ref.partition("@")[0] not in damaged_streams)
-    blobs = tuple(_blob_findings(log, scan.cited, scan.report_progress))
-    findings = (*chain_findings, *events, *blobs)
+    findings = (*chain_findings, *events, *_blob_findings(log, scan.cited))
     return VerifyResult(
         repository=str(log.root), run=run, intact=not findings, findings=findings,
         events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
@@ -84,8 +84,8 @@ def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str]
 class _LogScan:
     """Visitor of all events of the log; collects cited blobs and findings."""
 
-    def __init__(self, run: str | None, report_progress: Callable[[str], None]) -> None:
-        self._run, self.report_progress = run, report_progress
+    def __init__(self, run: str | None) -> None:
+        self._run = run
         self.events, self._scanned_count, self._position = 0, 0, 0
         self.gaps: set[str] = set()
         """Event refs before which an event of an unknown stream is missing."""
@@ -102,7 +102,7 @@ class _LogScan:
     def visit(self, event: Stored) -> None:
         self._scanned_count += 1
         if self._scanned_count % PROGRESS_INTERVAL == 0:
-            self.report_progress(f"{self._scanned_count} events checked")
+            print_note(f"{self._scanned_count} events checked")
         event_ref = f"{event.stream}@{event.version}"
         if event.position != self._position + 1:
             self.gaps.add(event_ref)
@@ -129,12 +129,10 @@ def _damage_finding(damage: Damage) -> IntegrityFinding:
     return IntegrityFinding(event_ref=damage.event_ref, kind="chain", message=damage.message, hint=hint)
 
 
-def _blob_findings(
-    log: ProjectLog, cited: dict[Digest, list[str]], report_progress: Callable[[str], None]
-) -> Iterator[IntegrityFinding]:
+def _blob_findings(log: ProjectLog, cited: dict[Digest, list[str]]) -> Iterator[IntegrityFinding]:
     for number, (digest, event_refs) in enumerate(cited.items(), start=1):
         if number % PROGRESS_INTERVAL == 0:
-            report_progress(f"{number} of {len(cited)} blobs checked")
+            print_note(f"{number} of {len(cited)} blobs checked")
         try:
             log.blobs.get(digest)
             continue

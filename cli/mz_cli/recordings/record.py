@@ -12,7 +12,7 @@ from mz_cli.app.context import open_log
 from mz_cli.app.help import command
 from mz_cli.common.recording import newest_run, print_result
 from mz_cli.common.recording import record as make
-from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document
 
 
@@ -51,4 +51,4 @@ def record(
     if as_json:
         print_document("record", result)
     else:
-        print_result(result, print_line, print_note)
+        print_result(result, print_line)
