@@ -266,7 +266,6 @@ class RecordedCall(NamedTuple):
         return self.content(kind).decode("utf-8", "replace").splitlines()
 
     def artifacts(self) -> dict[StoredFile, str]:
-        """Return the texts of the recorded artifacts."""
         return {
             file: self.contents[file.name].decode("utf-8", "replace")
             for file in self.recording.files

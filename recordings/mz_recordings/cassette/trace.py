@@ -70,7 +70,6 @@ def feature_trace(events: Iterable[Event]) -> tuple[Event, ...]:
 
 
 def is_in_trace(event: Event) -> bool:
-    """Return True if an event of a feature's stream is part of its trace."""
     if isinstance(event, FeatureHeld | HoldReleased):
         return event.hold not in WAITS
     return not isinstance(event, (*MONEY_EVENTS, *FORGE_EVENTS))

@@ -240,7 +240,6 @@ def _format_amount(path: str, value: int | str | None) -> str:
 
 # ends and streams -----------------------------------------------------------------------------------------------------
 def end_differences(pair: RecordingPair) -> Iterator[Difference]:
-    """Yield differences in the end of the process."""
     old, new = _describe_end(pair.old.recording), _describe_end(pair.new.recording)
     if old != new:
         yield call_difference("TRACE", pair.identity, "the call ends differently", "end", (f"- {old}", f"+ {new}"))

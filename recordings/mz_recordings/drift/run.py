@@ -187,7 +187,6 @@ def _current_pins(job: ReplayJob, cassette: Cassette, cache: dict[bytes, Pinned]
 
 
 def _is_reported(finding: Finding, reported: tuple[Finding, ...]) -> bool:
-    """Return True if the replay reported the finding too."""
     return any(
         other.kind == finding.kind
         and (other.message == finding.message or (finding.feature and other.feature == finding.feature))

@@ -255,7 +255,6 @@ def is_known_event(name: str, fields: dict[str, Field], adapter: Adapter, dialec
 
 
 def count_fields_by_use(shape: StreamShape) -> dict[str, int]:
-    """Return the number of fields by use."""
     uses: Counter[str] = Counter(field.use for fields in shape.events.values() for field in fields.values())
     return {use: uses[use] for use in get_args(Use)}
 

@@ -21,7 +21,7 @@ from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.package import AgentPackage
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_recordings.cassette.model import Cassette, Failure, Identity, Kind, RecordedCall, Recording, StoredFile
+from mz_recordings.cassette.model import Cassette, Failure, Identity, Kind, RecordedCall, StoredFile
 from mz_recordings.cassette.trace import REQUESTED, EventJson, call_of_event, trace_events
 
 FAULT_AGENT = "claude-code"
@@ -278,16 +278,12 @@ class Variant(NamedTuple):
 def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
     """Return all variants of a recording without duplicates."""
     stdout, stderr, code = call.content("stdout"), call.content("stderr"), call.recording.exit or 0
-    stdout_variants = [
-        *_cut_variants(stdout),
-        *_corrupted_variants(stdout),
-        *_repeated_variants(stdout),
-        *_stdout_ending_variants(call.recording, stdout),
-    ]
+    agent = agent_package(call.recording.agent)
+    stdout_variants = (*_cut_variants(stdout), *_corrupted_variants(stdout), *_ending_variants(agent, stdout))
     variants = [Variant(call.identity, name, data, stderr, exit_code) for name, data, exit_code in stdout_variants]
-    variants += _stderr_ending_variants(call.recording, stdout, stderr)
-    base = Variant(call.identity, "", stdout, stderr, code)
-    variants += _process_end_variants(base)
+    if agent.stderr_endings is not None:
+        variants += [Variant(call.identity, *ending) for ending in agent.stderr_endings(stdout, stderr)]
+    variants += _process_end_variants(Variant(call.identity, "", stdout, stderr, code))
     unique_variants: dict[tuple[object, ...], Variant] = {}
     for variant in variants:
         unique_variants.setdefault(variant[2:], variant)
@@ -340,15 +336,11 @@ def _corrupted_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     yield "empty-lines", stdout.replace(b"\n", b"\n\n \n"), 0
     yield "byte-order-mark", b"\xef\xbb\xbf" + stdout, 0
     yield "words-instead-of-lines", b"Done. Everything went well.\n", 0
-
-
-def _repeated_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
-    lines = stdout.splitlines(keepends=True)
     yield "twice", stdout + stdout, 0
-    yield "end-twice", stdout + b"".join(lines[-1:]), 0
-    yield "end-first", b"".join((*lines[-1:], *lines[:-1])), 0
+    yield "end-twice", stdout + last, 0
+    yield "end-first", last + head, 0
     yield "backwards", b"".join(reversed(lines)), 0
-    yield "end-alone", b"".join(lines[-1:]), 0
+    yield "end-alone", last, 0
 
 
 # other ends -----------------------------------------------------------------------------------------------------------
@@ -366,21 +358,13 @@ def _process_end_variants(base: Variant) -> Iterator[Variant]:
     yield base._replace(name="nothing-changed", keeps_changes=False)
 
 
-def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+def _ending_variants(agent: AgentPackage, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield other last lines in the agent's format, also before and after the recorded one."""
-    endings = agent_package(recording.agent).stdout_endings
     head, last = split_last_line(stdout)
-    if endings is None or last is None:
+    if agent.stdout_endings is None or last is None:
         return
-    for name, other, code in endings(last):
+    for name, other, code in agent.stdout_endings(last):
         yield f"ends-{name}", head + other, code
         yield f"ends-{name}-exit-0", head + other, 0
         yield f"success-then-{name}", stdout + other, code
         yield f"{name}-then-success", head + other + stdout.removeprefix(head), 0
-
-
-def _stderr_ending_variants(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
-    """Yield other ends of agents whose stderr tells how the call ended."""
-    ending = agent_package(recording.agent).stderr_endings
-    for name, out, err, code in ending(stdout, stderr) if ending else ():
-        yield Variant(recording.identity, name, out, err, code)

@@ -264,7 +264,7 @@ def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]
 def unreadable_finding(error: CassetteUnreadable, folder: Path, path: str) -> Finding:
     """Return the finding for an unreadable cassette, with the file relative to it and the fix."""
     relative_path = error.path.relative_to(folder).as_posix() if error.path.is_relative_to(folder) else ""
-    message = f"{relative_path or path} {str(error).removeprefix(f'{error.path}: ')}"
+    message = f"{relative_path or path} {error.reason}"
     file = f"{path}/{relative_path}" if relative_path not in ("", ".") else path
     fix = NEWER if isinstance(error, NewerFormat) else RESTORE
     return Finding(kind="UNREADABLE", message=message.removeprefix(". "), file=file, fix=fix)

@@ -164,12 +164,10 @@ UPDATE_BASELINE = "mz drift {cassette} --update-baseline -m TEXT"
 
 
 def rerecord_call(call: Identity) -> str:
-    """Return the command that re-records this call."""
     return f"{RERECORD} {quote(f'{call.feature}/{call.phase}')}"
 
 
 def rerecord_feature(feature: str) -> str:
-    """Return the command that re-records all calls of a feature."""
     return f"{RERECORD} {quote(feature)}"
 
 
@@ -195,7 +193,6 @@ class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fails(self) -> bool:
-        """Return True if one of the findings makes the command fail."""
         return any(finding.fails for _, finding in self.occurrences)
 
     @property

@@ -10,6 +10,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -105,9 +106,9 @@ class FileSegment(msgspec.Struct, kw_only=True):
         return StreamId(f"session/{self.session_found.agent}/{self.session_found.session}")
 
 
-def file_key(file: FileMetadata) -> str:
+def file_key(path: Path | str) -> str:
     """Return the key of a file in the log: the sha256 of its path."""
-    return hashlib.sha256(os.fsencode(file.path)).hexdigest()
+    return hashlib.sha256(os.fsencode(path)).hexdigest()
 
 
 def is_unchanged(file: FileMetadata, row: ImportedFile) -> bool:
@@ -241,7 +242,7 @@ class _FileReading:
         totals = stats.ended_totals() if has_ended else stats.running_totals
         nanousd = sum_known(stats.process_nanousd) if has_ended else stats.running_nanousd
         read = ImportedFileRead(
-            file=hashlib.sha256(os.fsencode(path)).hexdigest(),
+            file=file_key(path),
             paths=NO_PATHS,
             format=self.form.name,
             subagent=sanitize_label(stats.subagent or ""),
@@ -319,7 +320,7 @@ def session_of(stats: SegmentStats, file: FileMetadata) -> str:
     for session in map(sanitize_name, stats.sessions):
         if session in file.path.name:
             return session
-    return next(map(sanitize_name, stats.sessions), f"file-{file_key(file)[:32]}")
+    return next(map(sanitize_name, stats.sessions), f"file-{file_key(file.path)[:32]}")
 
 
 def encode_reader_state(state: ReaderState) -> str:
@@ -353,7 +354,6 @@ def sanitize_usage(usage: Usage, subagent: str) -> Usage:
 
 
 def sanitize_counts(counts: dict[str, int]) -> dict[str, int]:
-    """Return the counts by sanitised name."""
     sanitized: dict[str, int] = {}
     for kind, count in counts.items():
         kind_name = sanitize_label(kind) or OTHERS

@@ -164,7 +164,7 @@ class _Import:
         changed = [
             (entry, row)
             for entry in files
-            if (row := rows.get(file_key(entry))) is None or not is_unchanged(entry, row)
+            if (row := rows.get(file_key(entry.path))) is None or not is_unchanged(entry, row)
         ]
         bytes_total = sum(entry.size_bytes for entry, _ in changed)
         for number, (entry, row) in enumerate(changed):

@@ -44,7 +44,6 @@ def request_key(agent: str, id_: str) -> str:
 
 
 def is_run_worktree(directory: str) -> bool:
-    """Return True if the directory is a worktree of a run."""
     return WORKTREE in f"{directory}/"
 
 
