@@ -14,8 +14,7 @@ import jsonschema
 import pytest
 import yaml
 from mz_cli.app.input import ask_choices
-from mz_cli.project.json import InitFile
-from mz_cli.start.init import default_choices, write_file
+from mz_cli.start.init import InitFile, default_choices, write_file
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.config.schema import config_schema

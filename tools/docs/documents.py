@@ -18,24 +18,15 @@ from mz_cli.cost.report import CostReport
 from mz_cli.cost.sessions import SessionsReport
 from mz_cli.deliver.messages import CancelResult
 from mz_cli.deliver.plan import PlanShape
+from mz_cli.help.help_ import ExplainAllShape, ExplainShape
 from mz_cli.housekeeping.clean import CleanResult
 from mz_cli.inspect.diff import DiffReport
 from mz_cli.inspect.show import ArtifactText
 from mz_cli.inspect.state_at import StateAt
 from mz_cli.inspect.status import RunList
 from mz_cli.people.inbox import MessageResult
-from mz_cli.project.json import (
-    ConfigShape,
-    ConfigValidShape,
-    DoctorShape,
-    ExplainAllShape,
-    ExplainShape,
-    InitShape,
-    LintResult,
-    NewPipeline,
-    PipelineList,
-    PipelineShown,
-)
+from mz_cli.project.config import ConfigShape, ConfigValidShape
+from mz_cli.project.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.recordings.library import CassetteList, RecordingsLint
 from mz_cli.recordings.rerecord_text import RerecordReport
 from mz_cli.replay.command import ReplayReport
@@ -43,6 +34,8 @@ from mz_cli.replay.faults import InjectResult, VariantsResult
 from mz_cli.replay.past_runs import PastRun, RecheckResult
 from mz_cli.review.text import ReviewDetail, ReviewList
 from mz_cli.start.demo import DemoResult
+from mz_cli.start.doctor import DoctorShape
+from mz_cli.start.init import InitShape
 from mz_cli.usage.audit import ImportedAudit
 from mz_cli.usage.costs import ImportedCostReport
 from mz_cli.usage.transcript import TranscriptReport

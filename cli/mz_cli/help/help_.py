@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+from typing import Literal
 
 import click
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
@@ -15,13 +16,33 @@ from mz_cli.app.completion import SHELLS, completion_script
 from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options
 from mz_cli.app.topics import TOPICS
 from mz_cli.main import mz
-from mz_cli.project.json import ExplainAllShape, ExplainShape
 from mz_cli.terminal.console import is_terminal, print_line, terminal_width, write_text
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table
 
 CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
 """Error code or exit code, as messages print it."""
+
+
+class ExplainShape(Shape, frozen=True, kw_only=True):
+    """`mz help CODE --json`."""
+
+    kind: Literal["error", "exit"]
+    code: str
+    """`MZ2003`, or the number of an exit code."""
+    title: str
+    explanation: str
+    exit: int | None
+    """Null: the code is only used for warnings."""
+    codes: tuple[str, ...]
+    """For an exit code: the errors that lead to it."""
+
+
+class ExplainAllShape(Shape, frozen=True, kw_only=True):
+    """`mz help codes --json`."""
+
+    errors: tuple[ExplainShape, ...]
+    exits: tuple[ExplainShape, ...]
 
 
 @command(

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from mz_engine.config.schema import list_settings
@@ -19,12 +20,41 @@ from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command_family, format_options
-from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table
 
 NO_FILE = f"no {FILE_NAME}: all settings have their defaults"
+
+
+class SettingShape(Shape, frozen=True, kw_only=True):
+    name: str
+    """Key in mz.yaml, such as `budget.run`."""
+    value: Any
+    """Value as in mz.yaml: text, number, list, mapping; null: none."""
+    origin: str
+    """`default`, `mz.yaml:14:7`, or the name of a variable."""
+    description: str
+
+
+class ConfigShape(Shape, frozen=True, kw_only=True):
+    """`mz config show --json`: the settings in effect."""
+
+    repository: str
+    file: str | None
+    """Null: no mz.yaml."""
+    settings: tuple[SettingShape, ...]
+
+
+class ConfigValidShape(Shape, frozen=True, kw_only=True):
+    """`mz config validate --json` if everything is valid; errors go to stderr (`mz.error/1`)."""
+
+    repository: str
+    file: str | None
+    pipeline: str
+    features: int | None
+    """Number of features in the backlog; null: no backlog yet."""
+    warnings: tuple[str, ...]
 
 
 @command_family(

@@ -35,13 +35,63 @@ from mz_events.names import InvalidName, parse_name
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.config import value_text
-from mz_cli.project.json import LintResult, NewPipeline, PipelineList, PipelineListed, PipelineShown
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun
 
 BUILT_IN = "built in"
+
+
+class PipelineListed(Shape, frozen=True, kw_only=True):
+    """One pipeline that `pipeline:` in mz.yaml may name."""
+
+    name: str
+    file: str | None
+    """Relative to the repository; null: built in."""
+    chosen: bool
+    """Selected by mz.yaml, a variable or the default."""
+    phases: tuple[str, ...]
+    """Phases of the pipeline; empty if the file cannot be parsed."""
+    errors: int
+    warnings: int
+
+
+class PipelineList(Shape, frozen=True, kw_only=True):
+    """`mz pipelines list --json`."""
+
+    pipelines: tuple[PipelineListed, ...]
+
+
+class PipelineShown(Shape, frozen=True, kw_only=True):
+    """`mz pipelines show NAME --json`."""
+
+    name: str
+    file: str | None
+    """Relative to the repository; null: built in."""
+    definition: dict[str, Any]
+    """All keys of docs/pipelines.md, including defaults; timeouts in seconds."""
+
+
+class LintResult(Shape, frozen=True, kw_only=True):
+    """`mz pipelines lint --json`; the exit code is 10 if there are errors."""
+
+    files: tuple[str, ...]
+    errors: int
+    warnings: int
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class NewPipeline(Shape, frozen=True, kw_only=True):
+    """`mz pipelines new NAME --json`."""
+
+    name: str
+    file: str
+    """Relative to the repository."""
+    copied_from: str | None
+    errors: int
+    """Lint errors: a copy may name commands that mz.yaml does not define."""
+    warnings: int
 
 
 def full_definition(value: object, convert: Callable[[Quantity], object]) -> Any:

@@ -20,12 +20,25 @@ from mz_recordings.cassette.model import parse_time
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options
 from mz_cli.common.recording import library_path
-from mz_cli.project.json import DoctorShape
 from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv
 
 RECORDING_DAYS_MAX = 180
+
+
+class DoctorShape(Shape, frozen=True, kw_only=True):
+    """`mz doctor --json`."""
+
+    repository: str | None
+    """Null: outside of a repository; no project was checked."""
+    online: bool
+    status: CheckStatus
+    """Worst status of all checks."""
+    exit: int
+    checks: tuple[DoctorCheck, ...]
+
+
 VERDICTS = {
     CheckStatus.OK: "Everything is installed.",
     CheckStatus.WARN: "Runs will work; see the warnings.",
@@ -73,7 +86,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     code = Exit.PREREQUISITE if status is CheckStatus.FAIL else Exit.OK
     if as_json:
         repository = str(examined.root) if examined.root else None
-        shape = DoctorShape(repository=repository, online=online, status=status.value, exit=code, checks=checks)
+        shape = DoctorShape(repository=repository, online=online, status=status, exit=code, checks=checks)
         print_document("doctor", shape)
     else:
         rows = tuple((check.name, check.status.value, result_cell(check), check.hint or "-") for check in checks)

@@ -7,6 +7,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import click
 import msgspec
@@ -31,13 +32,39 @@ from mz_cli.app.context import find_root
 from mz_cli.app.help import command
 from mz_cli.app.input import ask_choices, may_ask
 from mz_cli.common.recording import library_path
-from mz_cli.project.json import InitFile, InitShape
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 
 BACKLOG = "features.md"
 IGNORE = ".gitignore"
 IGNORED = tuple(line.encode() for line in (MZ_FOLDER, f"{MZ_FOLDER}/", f"/{MZ_FOLDER}", f"/{MZ_FOLDER}/"))
+
+
+class InitFile(Shape, frozen=True, kw_only=True):
+    path: str
+    """Relative to the repository."""
+    action: Literal["keep", "make", "add to", "renew"]
+    """Action on the file; in a dry run, the planned one."""
+    about: str
+    content: str | None = None
+    """Text written; with `add to`, the added text. Null: nothing is written."""
+
+
+class InitShape(Shape, frozen=True, kw_only=True):
+    """`mz init --json`."""
+
+    repository: str
+    dry_run: bool
+    stacks: tuple[str, ...]
+    base: str | None
+    commands: dict[str, str]
+    setup: tuple[str, ...]
+    agent: str
+    agents: tuple[str, ...]
+    """Installed agents."""
+    files: tuple[InitFile, ...]
+    hints: tuple[str, ...]
+    """Steps left to do by hand."""
 
 
 ACTIONS_DONE = {"keep": "kept", "make": "created", "add to": "added to", "renew": "updated"}
