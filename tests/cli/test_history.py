@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.replay.bisect import clamp_exit
-from mz_cli.replay.command import failing_by_commit
+from mz_cli.replay.command import clamp_exit, failing_by_commit
 from mz_cli.replay.command import replay_exit as exit_of_replay
 from mz_cli.replay.past_runs import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
 from mz_cli.terminal.width import plain_text

@@ -29,7 +29,6 @@ from mz_recordings.replay.replay import ReplayJob, replay_all, sampled, shuffled
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.recording import display_path, library_path
-from mz_cli.replay.bisect import clamp_exit
 from mz_cli.replay.faults import bundled_cassettes, bundled_project, replay_fault, replay_variants
 from mz_cli.reports.findings import (
     ReplayFinding,
@@ -54,6 +53,9 @@ FOR_CASSETTES = (
     "paths", "jobs", "shuffle", "accept", "reason", "prune", "real", "sample", "keep", "variants", "inject", "bundled",
 )  # fmt: skip
 """Options that past runs do not accept."""
+VERDICT_EXITS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
+"""Exit codes of `--bisect` other than 125. Git takes 0 for good, 125 for "cannot be tested", other codes up to 127 for
+bad, and aborts at any above; so everything that is no verdict must be 125. Of errors `run_guarded` makes it."""
 NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 """Findings that no commit causes: time has passed, or the replies never were the agent's."""
 
@@ -260,6 +262,11 @@ def replay_exit(results: Sequence[ReplayResult], bisect: bool = False) -> Exit:
     """Return the worst exit code of the failing findings; with `bisect`, limited to codes that git accepts."""
     code = results_exit(results, bisect)
     return clamp_exit(code) if bisect else code
+
+
+def clamp_exit(code: int) -> Exit:
+    """Return verdicts unchanged, anything else as 125."""
+    return Exit(code) if code in VERDICT_EXITS else Exit.NOT_COMPARABLE
 
 
 def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayReport:

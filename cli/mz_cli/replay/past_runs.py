@@ -37,7 +37,7 @@ from mz_recordings.record.recorder import known_hint
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.common.feature_query import ViolationShape
-from mz_cli.replay.bisect import clamp_exit
+from mz_cli.replay.command import clamp_exit
 from mz_cli.reports.findings import Suite, finding_lines
 from mz_cli.reports.options import ReportOptions
 from mz_cli.terminal.console import write_lines
