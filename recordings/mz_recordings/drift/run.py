@@ -4,9 +4,10 @@ known noise."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -122,11 +123,11 @@ def check_current(
     library's file.
     """
     replay_results = (None,) * len(jobs) if static else replay_all(jobs, workers, report)
-    checked, cassettes, pins_cache = [], list[Cassette](), dict[bytes, Pinned]()
+    checked, cassettes, command_id = [], list[Cassette](), token_hex(8)
     for job, replayed in zip(jobs, replay_results, strict=True):
-        cassette, result, static_differences = _check_cassette(job, replayed, knowledge, pins_cache)
+        cassette, result, static_differences = _check_cassette(job, replayed, knowledge, command_id)
         cassettes += [cassette] if cassette else []
-        checked.append((cassette.manifest.name if cassette else "", result, static_differences))
+        checked.append(((cassette.manifest.name if cassette else "",), result, static_differences))
     drifted = _apply_noise(checked, knowledge, reason)
     results = (with_locations(result, Path(jobs[0].project)) for result in drifted.results)
     outdated = _outdated_entries(knowledge, cassettes, is_whole_library and len(cassettes) == len(jobs))
@@ -134,7 +135,7 @@ def check_current(
 
 
 def _check_cassette(
-    job: ReplayJob, replayed: ReplayResult | None, knowledge: LibraryKnowledge, pins_cache: dict[bytes, Pinned]
+    job: ReplayJob, replayed: ReplayResult | None, knowledge: LibraryKnowledge, command_id: str
 ) -> tuple[Cassette | None, ReplayResult, tuple[Difference, ...]]:
     """Return the cassette if it is readable, the result of its replay, and the differences found without a replay."""
     path = Path(job.path)
@@ -152,9 +153,11 @@ def _check_cassette(
         accepted_replies=count_accepted(cassette),
         calls=tuple(call.recording.identity.path for call in cassette.calls),
     )
-    pins, problem = _current_pins(job, cassette, pins_cache)
-    if problem is not None and replayed is None:
-        result = replace(result, findings=(problem,))
+    pins: Pins | None = None
+    try:
+        pins = current_project(Path(job.project), job.environment, manifest, 1, command_id).pins
+    except (FixtureUnavailable, MzError) as error:
+        result = result if replayed else replace(result, findings=(replay_error_finding(error),))
     if manifest.provenance == "copied":
         static_differences = tuple(Difference(finding) for finding in static_findings(cassette, job.today))
     else:
@@ -168,22 +171,6 @@ def _check_cassette(
         result,
         tuple(difference for difference in static_differences if not _is_reported(difference.finding, result.findings)),
     )
-
-
-Pinned = tuple[Pins | None, Finding | None]
-"""The current pins of a cassette, or why there are none."""
-
-
-def _current_pins(job: ReplayJob, cassette: Cassette, cache: dict[bytes, Pinned]) -> Pinned:
-    """Return the current pins, which many cassettes share."""
-    manifest = cassette.manifest
-    key = msgspec.json.encode((job.project, manifest.pipeline, manifest.agent, manifest.fixture.config))
-    if key not in cache:
-        try:
-            cache[key] = current_project(Path(job.project), job.environment, manifest, 1).pins, None
-        except (FixtureUnavailable, MzError) as error:
-            cache[key] = None, replay_error_finding(error)
-    return cache[key]
 
 
 def _is_reported(finding: Finding, reported: tuple[Finding, ...]) -> bool:
@@ -216,32 +203,28 @@ def compare_two(old: Path, new: Path, knowledge: LibraryKnowledge, reason: str =
         finding = Finding(kind="COPIED", message=message, fix=RERECORD_ALL)
         return LibraryDrift(results=(replace(result, findings=(finding,)),))
     cassette_differences = differences(old_cassette, new_cassette, knowledge.agent_descriptions)
-    drifted = _apply_noise([(names[0], result, cassette_differences)], knowledge, reason, names)
+    drifted = _apply_noise([(names, result, cassette_differences)], knowledge, reason)
     return replace(drifted, results=(*drifted.results, *_outdated_entries(knowledge, cassettes, False)))
 
 
 # noise ----------------------------------------------------------------------------------------------------------------
 def _apply_noise(
-    checked: list[tuple[str, ReplayResult, tuple[Difference, ...]]],
+    checked: Sequence[tuple[tuple[str, ...], ReplayResult, tuple[Difference, ...]]],
     knowledge: LibraryKnowledge,
     reason: str,
-    names: tuple[str, ...] = (),
 ) -> LibraryDrift:
+    """Hide known noise and, with a reason, propose more of it. `checked` begins with the names of the cassettes."""
     entries, proposed, rejections = knowledge.noise, list[NoiseEntry](), list[NoiseRejection]()
     if reason:
-        for name, _, static_differences in checked:
-            new_entries, new_rejections = propose_noise(
-                hide_noise(static_differences, entries, (name, *names)).remaining, name, reason, knowledge.today
-            )
+        for names, _, found in checked:
+            remaining = hide_noise(found, entries, names).remaining
+            new_entries, new_rejections = propose_noise(remaining, names[0], reason, knowledge.today)
             proposed += new_entries
             rejections += new_rejections
         if proposed:
             add_noise(knowledge.library, tuple(proposed))
         entries = (*entries, *proposed)
-    matches = [
-        (result, hide_noise(static_differences, entries, (name, *names)))
-        for name, result, static_differences in checked
-    ]
+    matches = [(result, hide_noise(found, entries, names)) for names, result, found in checked]
     match_counts = sum((match.matched_entries for _, match in matches), Counter[NoiseEntry]())
     return LibraryDrift(
         results=tuple(

@@ -246,15 +246,10 @@ TERMINATED = 143
 """Exit code of a terminated program: 128 + 15."""
 BINARY = bytes(range(256)) * 16
 INVALID_UTF8 = b"\xff\xfe\xc3("
-MZ_ENDINGS = tuple(
-    Problem(kind=kind, code=code)
-    for kind, code in (
-        (ProblemClass.TRANSIENT, "timeout"),
-        (ProblemClass.TRANSIENT, "idle"),
-        (ProblemClass.TRANSIENT, "killed"),
-        (ProblemClass.PHASE, "output-limit"),
-        (ProblemClass.FATAL, "disk-full"),
-    )
+MZ_ENDINGS = (
+    *(Problem(kind=ProblemClass.TRANSIENT, code=code) for code in ("timeout", "idle", "killed")),
+    Problem(kind=ProblemClass.PHASE, code="output-limit"),
+    Problem(kind=ProblemClass.FATAL, code="disk-full"),
 )
 """Ways in which mz ends a call, whatever its output."""
 

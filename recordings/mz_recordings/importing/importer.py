@@ -33,6 +33,7 @@ from mz_events.catalog.imported import (
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append
 from mz_projections.imported.model import (
+    US_PER_S,
     CountedRequest,
     ImportedFile,
     ImportedSession,
@@ -51,7 +52,6 @@ from mz_recordings.importing.scan import FileMetadata, UnreadableFile, scan_file
 LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
 REQUESTS_PER_BATCH, BYTES_PER_BATCH, SEGMENTS_PER_BATCH = 8000, 128 << 20, 1000
 """Limits of one append: few disk flushes, but bounded memory."""
-US_PER_SECOND = 1_000_000
 NAMED_MAX = 5
 IMPORT_FORMATS = (*FORMATS, *RECORD_FORMATS)
 FUTURE_US = 600_000_000
@@ -148,7 +148,7 @@ class _Import:
         now: Callable[[], float],
     ) -> None:  # fmt: skip
         self._store, self._views, self._blobs = store, views, FileBlobs(folder / BLOBS)
-        self._price, self._table, self._now, self._begun_us = price, table, now, int(now() * US_PER_SECOND)
+        self._price, self._table, self._now, self._begun_us = price, table, now, int(now() * US_PER_S)
         self._store_directory = cache(lambda directory: self._blobs.put(directory.encode("utf-8", "replace")))
         self._result = ImportResult(log=str(folder))
         self._unpriced = Counter[str]()
@@ -250,7 +250,7 @@ class _Import:
         return read
 
     def _write(self, appends: Sequence[Append]) -> None:
-        self._views.refresh(self._store.append(appends, int(self._now() * US_PER_SECOND)))
+        self._views.refresh(self._store.append(appends, int(self._now() * US_PER_S)))
 
     def _reconcile_totals(self) -> None:
         """Reconcile the totals of all sessions; a killed import may have left some."""

@@ -16,6 +16,7 @@ from mz_engine.agents.reading.json_lines import (
     decode_object,
     mapping,
     nanousd,
+    objects,
     string,
     time_us,
     token_count,
@@ -49,8 +50,7 @@ class CostReader(Reader):
     def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
         feature = string(document.get("feature_id"))
         yield SessionInfo(session=feature, at_us=time_us(document.get("created_at")))
-        phases = document.get("phases")
-        for phase in map(mapping, phases if isinstance(phases, list) else ()):
+        for phase in objects(document.get("phases")):
             tokens = count(phase.get("actual_tokens"))
             if tokens:
                 recorded_at = string(phase.get("recorded_at"))
