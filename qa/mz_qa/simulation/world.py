@@ -110,7 +110,6 @@ class World:
         self.now_us = 1_000_000
         self.store, self.blobs = SimulatedStore(self.tick), MemoryBlobs()
         self.objects: MutableMapping[Commit, Tree] = {}
-        self.content_digests: dict[bytes, bytes] = {}
         self.base = self.write(Tree({name: text.encode() for name, text in files.items()}, None))
         self.refs: dict[str, Commit] = {"refs/heads/main": self.base}
         self.remote: dict[str, Commit] = {}
@@ -151,13 +150,10 @@ class World:
             raise Crash(name)
 
     def write(self, tree: Tree) -> Commit:
-        """Store a tree; digests of file contents are cached."""
+        """Store a tree."""
         digest = hashlib.sha1(repr((tree.parent, tree.message, tree.merged)).encode())
         for name, data in sorted(tree.files.items()):
-            content_digest = self.content_digests.get(data)
-            if content_digest is None:
-                content_digest = self.content_digests[data] = hashlib.sha1(data).digest()
-            digest.update(b"%s\0%s" % (name.encode("utf-8", "surrogateescape"), content_digest))
+            digest.update(b"%s\0%d\0%s" % (name.encode("utf-8", "surrogateescape"), len(data), data))
         commit = Commit(digest.hexdigest())
         self.objects[commit] = tree
         return commit
