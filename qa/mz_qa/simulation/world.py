@@ -219,15 +219,11 @@ class SimulatedWorkspace:
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         before, after = self.world.objects[old].files, self.world.objects[new].files
-        changes = []
-        for path in sorted(before.keys() | after.keys()):
-            if path not in before:
-                changes.append(Change(path=Path(path), kind="added"))
-            elif path not in after:
-                changes.append(Change(path=Path(path), kind="deleted"))
-            elif before[path] != after[path]:
-                changes.append(Change(path=Path(path), kind="modified"))
-        return tuple(changes)
+        return tuple(
+            Change(path=Path(path), kind="added" if path not in before else "modified" if path in after else "deleted")
+            for path in sorted(before.keys() | after.keys())
+            if before.get(path) != after.get(path)
+        )
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         return self.world.objects[tree].files.get(path)
