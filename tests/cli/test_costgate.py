@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.cost.gate import CALLS_MIN, FLOOR_NANOUSD, RunCost, compare_phases, cost_gate, parse_allowed_increase
+from mz_cli.cost.gate import CALLS_MIN, FLOOR_NANOUSD, RunCost, cost_gate, parse_allowed_increase
 from mz_projections.feature.calls import Call
 
 CENT = 10_000_000
@@ -55,13 +55,13 @@ def test_a_phase_alone_can_fail_it() -> None:
 
 
 def test_phases_that_only_one_run_has() -> None:
-    cost_gate_lines = compare_phases(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED)
+    cost_gate_lines = cost_gate(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED).lines
     assert {line.phase: line.verdict for line in cost_gate_lines} == {None: "ok", "old": "gone", "young": "new"}
 
 
 def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
     killed = RunCost(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
-    (cost_gate_line, _) = compare_phases(bill(*[10 * CENT] * 3), killed, ALLOWED)
+    (cost_gate_line, _) = cost_gate(bill(*[10 * CENT] * 3), killed, ALLOWED).lines
     assert (cost_gate_line.nanousd, cost_gate_line.verdict) == (45 * CENT, "worse")
 
 
@@ -107,6 +107,6 @@ AMOUNTS = st.lists(st.integers(0, 10**9), min_size=CALLS_MIN, max_size=8)
 
 @given(AMOUNTS, AMOUNTS, st.integers(0, 50))
 def test_nothing_within_the_floor_or_the_share_fails(before: list[int], now: list[int], percent: int) -> None:
-    (cost_gate_line, _) = compare_phases(bill(*before), bill(*now), Fraction(percent, 100))
+    (cost_gate_line, _) = cost_gate(bill(*before), bill(*now), Fraction(percent, 100)).lines
     more = sum(now) - sum(before)
     assert (cost_gate_line.verdict == "worse") == (more > FLOOR_NANOUSD and more * 100 > sum(before) * percent)

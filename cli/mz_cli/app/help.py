@@ -186,12 +186,7 @@ class CommandFamily(CommandPage, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary_line(page)) for name, page in self.commands.items()])
-
-
-def summary_line(page: click.Command) -> str:
-    """Return the first line of a command's help."""
-    return (page.help or "").partition("\n")[0]
+            formatter.write_dl([(name, (page.help or "").partition("\n")[0]) for name, page in self.commands.items()])
 
 
 def write_commands(formatter: click.HelpFormatter, names: Iterable[str] = COMMANDS) -> None:

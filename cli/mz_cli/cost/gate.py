@@ -80,12 +80,6 @@ def parse_allowed_increase(text: str) -> Fraction:
     return Fraction(match[1]) / 100
 
 
-def compare_phases(baseline: RunCost, run: RunCost, allowed: Fraction) -> tuple[CostGateLine, ...]:
-    """Compare all phases together, then each in the order of the first calls."""
-    phases = dict.fromkeys(call.phase for run_cost in (baseline, run) for call in run_cost.calls)
-    return tuple(_compare_phase(phase, baseline, run, allowed) for phase in (None, *phases))
-
-
 def _compare_phase(phase: str | None, baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGateLine:
     (calls_before, before), (calls, now) = (_phase_cost(run_cost, phase) for run_cost in (baseline, run))
     verdict: Verdict
@@ -132,9 +126,10 @@ def _call_nanousd(call: Call) -> int | None:
 
 # the verdict ----------------------------------------------------------------------------------------------------------
 def cost_gate(baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGate:
-    """Return the result of the comparison: any line that is worse fails it; without delivered features the runs are
-    not comparable."""
-    lines = compare_phases(baseline, run, allowed)
+    """Compare all phases together, then each in the order of the first calls: any line that is worse fails the gate;
+    without delivered features the runs are not comparable."""
+    phases = dict.fromkeys(call.phase for run_cost in (baseline, run) for call in run_cost.calls)
+    lines = tuple(_compare_phase(phase, baseline, run, allowed) for phase in (None, *phases))
     exit_code, reason = _gate_verdict(lines, baseline, run)
     verdicts: dict[Exit, Literal["passed", "failed"]] = {Exit.OK: "passed", Exit.VERDICT: "failed"}
     return CostGate(
