@@ -37,7 +37,7 @@ from mz_recordings.drift.noise import (
 )
 from mz_recordings.drift.stream_baselines import FOLDER, Baselines, built_in_folder, check_streams, load_baselines
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
-from mz_recordings.replay.compare import count_accepted, static_findings
+from mz_recordings.replay.compare import describe_cassette, static_findings
 from mz_recordings.replay.project import current_project
 from mz_recordings.replay.replay import ReplayJob, replay_all, replay_error_finding, with_locations
 
@@ -145,14 +145,8 @@ def _check_cassette(
     except CassetteUnreadable as error:
         return None, result if replayed else replace(result, findings=(replay_error_finding(error),)), ()
     manifest = cassette.manifest
-    result = replace(
-        result,
-        name=manifest.name,
-        provenance=manifest.provenance,
-        recordings=len(cassette.calls),
-        accepted_replies=count_accepted(cassette),
-        calls=tuple(call.recording.identity.path for call in cassette.calls),
-    )
+    calls = tuple(call.recording.identity.path for call in cassette.calls)
+    result = replace(describe_cassette(result, cassette), calls=calls)
     pins: Pins | None = None
     try:
         pins = current_project(Path(job.project), job.environment, manifest, 1, command_id).pins

@@ -158,7 +158,8 @@ class _Import:
         self._sessions: set[StreamId] = set()
 
     def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None]) -> ImportResult:
-        result, unreadable, unknown = self._result, list[UnreadableFile](), list[UnreadableFile]()
+        result, unreadable = self._result, list[UnreadableFile]()
+        unknown, skipped = list[UnreadableFile](), list[str]()
         files = scan_files(paths, unreadable)
         rows = {row.file: row for row in self._views.files()}
         changed = [
@@ -174,13 +175,14 @@ class _Import:
             except OSError as error:
                 unreadable.append(UnreadableFile(str(entry.path), error.strerror or str(error)))
             except Undetected as error:
-                unknown.append(UnreadableFile(str(entry.path), str(error)))
+                if entry.is_named:
+                    unknown.append(UnreadableFile(str(entry.path), str(error)))
+                else:
+                    skipped.append(str(entry.path))
         self._append()
         self._reconcile_totals()
-        named_paths = {str(entry.path) for entry, _ in changed if entry.is_named}
-        skipped = [entry.path for entry in unknown if entry.path not in named_paths]
         result.files, result.unchanged_files = len(files), len(files) - len(changed)
-        result.unknown_format = tuple(entry for entry in unknown if entry.path in named_paths)
+        result.unknown_format = tuple(unknown)
         result.skipped_files, result.skipped_paths = len(skipped), tuple(skipped[:NAMED_MAX])
         result.unreadable = tuple(dict.fromkeys(unreadable))
         unpriced = ((model or UNKNOWN_MODEL, number) for model, number in self._unpriced.most_common())

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from mz_engine.model.pins import Pins
 from mz_events.catalog.call import AgentRequested
 
@@ -34,6 +35,7 @@ from mz_recordings.findings.model import (
     CallMismatch,
     Finding,
     FindingKind,
+    ReplayResult,
     rerecord_call,
 )
 from mz_recordings.replay.commands import answers, parse_effect_key
@@ -165,9 +167,15 @@ def _stopped_features(outcome: ReplayOutcome) -> set[str]:
     return rejected_features | {identity.feature for identity in outcome.missing_calls}
 
 
-def count_accepted(cassette: Cassette) -> int:
-    """Return the number of replies that were kept when their inputs were updated."""
-    return sum(call.recording.accepted is not None for call in cassette.calls)
+def describe_cassette(result: ReplayResult, cassette: Cassette) -> ReplayResult:
+    """Return the result with the description of its cassette."""
+    return replace(
+        result,
+        name=cassette.manifest.name,
+        provenance=cassette.manifest.provenance,
+        recordings=len(cassette.calls),
+        accepted_replies=sum(call.recording.accepted is not None for call in cassette.calls),
+    )
 
 
 def static_findings(cassette: Cassette, today: datetime) -> Iterator[Finding]:

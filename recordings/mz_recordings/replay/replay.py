@@ -48,7 +48,7 @@ from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.commands import answers, recorded_commands
-from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted, incomplete_features
+from mz_recordings.replay.compare import ReplayOutcome, compare_replay, describe_cassette, incomplete_features
 from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.memory import MemoryPorts
 from mz_recordings.replay.memory_objects import NotInMemory
@@ -92,13 +92,7 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
     outcome = None
     try:
         cassette = load(path, evidence=False)
-        result = replace(
-            result,
-            name=cassette.manifest.name,
-            provenance=cassette.manifest.provenance,
-            recordings=len(cassette.calls),
-            accepted_replies=count_accepted(cassette),
-        )
+        result = describe_cassette(result, cassette)
         outcome = run_replay(cassette, job)
         result = replace(
             result,
