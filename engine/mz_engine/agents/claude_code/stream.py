@@ -374,8 +374,8 @@ class SessionReader(MessageReader):
 
     def _changed_session(self, line: Json, subagent: str) -> records.SessionInfo | None:
         """Return what is known of the session if the line changes it."""
-        told = line.get("sessionId"), line.get("version"), line.get("cwd"), subagent
-        if told == (self._session, self._version, self._cwd, self._subagent):
+        values = line.get("sessionId"), line.get("version"), line.get("cwd"), subagent
+        if values == (self._session, self._version, self._cwd, self._subagent):
             return None  # As most lines.
         session = string(line.get("sessionId")) or self._session
         version, cwd = string(line.get("version")) or self._version, string(line.get("cwd")) or self._cwd
