@@ -24,7 +24,8 @@ from mz_engine.run.process import UNWRITABLE
 from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import CassetteChanged, find_cassettes, load, load_summary, overwrite, seal_of
 from mz_recordings.cassette.model import Cassette, Manifest, Provenance
-from mz_recordings.drift.compare import AgentDescriptions, compare_cassettes
+from mz_recordings.drift.compare import compare_cassettes
+from mz_recordings.drift.model import AgentDescriptions
 from mz_recordings.findings.model import ACCEPTABLE, Finding, FindingKind, finding_kinds
 from mz_recordings.record.recorder import SecretInRecording
 from mz_recordings.replay.replay import without_git_variables

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import all_adapters
-from mz_engine.model.agent_description import AgentDescription
 
 from mz_recordings.cassette.model import Cassette, Identity, Recording
 from mz_recordings.cassette.trace import REQUESTED, EventJson, call_events, call_of_event, trace_events
-from mz_recordings.drift.model import Difference, RecordingPair, call_difference
+from mz_recordings.drift.model import AgentDescriptions, Difference, RecordingPair, call_difference
 from mz_recordings.drift.outputs import (
     artifact_differences,
     cost_differences,
@@ -23,9 +22,6 @@ from mz_recordings.drift.outputs import (
 )
 from mz_recordings.findings.model import ORDER, RECORD_NEW, RERECORD_ALL, Finding, Risk, rerecord_call, rerecord_feature
 from mz_recordings.replay.compare import diff_lines, trace_divergences
-
-AgentDescriptions = Mapping[str, AgentDescription]
-"""The project's own agents, needed to read their streams."""
 
 
 def compare_cassettes(old: Cassette, new: Cassette, described: AgentDescriptions) -> tuple[Finding, ...]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from mz_engine.model.agent_description import AgentDescription
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.findings.model import Finding, FindingKind, Risk, rerecord_call
+
+AgentDescriptions = Mapping[str, AgentDescription]
+"""The project's own agents, needed to read their streams."""
 
 
 class RecordingPair(NamedTuple):

@@ -4,7 +4,7 @@ known noise."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from secrets import token_hex
@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.pins import Pins
 from mz_engine.pricing.table import GenaiPrices
 
@@ -22,7 +21,7 @@ from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.drift.compare import differences
 from mz_recordings.drift.current import check_cassette
-from mz_recordings.drift.model import Difference
+from mz_recordings.drift.model import AgentDescriptions, Difference
 from mz_recordings.drift.noise import (
     FILE_NAME,
     REJECTION_REASONS,
@@ -52,8 +51,7 @@ class LibraryKnowledge(msgspec.Struct, frozen=True, kw_only=True):
     noise: tuple[NoiseEntry, ...]
     baselines: Baselines
     today: date
-    agent_descriptions: Mapping[str, AgentDescription]
-    """The project's own agents."""
+    agent_descriptions: AgentDescriptions
 
 
 class LibraryDefect(NamedTuple):
@@ -67,7 +65,7 @@ class LibraryDefect(NamedTuple):
 
 
 def read_library(
-    library: Path, agent_descriptions: Mapping[str, AgentDescription], today: date, baseline_folder: Path | None = None
+    library: Path, agent_descriptions: AgentDescriptions, today: date, baseline_folder: Path | None = None
 ) -> tuple[LibraryKnowledge, tuple[LibraryDefect, ...]]:
     """Read noise and baselines. One rejected entry disables all noise; one unreadable baseline all of the project's.
 

@@ -12,11 +12,10 @@ from typing import get_args
 import msgspec
 import yaml
 from mz_engine.agents.registry import all_adapters
-from mz_engine.model.agent_description import AgentDescription
 
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, read_plain
-from mz_recordings.drift.model import Difference
+from mz_recordings.drift.model import AgentDescriptions, Difference
 from mz_recordings.drift.stream_shape import (
     Field,
     ObservedStreams,
@@ -118,15 +117,13 @@ CLI_PROVENANCES = ("live", "scripted-model")
 """Provenances whose streams the real CLI wrote."""
 
 
-def check_streams(
-    cassette: Cassette, baselines: Baselines, agent_descriptions: Mapping[str, AgentDescription]
-) -> Iterator[Difference]:
+def check_streams(cassette: Cassette, baselines: Baselines, described: AgentDescriptions) -> Iterator[Difference]:
     """Yield stream differences, one comparison per agent and version in the cassette. Only streams that a CLI wrote are
     compared."""
     if cassette.manifest.provenance not in CLI_PROVENANCES:
         return
-    agents = all_adapters(agent_descriptions)
-    for observed in observe_cassette(cassette, agent_descriptions):
+    agents = all_adapters(described)
+    for observed in observe_cassette(cassette, described):
         shape = observed.shape
         baseline = nearest_baseline(shape, baselines)
         label = f"the baseline of {baseline.agent} {baseline.version}" if baseline else ""
@@ -144,14 +141,9 @@ def check_streams(
             yield from shape_differences(changes, observed, label, UPDATE_BASELINE)
 
 
-def observe_cassette(
-    cassette: Cassette, agent_descriptions: Mapping[str, AgentDescription]
-) -> Iterator[ObservedStreams]:
-    """Yield the stream shape of each agent and version in the cassette; calls without a stream are left out.
-
-    `agent_descriptions`: the project's own agents.
-    """
-    agents = all_adapters(agent_descriptions)
+def observe_cassette(cassette: Cassette, described: AgentDescriptions) -> Iterator[ObservedStreams]:
+    """Yield the stream shape of each agent and version in the cassette; calls without a stream are left out."""
+    agents = all_adapters(described)
     groups: dict[tuple[str, str], list[RecordedCall]] = {}
     for call in cassette.calls:
         stdout = call.recording.find("stdout")
