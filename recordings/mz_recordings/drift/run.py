@@ -208,15 +208,15 @@ def _apply_noise(
     """Hide known noise and, with a reason, propose more of it. `checked` begins with the names of the cassettes."""
     entries, proposed, rejections = knowledge.noise, list[NoiseEntry](), list[NoiseRejection]()
     if reason:
-        for names, _, found in checked:
-            remaining = hide_noise(found, entries, names).remaining
+        for names, _, differences in checked:
+            remaining = hide_noise(differences, entries, names).remaining
             new_entries, new_rejections = propose_noise(remaining, names[0], reason, knowledge.today)
             proposed += new_entries
             rejections += new_rejections
         if proposed:
             add_noise(knowledge.library, tuple(proposed))
         entries = (*entries, *proposed)
-    matches = [(result, hide_noise(found, entries, names)) for names, result, found in checked]
+    matches = [(result, hide_noise(differences, entries, names)) for names, result, differences in checked]
     match_counts = sum((match.matched_entries for _, match in matches), Counter[NoiseEntry]())
     return LibraryDrift(
         results=tuple(
