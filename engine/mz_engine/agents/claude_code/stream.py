@@ -222,28 +222,26 @@ class StreamReader(MessageReader):
         has_turn = bool(turn.input or turn.output)
         # The turn's own usage lacks side models and subagents, so it counts only without totals and messages.
         is_total = has_turn and not is_incremental and not self._requests
+        usages, has_lifetimes = _usage_by_model(sums, mapping(event.get("usage")))
         yield records.StreamEnd(
             status=status,
             text=text if isinstance(text, str) else None,
             reported_nanousd=sum_all((0, *costs)) if is_incremental else _reported_cost(event),
             cumulative=not is_incremental,
-            usage=self._sums(event, sums) or ((turn,) if is_total else ()),
-            has_cache_lifetimes=_has_lifetimes(sums, mapping(event.get("usage"))),
+            usage=self._with_requests(event, usages) or ((turn,) if is_total else ()),
+            has_cache_lifetimes=has_lifetimes,
             turn_usage=turn if has_turn else None,
             detail="" if status == "success" else "\n".join([*errors, string(text)]).strip(),
             stop_reasons=tuple(filter(None, (string(event.get("terminal_reason")), string(event.get("subtype"))))),
             http_status=count(event.get("api_error_status")),
         )
 
-    def _sums(self, event: Json, models: Json) -> tuple[Usage, ...]:
+    def _with_requests(self, event: Json, usages: Sequence[Usage]) -> tuple[Usage, ...]:
         """Return the totals by model. If there are no messages, the turns are the requests of the model with the most
         tokens."""
-        sums = tuple(_usage_by_model(models, mapping(event.get("usage"))))
-        turns = count(event.get("num_turns"))
-        if self._requests or not turns or not sums:
-            return sums
-        main = max(sums, key=lambda usage: usage.input + usage.output)
-        return tuple(replace(usage, requests=turns) if usage is main else usage for usage in sums)
+        turns = None if self._requests else count(event.get("num_turns"))
+        main = max(usages, key=lambda usage: usage.input + usage.output, default=None)
+        return tuple(replace(usage, requests=turns) if turns and usage is main else usage for usage in usages)
 
     @staticmethod
     def matches(event: dict[str, object]) -> bool:
@@ -291,24 +289,20 @@ def _reported_cost(result: Json) -> int | None:
     return next((amount for amount in amounts if amount is not None), None)
 
 
-def _usage_by_model(models: Json, turn: Json) -> Iterator[Usage]:
-    """Yield the usage by model. The lifetimes of cache writes come from the turn's own usage if its total equals this
-    model's."""
+def _usage_by_model(models: Json, turn: Json) -> tuple[list[Usage], bool]:
+    """Return the usage by model, and True if all lifetimes of cache writes are known. They come from the turn's own
+    usage if its total equals the model's."""
+    main, usages, has_lifetimes = request_usage("", turn), list[Usage](), True
     for model, numbers in models.items():
-        usage, main = model_usage(model, mapping(numbers)), request_usage(model, turn)
-        if not usage.cache_write_1h and usage.cache_write_5m == main.cache_write_5m + main.cache_write_1h:
+        usage = model_usage(model, mapping(numbers))
+        is_of_turn = not usage.cache_write_1h and usage.cache_write_5m == main.cache_write_5m + main.cache_write_1h
+        if LIFETIME_FIELD not in mapping(numbers) and usage.cache_write_5m:
+            has_lifetimes &= is_of_turn and has_cache_lifetimes(turn)
+        if is_of_turn:
             usage = replace(usage, cache_write_5m=main.cache_write_5m, cache_write_1h=main.cache_write_1h)
         if usage.input or usage.output:
-            yield usage
-
-
-def _has_lifetimes(models: Json, turn: Json) -> bool:
-    main = request_usage("", turn)
-    cache_writes = main.cache_write_5m + main.cache_write_1h if has_cache_lifetimes(turn) else 0
-    return all(
-        LIFETIME_FIELD in mapping(numbers) or model_usage(model, mapping(numbers)).cache_write_5m in (0, cache_writes)
-        for model, numbers in models.items()
-    )
+            usages.append(usage)
+    return usages, has_lifetimes
 
 
 # session logs ---------------------------------------------------------------------------------------------------------
