@@ -82,7 +82,9 @@ class WorktreeScanner(msgspec.Struct):
         return self.scan
 
     def _scan_directory(self, directory: bytes, ignored: bool) -> Iterable[tuple[bytes, bool]]:
-        entries = list_directory(os.path.join(self.top, directory))
+        make_accessible(os.path.join(self.top, directory))
+        with os.scandir(os.path.join(self.top, directory)) as scanned:
+            entries = list(scanned)
         prefix = directory + b"/" if directory else b""
         is_nested_repository = bool(directory) and not ignored and any(entry.name == b".git" for entry in entries)
         if is_nested_repository:
@@ -166,13 +168,6 @@ class WorktreeScanner(msgspec.Struct):
 def stat_signature(status: os.stat_result) -> FileSignature:
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return *times, status.st_size, status.st_ino, status.st_mode, status.st_dev, status.st_uid, status.st_gid
-
-
-def list_directory(path: bytes) -> list[os.DirEntry[bytes]]:
-    """List a directory, making it accessible to its owner first. Raises OSError."""
-    make_accessible(path)
-    with os.scandir(path) as entries:
-        return list(entries)
 
 
 def make_accessible(directory: bytes) -> None:
