@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from mz_cli.start.doctor import recordings_check
-from mz_engine.setup.checks import CheckStatus
-from mz_engine.setup.doctor import backlog_check
+from mz_engine.setup.doctor import CheckStatus, backlog_check
 from mz_events.catalog.run import RunFinished
 
 from tests.cli.drive import Mz, on_terminal

@@ -16,15 +16,20 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
 from mz_engine.model.config import Config
 from mz_engine.processes import guard
-from mz_engine.setup import checks as doctor_machine
-from mz_engine.setup.checks import CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
+from mz_engine.setup import doctor
 from mz_engine.setup.doctor import (
+    CheckStatus,
+    DoctorCheck,
     DoctorOptions,
     agent_checks,
+    fail,
+    fail_with_error,
     newest_date,
+    ok,
     overall_status,
     price_table_check,
     run_checks,
+    warn,
 )
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_events.adapters.sqlite_log import SqliteStore
@@ -65,22 +70,22 @@ def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("check", "status"),
     [
-        (doctor_machine.git_check("git version 2.29.3"), "fail"),
-        (doctor_machine.git_check("git version 2.37.1 (Apple Git-137.1)"), "warn"),
-        (doctor_machine.git_check("git version 2.50.0.windows.1"), "ok"),
-        (doctor_machine.git_check("no"), "fail"),
-        (doctor_machine.identity_check("A B <a@b> 1795000000 +0100"), "ok"),
-        (doctor_machine.identity_check(" <a@b> 1795000000 +0100"), "warn"),
-        (doctor_machine.identity_check(""), "warn"),
-        (doctor_machine.disk_check(10**8, "/"), "fail"),
-        (doctor_machine.disk_check(10**9, "/"), "warn"),
-        (doctor_machine.disk_check(10**11, "/"), "ok"),
-        (doctor_machine.sqlite_check((3, 22, 0)), "fail"),
-        (doctor_machine.sqlite_check((3, 40, 1)), "ok"),
-        (doctor_machine.isolation_check(guard.NAMESPACE, "linux"), "ok"),
-        (doctor_machine.isolation_check(guard.USER_NAMESPACE, "linux"), "ok"),
-        (doctor_machine.isolation_check(guard.SUBREAPER, "linux"), "warn"),
-        (doctor_machine.isolation_check(guard.MARKER, "darwin"), "warn"),
+        (doctor.git_check("git version 2.29.3"), "fail"),
+        (doctor.git_check("git version 2.37.1 (Apple Git-137.1)"), "warn"),
+        (doctor.git_check("git version 2.50.0.windows.1"), "ok"),
+        (doctor.git_check("no"), "fail"),
+        (doctor.identity_check("A B <a@b> 1795000000 +0100"), "ok"),
+        (doctor.identity_check(" <a@b> 1795000000 +0100"), "warn"),
+        (doctor.identity_check(""), "warn"),
+        (doctor.disk_check(10**8, "/"), "fail"),
+        (doctor.disk_check(10**9, "/"), "warn"),
+        (doctor.disk_check(10**11, "/"), "ok"),
+        (doctor.sqlite_check((3, 22, 0)), "fail"),
+        (doctor.sqlite_check((3, 40, 1)), "ok"),
+        (doctor.isolation_check(guard.NAMESPACE, "linux"), "ok"),
+        (doctor.isolation_check(guard.USER_NAMESPACE, "linux"), "ok"),
+        (doctor.isolation_check(guard.SUBREAPER, "linux"), "warn"),
+        (doctor.isolation_check(guard.MARKER, "darwin"), "warn"),
     ],
 )
 def test_machines_are_judged(check: DoctorCheck, status: str) -> None:
@@ -90,9 +95,9 @@ def test_machines_are_judged(check: DoctorCheck, status: str) -> None:
 
 
 def test_what_is_known_of_this_machine_is_said() -> None:
-    assert doctor_machine.identity_check("A B <a@b> 1 +0").summary == "commits are by A B <a@b>"
-    assert "versions before 3.51.3" in doctor_machine.sqlite_check((3, 40, 1)).summary
-    assert doctor_machine.isolation_check(guard.MARKER, "darwin").summary.startswith("macOS: ")
+    assert doctor.identity_check("A B <a@b> 1 +0").summary == "commits are by A B <a@b>"
+    assert "versions before 3.51.3" in doctor.sqlite_check((3, 40, 1)).summary
+    assert doctor.isolation_check(guard.MARKER, "darwin").summary.startswith("macOS: ")
 
 
 def test_the_age_of_prices_is_that_of_the_newest_date() -> None:
