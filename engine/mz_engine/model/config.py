@@ -21,8 +21,8 @@ from mz_engine.path_patterns import is_pattern
 FILE_NAME = "mz.yaml"
 WRONG_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
 """Likely wrong names of the file."""
-SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 PARALLEL_MAX = 64
+SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 """The JSON Schema that `mz init` writes and the first lines of a starter file name."""
 
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")

@@ -92,11 +92,15 @@ class RunProcess:
 
     # starting ---------------------------------------------------------------------------------------------------------
     def start(self, flags: Mapping[str, object], only: tuple[str, ...]) -> RunPlan:
-        """Start a run, or add to the unfinished one. Without anything to do, no run
-        starts and `coordinator` stays None. Raises MzError."""
+        """Start a run, or add to the unfinished one, under its pins. Without anything to do, no run starts and
+        `coordinator` stays None. Raises MzError."""
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text)
         if plan.unfinished is not None:
-            self._add_items(plan.unfinished, plan)
+            unfinished, started = plan.unfinished, plan.unfinished.started
+            assert started is not None
+            skipped = [item for item in plan.intake.skipped if item.feature not in unfinished.skipped]
+            self._append(started.run, unfinished.version, (*skipped, *plan.intake.added))
+            self.resume(started.run)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
         if not plan.intake.added:
@@ -110,14 +114,6 @@ class RunProcess:
         self._append(run, 0, (started, *plan.intake.skipped, *plan.intake.added))
         self._create_coordinator(run, plan.pins)
         return plan
-
-    def _add_items(self, waiting: RunState, plan: RunPlan) -> None:
-        """Add the new items of the backlog to the unfinished run, under the pins of that run."""
-        started = waiting.started
-        assert started is not None
-        skipped = [item for item in plan.intake.skipped if item.feature not in waiting.skipped]
-        self._append(started.run, waiting.version, (*skipped, *plan.intake.added))
-        self.resume(started.run)
 
     def fork(self, source: str, feature: str, at_version: int, change: ForkChange) -> RunForked:
         """Start a run that continues a feature of another run from this version of its stream, or the last one before a
