@@ -50,6 +50,8 @@ class ScreenMatch(msgspec.Struct, frozen=True):
 
     rule: str
     line: int
+    weight: int = 0
+    """Its part of the score."""
 
 
 class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +69,8 @@ def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
         return ScreenResult(text=text, score=0, quarantined=False, reasons=())
     screen = load_screen()
     lines = split_lines(text)
-    matches = screen.find_matches(lines)
-    reasons = tuple(reason for reason, _ in matches)
-    score = sum(weight for _, weight in matches)
+    reasons = tuple(screen.find_matches(lines))
+    score = sum(reason.weight for reason in reasons)
     rejected_lines = {reason.line for reason in reasons}
     kept_lines = [screen.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
     if ENDLESS_LINE in rejected_lines or (mode == "strict" and score >= screen.patterns.threshold):
@@ -102,41 +103,38 @@ class Screen:
         self.translation = removed | {ord(char): plain for char, plain in patterns.lookalikes.items()}
         """For `str.translate`: tricks are removed, look-alikes replaced by what they look like."""
 
-    def find_matches(self, lines: list[str]) -> list[tuple[ScreenMatch, int]]:
-        """Return matches with their weights."""
-        matches: list[tuple[ScreenMatch, int]] = []
-        if any(self.tricks.search(line) for line in lines):
-            matches.append((ScreenMatch("unicode-trick", 0), self.weights["trick"]))
+    def find_matches(self, lines: list[str]) -> list[ScreenMatch]:
+        has_trick = any(self.tricks.search(line) for line in lines)
+        matches = [ScreenMatch("unicode-trick", 0, self.weights["trick"])] if has_trick else []
         plain_lines = dict(enumerate(map(self.normalise_line, lines), 1))
         for number, line in plain_lines.items():
             matches += self.find_in_line(number, line)
         for _ in range(JOIN_ROUNDS_MAX):
-            rejected_lines = {reason.line for reason, _ in matches}
+            rejected_lines = {match.line for match in matches}
             kept_lines = [(number, line) for number, line in plain_lines.items() if number not in rejected_lines]
             new_matches = self.find_across_lines(kept_lines)
             if not new_matches:
                 return matches
             matches += new_matches
-        return [*matches, (ScreenMatch("endless", ENDLESS_LINE), 0)]
+        return [*matches, ScreenMatch("endless", ENDLESS_LINE)]
 
-    def find_in_line(self, number: int, line: str) -> Iterator[tuple[ScreenMatch, int]]:
+    def find_in_line(self, number: int, line: str) -> Iterator[ScreenMatch]:
         orders = (rule for rule, pattern in self.orders.items() if _matches(pattern, line))
         if order := next(orders, None):
-            yield ScreenMatch(order, number), self.weights["order"]
+            yield ScreenMatch(order, number, self.weights["order"])
         for rule, pattern in self.secrets.items():
             if _matches(pattern, line):
-                yield ScreenMatch(rule, number), self.weights["secret"]
+                yield ScreenMatch(rule, number, self.weights["secret"])
 
-    def find_across_lines(self, lines: list[tuple[int, str]]) -> list[tuple[ScreenMatch, int]]:
+    def find_across_lines(self, lines: list[tuple[int, str]]) -> list[ScreenMatch]:
         """Find orders split by a line break, also where the lines between were removed."""
-        matches: list[tuple[ScreenMatch, int]] = []
+        matches: list[ScreenMatch] = []
         for (first_number, first), (second_number, second) in pairwise(lines):
             joined = f"{first[-200:]} {second[:200]}"
-            if first and second and (not matches or matches[-1][0].line != first_number):
+            if first and second and (not matches or matches[-1].line != first_number):
                 rule = next((rule for rule, pattern in self.orders.items() if pattern.search(joined)), None)
                 if rule:
-                    matches.append((ScreenMatch(rule, first_number), self.weights["order"]))
-                    matches.append((ScreenMatch(rule, second_number), 0))
+                    matches += ScreenMatch(rule, first_number, self.weights["order"]), ScreenMatch(rule, second_number)
         return matches
 
     def normalise_line(self, line: str) -> str:
