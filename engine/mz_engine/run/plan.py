@@ -137,15 +137,19 @@ class PlanSources(NamedTuple):
 def load_sources(
     root: Path, environment: Mapping[str, str], loaded: LoadedConfig, needs_backlog: bool = True
 ) -> PlanSources:
-    """Load pipeline and backlog; check agents and base. Without `needs_backlog` the default backlog may be missing.
-    Raises MzError with everything that is wrong."""
+    """Load pipeline and backlog; check agents, base and prices. Without `needs_backlog` the default backlog may be
+    missing. Raises MzError with everything that is wrong."""
     config, items = loaded.config, None
+
+    def has_price(model: str) -> bool:
+        return price_table(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
+
     errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
     warnings = list(loaded.warnings)
     try:
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
-        warnings += (*lint, *foreseen_warnings(pipeline, config, environment))
+        warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
     except MzError as error:
         errors += error.diagnostics
     try:
@@ -215,15 +219,6 @@ def _pins_of_unfinished(root: Path, state: RunState, new: Pins, base: str, flags
         hint = f"continue it as it is with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`"
         raise MzError("MZ5003", message, hint=hint)
     return replace(pins, config=replace(pins.config, budget=new.config.budget))
-
-
-def foreseen_warnings(pipeline: Pipeline, config: Config, environment: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return warnings about tools and prices that the agents lack. Raises MzError for invalid prices of the user."""
-
-    def has_price(model: str) -> bool:
-        return price_table(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
-
-    return (*missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
 
 
 def load_configured_pipeline(
