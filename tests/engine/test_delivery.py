@@ -22,9 +22,10 @@ from mz_events.store import Append
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended, State, Waiting, progress_of
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Crash, Files, ScriptedReply, Tree, World
+from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
 
 from tests.support import trial
+from tests.support.crashing import CrashingWorld
 
 B = FeatureId("b")
 """The feature that needs no person and no rework."""
@@ -35,8 +36,10 @@ PENDING = CiCheck(name="ci / test", state="pending")
 class Bench:
     """One run over feature `b` alone, in a world that a test changes on the way."""
 
-    def __init__(self, items: dict[str, tuple[str, ...]] | None = None, **settings: object) -> None:
-        self.world = trial.new_world()
+    def __init__(
+        self, items: dict[str, tuple[str, ...]] | None = None, world: World | None = None, **settings: object
+    ) -> None:
+        self.world = world or trial.new_world()
         pull_requests = PullRequests(strategy="draft", **settings)  # type: ignore[arg-type]
         self.pins = trial.pins(replace(trial.trial_config(), pull_requests=pull_requests))
         self.items = items or {"b": ()}
@@ -308,22 +311,16 @@ def test_a_pause_starts_nothing_more_until_somebody_says_go_on() -> None:
 
 
 # crashes --------------------------------------------------------------------------------------------------------------
-def eventful() -> Bench:
+def eventful(world: World) -> Bench:
     """Everything on one way: the base moves with a conflict, the checks are flaky, then red, then green."""
-    bench = Bench(flaky=("flaky",))
-    trial.begin(bench.world, bench.pins, bench.items)
-    bench.world.script = mending
-    bench.base_moves(**{"b1.txt": "theirs"})
-    heads: list[Commit] = []
+    bench = Bench(world=world, flaky=("flaky",))
 
     def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
-        if head not in heads:
-            heads.append(head)
-        if len(heads) > 1:
+        if {*world.poll_counts} - {head}:
             return (GREEN,)
-        return (CiCheck(name="flaky", state="red", run="8"),) if not bench.world.reruns else (RED,)
+        return (CiCheck(name="flaky", state="red", run="8"),) if not world.reruns else (RED,)
 
-    bench.world.checks = checks
+    world.checks, world.script = checks, mending
     return bench
 
 
@@ -341,17 +338,16 @@ def end_of(bench: Bench) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_a_crash_anywhere_on_the_way_to_green_reaches_the_same_end() -> None:
-    clean = eventful()
+    world = CrashingWorld(trial.FILES, trial.script, trial.commands)
+    clean = eventful(world)
+    trial.begin(world, clean.pins, clean.items)
+    clean.base_moves(**{"b1.txt": "theirs"})
+    world.crash_at()
     assert status(clean.run()) is FeatureOutcome.DELIVERED
-    steps, expected = clean.world.steps, end_of(clean)
-    for instant in range(1, steps + 1):
-        bench = eventful()
-        bench.world.crash_at_step = instant
-        try:
-            bench.run()
-        except Crash:
-            bench.world.crash_at_step = None
-            bench.resume()
+    expected = end_of(clean)
+    for instant, left in enumerate(world.left):
+        bench = eventful(left)
+        bench.resume()
         end = end_of(bench)
         calls = end.pop("calls")
         assert end == {name: value for name, value in expected.items() if name != "calls"}, instant

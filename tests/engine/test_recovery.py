@@ -3,15 +3,11 @@ effect and every append, is started again, and must reach the same end; the worl
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Container
 from contextlib import suppress
-from copy import copy
 
 import pytest
 from mz_engine.model.pins import Pins
-from mz_events.adapters.memory import MemoryBlobs
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome
@@ -20,9 +16,10 @@ from mz_events.store import Append
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended
 from mz_projections.run.fold import RunState, fold_run
-from mz_qa.simulation.world import Crash, SimulatedStore, World
+from mz_qa.simulation.world import Crash, World
 
 from tests.support import trial
+from tests.support.crashing import CrashingWorld
 from tests.support.examples import first_of_each
 
 OUTCOMES = AgentReplied | AgentFailed | AgentLost
@@ -127,28 +124,6 @@ def test_a_salvaged_reply_tells_the_version_that_its_output_names() -> None:
     assert next(salvaged).version == "1"
 
 
-class Crashing(World):
-    """Keeps a copy of itself as a crash after each of some steps leaves it."""
-
-    cuts: Container[int] = ()
-    left: list[World]
-
-    def tick(self, name: str) -> None:
-        super().tick(name)
-        if self.steps in self.cuts:
-            self.left.append(self.copy())
-
-    def copy(self) -> World:
-        world = World({}, self.script, self.commands)
-        separate = {name: copy(value) for name, value in vars(self).items() if isinstance(value, (dict, list, set))}
-        vars(world).update(vars(self), **separate, store=SimulatedStore(world.tick), blobs=MemoryBlobs())
-        world.worktrees = {feature: dict(files) for feature, files in self.worktrees.items()}
-        world.session_prompts = {session: list(prompts) for session, prompts in self.session_prompts.items()}
-        world.blobs.data_by_digest = dict(self.blobs.data_by_digest)
-        self.store.copy_to(world.store, len(self.store.log))
-        return world
-
-
 def steps_of_a_clean_run(pinned: Pins, seed: int) -> int:
     world = trial.new_world()
     trial.begin(world, pinned, ITEMS)
@@ -158,9 +133,9 @@ def steps_of_a_clean_run(pinned: Pins, seed: int) -> int:
 
 
 def survives(pinned: Pins, seed: int, part: int, parts: int) -> None:
-    world = Crashing({"README.md": "a project"}, trial.script, trial.commands)
+    world = CrashingWorld(trial.FILES, trial.script, trial.commands)
     trial.begin(world, pinned, ITEMS)
-    world.cuts, world.left = range(world.steps + 1 + part, sys.maxsize, parts), []
+    world.crash_at(1 + part, parts)
     trial.deliver(world, pinned, seed)
     expected = outcome(world)
     for cut, left in enumerate(world.left):

@@ -24,7 +24,7 @@ from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support.tree import ROOT
 
-RUN = RunId("r1")
+RUN, FILES = RunId("r1"), {"README.md": "a project"}
 
 
 @cache
@@ -101,7 +101,7 @@ def commands(command: str, files: Files) -> tuple[int, str]:
 
 
 def new_world() -> World:
-    return World({"README.md": "a project"}, script, commands)
+    return World(FILES, script, commands)
 
 
 def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None:

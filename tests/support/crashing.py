@@ -1,0 +1,36 @@
+"""What crashes leave of a simulated run: copies of its world, made on the way instead of running it again for each."""
+
+from __future__ import annotations
+
+import sys
+from copy import copy
+
+from mz_events.adapters.memory import MemoryBlobs
+from mz_qa.simulation.world import SimulatedStore, World
+
+
+class CrashingWorld(World):
+    """Keeps a copy of itself as a crash after each of some steps leaves it."""
+
+    cuts: range = range(0)
+    left: list[World]
+
+    def crash_at(self, first: int = 1, every: int = 1) -> None:
+        """Keep copies from now on: after `first` steps, and then after each so many."""
+        self.cuts, self.left = range(self.steps + first, sys.maxsize, every), []
+
+    def tick(self, name: str) -> None:
+        super().tick(name)
+        if self.steps in self.cuts:
+            self.left.append(self.copy())
+
+    def copy(self) -> World:
+        """Return a separate world in the same state."""
+        world = World({}, self.script, self.commands)
+        separate = {name: copy(value) for name, value in vars(self).items() if isinstance(value, (dict, list, set))}
+        vars(world).update(vars(self), **separate, store=SimulatedStore(world.tick), blobs=MemoryBlobs())
+        world.worktrees = {feature: dict(files) for feature, files in self.worktrees.items()}
+        world.session_prompts = {session: list(prompts) for session, prompts in self.session_prompts.items()}
+        world.blobs.data_by_digest = dict(self.blobs.data_by_digest)
+        self.store.copy_to(world.store, len(self.store.log))
+        return world
