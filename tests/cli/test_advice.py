@@ -259,6 +259,7 @@ def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str])
     assert ending(capsys, a_run(merged, status="finished"), "table").endswith("\n\nlogin: https://forge.invalid/7\n")
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
     """And a count of the rest; a pipe gets all of them, and of few a terminal does too."""
     queued = tuple(FeatureView(feature=f"f{number}") for number in range(4990))
@@ -269,6 +270,7 @@ def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
     assert features_to_list(features[4980:]) == (features[4980:], "")
 
 
+@pytest.mark.slow
 def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
     log = StoredRun(home).begin("login", *(f"f{number}" for number in range(LISTED_MAX))).admit("login")
     log.close()

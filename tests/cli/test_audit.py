@@ -53,6 +53,7 @@ def test_in_a_pipe(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -
     assert answer.out.splitlines()[1].split("\t")[:2] == ["verdict", "no"], "the verdict comes first"
 
 
+@pytest.mark.slow
 def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
     shown = on_terminal(stored_run.home, "audit", "audit", "--full", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
@@ -177,6 +178,7 @@ def test_who_decided_what_and_why(home: Path, mz: Mz) -> None:
     assert "\x1b" not in page
 
 
+@pytest.mark.slow
 def test_hostile_texts_on_any_terminal(home: Path) -> None:
     log = StoredRun(home).begin("login", title=HOSTILE)
     log.close()

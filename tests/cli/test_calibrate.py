@@ -64,6 +64,7 @@ def test_by_agent_model_and_phase(stored_run: StoredRun, mz: Mz) -> None:
         {"agent": "claude-code", "model": "claude-sonnet-4-5", "phase": "tests", "calls": 2}]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_as_a_table(stored_run: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
     assert mz("calibrate").out == snapshot
     shown = on_terminal(stored_run.home, "calibrate", columns=100, env={"NO_COLOR": "1"})

@@ -112,6 +112,7 @@ def test_a_self_test(project: Path, mz: Mz) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_recorded(project: Path, mz: Mz) -> None:
     result = mz("check", "--layer", "7")
     assert result.exit == 4
@@ -119,6 +120,7 @@ def test_nothing_recorded(project: Path, mz: Mz) -> None:
     assert mz("check", "--layer", "7", "--allow-empty", "7").exit == 0
 
 
+@pytest.mark.slow
 def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, mz: Mz) -> None:
     (project / "mz.yaml").write_text("budgte: 1\n")
     result = mz("check", "--layer", "1", "--layer", "7", "--json")

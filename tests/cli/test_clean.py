@@ -77,6 +77,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         log.close()
 
 
+@pytest.mark.slow
 def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login")
     branches = scene.repo.git("for-each-ref", "refs/heads")
@@ -99,6 +100,7 @@ def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, mz: Mz) -> N
     assert msgspec.json.decode(again.out)["removed"] == []
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_stays_unless_it_is_named_with_force(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login", ended=False)
     for args in ((), (RUN,), (RUN, "--all")):
@@ -112,6 +114,7 @@ def test_an_unfinished_run_stays_unless_it_is_named_with_force(scene: Scene, mz:
     assert scene.refs() == [f"refs/mz/{RUN}/login"], "a resume builds the worktree from it"
 
 
+@pytest.mark.slow
 def test_temporary_directories_of_killed_calls_go(
     scene: Scene, mz: Mz, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -154,6 +157,7 @@ def test_temporary_directories_of_killed_calls_go(
     assert not left.exists(), "the next call of that run makes its own"
 
 
+@pytest.mark.slow
 def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
     scene.left(RUN, "login")
     spools = scene.home / ".mz" / "spool"
@@ -174,6 +178,7 @@ def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
     assert again.stderr == f"{name}: {NOT_REMOVABLE}\nfreed 0 B\n"
 
 
+@pytest.mark.slow
 def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, mz: Mz) -> None:
     mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     with FileLock(scene.home / ".mz" / "run.lock"):
@@ -184,6 +189,7 @@ def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, mz: Mz) -> No
     assert not mine.exists()
 
 
+@pytest.mark.slow
 def test_changes_that_no_capture_holds_are_spared_and_named(scene: Scene, mz: Mz) -> None:
     worktree = scene.left(RUN, "login")
     (worktree / "mine.txt").write_text("a person's work")
@@ -209,6 +215,7 @@ def test_a_worktree_that_was_half_removed_goes(scene: Scene, mz: Mz) -> None:
     assert scene.repo.git("worktree", "list", "--porcelain").count("worktree ") == 1
 
 
+@pytest.mark.slow
 def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     feature_worktree = FeatureWorktree(run=RUN, feature="login", branch="feat/login")
@@ -225,6 +232,7 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(scene: Scene, 
     assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
 
 
+@pytest.mark.slow
 def test_texts_of_pull_requests_go_only_when_asked(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     body = scene.home / ".mz" / "pull-requests" / RUN / "login.md"
@@ -245,6 +253,7 @@ def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, mz: Mz) -> 
     assert worktree.is_dir()
 
 
+@pytest.mark.slow
 def test_what_runs_left_that_the_log_does_not_know(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
     scene.repo.git("update-ref", f"refs/mz/{OTHER}/audit", scene.start)

@@ -24,6 +24,7 @@ def closed(home: Path, which: str, *args: str) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     ("which", "args", "code"), [(">&-", ["status"], 0), ("<&- >&- 2>&-", ["status"], 0), ("2>&-", ["show", "nope"], 10)]
 )
+@pytest.mark.slow
 def test_an_answer_or_an_error_that_nobody_reads(stored_run: StoredRun, which: str, args: list[str], code: int) -> None:
     stored_run.close()
     answer = closed(stored_run.home, which, *args)

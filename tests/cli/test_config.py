@@ -75,6 +75,7 @@ def test_a_misspelt_variable_is_told_of(root: Path, mz: Mz, monkeypatch: pytest.
     assert warned in refused.err
 
 
+@pytest.mark.slow
 def test_what_is_valid(root: Path, mz: Mz) -> None:
     answer = mz("config", "validate")
     assert (answer.exit, answer.out.splitlines()[0]) == (0, "no mz.yaml: all settings have their defaults")
@@ -144,6 +145,7 @@ def test_steps_without_a_command_are_told_in_one_line(root: Path, mz: Mz) -> Non
     )
 
 
+@pytest.mark.slow
 def test_what_an_agent_will_lack_is_told(root: Path, mz: Mz) -> None:
     """By everything that looks at a run before it is paid for."""
     GitRepo(root).commit({"README.md": "a project", "features.md": "## [FEAT] a: A\n"})

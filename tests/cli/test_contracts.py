@@ -161,6 +161,7 @@ def test_help_of_a_command_is_its_page(mz: Mz) -> None:
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_page_of_json_is_what_the_code_says() -> None:
     assert (ROOT / "docs" / "json.md").read_text("utf-8") == json_page(), (
         "write it anew: python -m tools.docs.json_documents docs/json.md"
@@ -168,6 +169,7 @@ def test_the_page_of_json_is_what_the_code_says() -> None:
 
 
 @pytest.mark.parametrize("name", JSON_DOCUMENTS)
+@pytest.mark.slow
 def test_the_schema_of_each_document(name: str, snapshot: SnapshotAssertion) -> None:
     """A change here is a change for everybody's scripts: additions keep the number, anything else raises it."""
     schema = msgspec.json.schema(WRITTEN[name])
@@ -185,6 +187,7 @@ REFUSED = ("status nope", "show nope", "pipelines show nope", "clean", "log --at
 TABLES = ("status", "runs", "cost", "clean --blobs", "review list", "pipelines list", "pipelines show monozukuri")
 
 
+@pytest.mark.slow
 def test_one_object_of_the_schema_that_is_documented(stored_run: StoredRun, mz: Mz) -> None:
     for text in READING:
         answer = mz(*text.split(), "--json")
@@ -197,6 +200,7 @@ def test_one_object_of_the_schema_that_is_documented(stored_run: StoredRun, mz: 
         jsonschema.validate(summary, msgspec.json.schema(shape))
 
 
+@pytest.mark.slow
 def test_errors_are_documented_objects_too(stored_run: StoredRun, mz: Mz) -> None:
     for text in REFUSED:
         answer = mz(*text.split(), "--json")
@@ -207,6 +211,7 @@ def test_errors_are_documented_objects_too(stored_run: StoredRun, mz: Mz) -> Non
         jsonschema.validate(summary, msgspec.json.schema(WRITTEN["error"]))
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_columns_apart_by_tabs(stored_run: StoredRun, mz: Mz) -> None:
     for text in TABLES:
         answer = mz(*text.split())
@@ -218,6 +223,7 @@ def test_a_pipe_gets_columns_apart_by_tabs(stored_run: StoredRun, mz: Mz) -> Non
         assert "\x1b" not in answer.out, text
 
 
+@pytest.mark.slow
 def test_formats_of_tables(stored_run: StoredRun, mz: Mz) -> None:
     for line in TABLES:
         args = line.split()

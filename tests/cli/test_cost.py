@@ -82,6 +82,7 @@ def test_a_part_without_calls(stored_run: StoredRun, mz: Mz, selector: str, mess
     assert message in answer.err
 
 
+@pytest.mark.slow
 def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
     shown = on_terminal(stored_run.home, "cost", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
@@ -266,6 +267,7 @@ def reported(home: Path) -> StoredRun:
     return log
 
 
+@pytest.mark.slow
 def test_reasons(reported: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
     result = requested(mz, "cost", "--by", "attempt")
     assert [group["call"]["cause"] for group in result["groups"]] == ["match", "cache-lifetime", "unknown"]
@@ -301,6 +303,7 @@ def test_settings_that_cannot_be_read_hide_nothing(reported: StoredRun, mz: Mz) 
     assert "custom prices are ignored: mz.yaml:1:9" in answer.err
 
 
+@pytest.mark.slow
 def test_what_is_said_fits_the_terminal(reported: StoredRun) -> None:
     shown = on_terminal(reported.home, "cost", "--what-if", "model=claude-opus-5", columns=60, env={"NO_COLOR": "1"})
     assert max(map(len, shown.splitlines())) <= 60
@@ -371,6 +374,7 @@ def test_an_agent_without_money_is_named(home: Path, mz: Mz) -> None:
 
 
 # the gate -----------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_gate(two_runs: StoredRun, mz: Mz, snapshot: SnapshotAssertion) -> None:
     """The older run spent a call on a feature that waits; the newer did not."""
     answer = mz("cost", NEWER, "--gate", "+15%", "--baseline", RUN)

@@ -102,6 +102,7 @@ def test_what_means_nothing_to_who_writes_baselines_is_refused(mz: Mz, phrase: t
     assert "--static, -j and reports: no effect with --update-baseline" in result.err
 
 
+@pytest.mark.slow
 def test_nothing_to_check_is_no_success(empty: Path, mz: Mz) -> None:
     result = mz("drift")
     assert (result.exit, "MZ6001" in result.err) == (4, True)

@@ -151,6 +151,7 @@ def events_validator() -> jsonschema.Draft7Validator:
 @pytest.mark.parametrize(
     "path", first_of_each(PAYLOADS, lambda path: path.stem.partition(".")[0]), ids=lambda path: path.stem
 )
+@pytest.mark.slow
 def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     name, _, schema = path.stem.rpartition(".")
     event = CODEC.decode(name, int(schema), path.read_bytes(), "s@1")
@@ -161,6 +162,7 @@ def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     assert not validator.is_valid({**entry, "event": 5})
 
 
+@pytest.mark.slow
 def test_the_log_passes_the_schema_of_events(stored_run: StoredRun, mz: Mz) -> None:
     lines = mz("log", "--json").out.splitlines()
     validator = events_validator()

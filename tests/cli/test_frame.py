@@ -110,6 +110,7 @@ STATUSES = st.sampled_from(["working", "waiting", "queued", "delivered", "held",
 
 @settings(max_examples=50)
 @given(st.integers(1, 120), st.integers(1, 40), st.lists(STATUSES, max_size=30), TEXTS)
+@pytest.mark.slow
 def test_the_picture_fits(columns: int, lines: int, statuses: list[str], text: str) -> None:
     features = tuple(replace(at_work(f"f{number}"), status=status) for number, status in enumerate(statuses))
     shown = render_frame(RunView(run=RUN, started_us=5, features=features), scenery(columns, lines, text))
@@ -151,6 +152,7 @@ def test_without_a_budget_unknown_money_is_said() -> None:
     assert "$0.0000 of $5.00" in texts(render_frame(RunView(run=RUN), scenery()))[1]
 
 
+@pytest.mark.slow
 def test_a_run_with_thousands_of_features_is_drawn() -> None:
     calls = tuple(replace(call(phase), computed_nanousd=5, status="replied") for phase in PHASES)
     done = FeatureView(feature="f", status="delivered", calls=calls)
@@ -161,6 +163,7 @@ def test_a_run_with_thousands_of_features_is_drawn() -> None:
 
 
 @given(TEXTS, st.integers(0, 60))
+@pytest.mark.slow
 def test_text_fits(text: str, cells: int) -> None:
     assert display_width(fit(text, cells)) <= cells
     assert fit(text, cells) == text or cells == 0 or fit(text, cells).endswith("…")

@@ -127,6 +127,7 @@ def test_names_of_files_may_be_no_text(data: Path, tmp_path: Path, mz: Mz) -> No
     assert json.loads(refused.err)["code"] == "MZ6030"
 
 
+@pytest.mark.slow
 def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) -> None:
     shown = on_terminal(tmp_path, "import", env={"MZ_DATA": str(data), "HOME": str(tmp_path / "home")})
     assert "3 files read, 0 unchanged: 2 sessions" in shown
@@ -135,6 +136,7 @@ def test_people_are_told_in_words(data: Path, sessions: Path, tmp_path: Path) ->
     assert "skipped" not in shown
 
 
+@pytest.mark.slow
 def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
     data: Path, tmp_path: Path, mz: Mz
 ) -> None:
@@ -207,6 +209,7 @@ def test_money_of_a_call_to_several_models_is_no_single_ones(data: Path, tmp_pat
     assert not any("but no requests" in remark for remark in report["notes"]), "they stand in other groups"
 
 
+@pytest.mark.slow
 def test_people_get_short_ids_and_no_columns_of_nothing(data: Path, sessions: Path, tmp_path: Path) -> None:
     environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
     spawn(tmp_path, "import", **environment)
@@ -237,6 +240,7 @@ def test_short_digests_are_not_too_short() -> None:
     assert actual == {f"session/a/sha256-{digit * 64}": f"sha256-{digit * 8}" for digit in "12"}
 
 
+@pytest.mark.slow
 def test_events_of_imported_sessions_have_date_and_zone(data: Path, sessions: Path, tmp_path: Path) -> None:
     environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
     spawn(tmp_path, "import", **environment)
@@ -245,6 +249,7 @@ def test_events_of_imported_sessions_have_date_and_zone(data: Path, sessions: Pa
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  session/", line) for line in lines)
 
 
+@pytest.mark.slow
 def test_an_audit_has_the_times_of_requests(data: Path, sessions: Path, tmp_path: Path) -> None:
     environment = {"MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
     spawn(tmp_path, "import", **environment)
@@ -343,6 +348,7 @@ def test_a_session_is_found_by_the_beginning_of_its_id(data: Path, sessions: Pat
     assert mz("log", "r1", "--imported", "aaaa").exit == 2
 
 
+@pytest.mark.slow
 def test_an_audit_for_people_says_what_is_missing(data: Path, sessions: Path, tmp_path: Path) -> None:
     with open(sessions / f"{OTHER}.jsonl", "ab") as file:
         file.write(b"{broken\n" + request(9)[:50])

@@ -46,6 +46,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_first_files(repository: Path, mz: Mz, snapshot: SnapshotAssertion) -> None:
     answer = mz("init")
     assert (answer.exit, answer.err) == (0, "")
@@ -60,6 +61,7 @@ def test_first_files(repository: Path, mz: Mz, snapshot: SnapshotAssertion) -> N
     assert ".mz" not in status
 
 
+@pytest.mark.slow
 def test_nothing_is_written_in_a_dry_run(repository: Path, mz: Mz, snapshot: SnapshotAssertion) -> None:
     answer = mz("init", "--dry-run")
     assert answer.exit == 0
@@ -73,6 +75,7 @@ def identity(path: Path) -> tuple[int, ...]:
     return result.st_ino, result.st_mode, result.st_size, result.st_mtime_ns, result.st_ctime_ns
 
 
+@pytest.mark.slow
 def test_what_is_there_stays(repository: Path, mz: Mz) -> None:
     (repository / "mz.yaml").write_text("agent: claude-code\n")
     (repository / "features.md").symlink_to("nowhere.md")
@@ -93,12 +96,14 @@ def test_what_is_there_stays(repository: Path, mz: Mz) -> None:
         lambda case: None,
     ),
 )  # fmt: skip
+@pytest.mark.slow
 def test_gitignore_is_completed(repository: Path, mz: Mz, before: bytes, after: bytes) -> None:
     (repository / ".gitignore").write_bytes(before)
     mz("init")
     assert (repository / ".gitignore").read_bytes() == after
 
 
+@pytest.mark.slow
 def test_an_old_schema_is_renewed(repository: Path, mz: Mz) -> None:
     mz("init")
     schema = repository / ".mz/schema/mz.yaml.json"
@@ -108,6 +113,7 @@ def test_an_old_schema_is_renewed(repository: Path, mz: Mz) -> None:
     assert schema.read_bytes() == new
 
 
+@pytest.mark.slow
 def test_a_repository_without_tests(repository: Path, mz: Mz) -> None:
     (repository / "package.json").unlink()
     answer = mz("init")
@@ -116,6 +122,7 @@ def test_a_repository_without_tests(repository: Path, mz: Mz) -> None:
     assert mz("init").err == ""
 
 
+@pytest.mark.slow
 def test_from_a_folder_inside(repository: Path, mz: Mz,
                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     (repository / "src" / "deep").mkdir(parents=True)
@@ -124,6 +131,7 @@ def test_from_a_folder_inside(repository: Path, mz: Mz,
     assert (repository / "mz.yaml").is_file()
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written(repository: Path, mz: Mz) -> None:
     (repository / ".mz").write_text("a file where a directory should be")
     answer = mz("init")
@@ -152,6 +160,7 @@ def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "mz.yaml").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_what_a_dry_run_shows_is_what_is_written(repository: Path, mz: Mz) -> None:
     shown = json.loads(mz("init", "--dry-run", "--json").out)
     output = mz("init", "--dry-run").out
@@ -166,6 +175,7 @@ def test_what_a_dry_run_shows_is_what_is_written(repository: Path, mz: Mz) -> No
     assert [file["content"] for file in json.loads(mz("init", "--json").out)["files"]] == [None] * 4
 
 
+@pytest.mark.slow
 def test_what_is_still_to_be_done_is_said(repository: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     output = mz("init", "--dry-run").err
@@ -179,6 +189,7 @@ def test_what_is_still_to_be_done_is_said(repository: Path, mz: Mz, monkeypatch:
     assert "hint: commit once before `mz run`: worktrees start from a commit\n" in output
 
 
+@pytest.mark.slow
 def test_without_a_commit_there_is_no_plan(repository: Path, mz: Mz) -> None:
     subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
     mz("init")
@@ -264,6 +275,7 @@ def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
     assert sorted(path.name for path in repository.iterdir()) == [".git", "package.json"]
 
 
+@pytest.mark.slow
 def test_a_workflow_is_written_once(repository: Path, mz: Mz) -> None:
     shown = mz("init", "--ci", "--dry-run")
     assert "would create .github/workflows/mz.yml: replays all recordings" in shown.out

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import msgspec
+import pytest
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunStopRequested
 from mz_events.names import FeatureId
@@ -55,6 +56,7 @@ def test_following_ends_with_a_run_at_rest(stored_run: StoredRun, mz: Mz) -> Non
     assert mz("log", "--follow").out == mz("log").out
 
 
+@pytest.mark.slow
 def test_following_tells_what_comes(home: Path) -> None:
     log = StoredRun(home).begin("login", "audit")
     child = subprocess.Popen([*MZ, "log", "-f", "--json"], cwd=home, stdout=subprocess.PIPE, text=True)
@@ -99,6 +101,7 @@ def test_milestones_by_default_and_every_event_on_demand(stored_run: StoredRun, 
     assert not types & {"reply.parsed", "commit.requested", "artifact.parsed", "changes.checked"}
 
 
+@pytest.mark.slow
 def test_milestones_have_date_time_and_zone(stored_run: StoredRun) -> None:
     lines = on_terminal(stored_run.home, "log", "login", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
     assert lines[0].startswith("2026-03-01 13:00:06 CET  login: feature started: branch feat/login for main")

@@ -142,6 +142,7 @@ def test_a_closed_stdout_is_no_failure_and_no_verdict(capsys: pytest.CaptureFixt
     assert (run_guarded(closed, ["log"]), run_guarded(closed, ["replay", "--bisect"])) == (0, 125)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_following_log(home: Path) -> None:
     log = StoredRun(home).begin("login")
     log.close()
@@ -156,6 +157,7 @@ def test_ctrl_c_ends_a_following_log(home: Path) -> None:
     assert (child.returncode, err) == (20, "stopped\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_is_no_failure(stored_run: StoredRun) -> None:
     ends, theirs = os.pipe()
     os.close(ends)
@@ -167,6 +169,7 @@ def test_a_reader_that_has_gone_is_no_failure(stored_run: StoredRun) -> None:
 
 
 @pytest.mark.parametrize("args", [("status",), ("status", "--json"), ("show", "login"), ("log",), ("--help",)])
+@pytest.mark.slow
 def test_an_answer_that_does_not_fit_is_a_failure(stored_run: StoredRun, args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -177,6 +180,7 @@ def test_an_answer_that_does_not_fit_is_a_failure(stored_run: StoredRun, args: t
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_text_that_the_encoding_lacks_is_escaped(home: Path) -> None:
     log = StoredRun(home).begin("login", title="Grüße 🎉")
     log.close()

@@ -121,6 +121,7 @@ def test_a_new_one_passes_the_lint_and_says_what_each_line_is(home: Path, mz: Mz
     assert text.count("#") >= 15
 
 
+@pytest.mark.slow
 def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, mz: Mz) -> None:
     commands(home, "test", "lint")
     answer = mz("pipelines", "new", "mine", "--from", "monozukuri", "--json")

@@ -63,6 +63,7 @@ def plan(mz: Mz, *args: str) -> Any:
     return decoded(mz("run", "--dry-run", "--json", *args))
 
 
+@pytest.mark.slow
 def test_order_and_reasons(repository: GitRepo, mz: Mz) -> None:
     shown = plan(mz)
     assert [(entry["id"], entry["holds"]) for entry in shown["features"]] == [
@@ -75,6 +76,7 @@ def test_order_and_reasons(repository: GitRepo, mz: Mz) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_each_phase_calls_checks_and_asks(repository: GitRepo, mz: Mz) -> None:
     steps = {step["phase"]: step for step in plan(mz)["steps"]}
     assert list(steps) == ["prd", "techspec", "tasks", "code", "tests", "pr"]
@@ -97,6 +99,7 @@ def test_the_sums_agree(repository: GitRepo, mz: Mz) -> None:
     assert shown["within_budget"] is None
 
 
+@pytest.mark.slow
 def test_a_budget_that_will_not_do(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})
     shown = plan(mz)
@@ -109,6 +112,7 @@ def test_a_budget_that_will_not_do(repository: GitRepo, mz: Mz) -> None:
     assert "of $0.60" in answer.out
 
 
+@pytest.mark.slow
 def test_a_model_without_a_price(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}models: {{mid: nobody-knows-it}}\n"})
     shown = plan(mz)
@@ -119,6 +123,7 @@ def test_a_model_without_a_price(repository: GitRepo, mz: Mz) -> None:
     assert "tokens, unpriced" in mz("run", "--dry-run").out
 
 
+@pytest.mark.slow
 def test_what_a_run_would_miss_is_told(
     repository: GitRepo, home: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +144,7 @@ def test_what_a_run_would_miss_is_told(
 
 
 @pytest.mark.parametrize("args", [(), ("--json",), ("--exit-code",)])
+@pytest.mark.slow
 def test_nothing_is_written(repository: GitRepo, home: Path, mz: Mz, args: tuple[str, ...]) -> None:
     refs = repository.git("for-each-ref")
     before = everything(home)
@@ -148,6 +154,7 @@ def test_nothing_is_written(repository: GitRepo, home: Path, mz: Mz, args: tuple
     assert repository.git("for-each-ref") == refs
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_something_ran(repository: GitRepo, home: Path, mz: Mz) -> None:
     """Not even the read models that a real run brings up to date."""
     log = StoredRun(home).begin("login")
@@ -160,6 +167,7 @@ def test_nothing_is_written_where_something_ran(repository: GitRepo, home: Path,
     assert "login" in [item["id"] for item in shown["left_out"] if item["reason"] == "delivered"]
 
 
+@pytest.mark.slow
 def test_the_agents_that_take_over_are_named(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}failover: [codex, claude-code, gemini]\n"})
     shown = plan(mz)
@@ -167,6 +175,7 @@ def test_the_agents_that_take_over_are_named(repository: GitRepo, mz: Mz) -> Non
     assert "agent claude-code, then codex, then gemini, autonomy" in mz("run", "--dry-run").out
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, mz: Mz) -> None:
     log = unfinished_run(home)
     log.close()
@@ -185,6 +194,7 @@ def unfinished_run(home: Path) -> StoredRun:
     return StoredRun(home).begin("login", "audit", "export", pins=encode_pins(pins))
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_keeps_its_settings(repository: GitRepo, home: Path, mz: Mz) -> None:
     log = unfinished_run(home)
     waits = FeatureStopped(feature=FeatureId("login"), version=1, status=FeatureOutcome.WAITING)
@@ -203,6 +213,7 @@ def test_an_unfinished_run_keeps_its_settings(repository: GitRepo, home: Path, m
         assert (unknown.exit, "command line: `agent`: unknown agent 'nobody'" in unknown.err) == (10, True)
 
 
+@pytest.mark.slow
 def test_a_run_names_all_that_is_wrong(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": "pipeline: mnozukuri\nbacklog: wrong.md\nbase: nobranch\n"})
     for args in (("run",), ("run", "--dry-run"), ("config", "validate")):
@@ -212,6 +223,7 @@ def test_a_run_names_all_that_is_wrong(repository: GitRepo, mz: Mz) -> None:
         assert places == ["mz.yaml:3:7", "mz.yaml:1:11", "wrong.md"]
 
 
+@pytest.mark.slow
 def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, mz: Mz) -> None:
     assert mz("run", "--dry-run", "--exit-code").exit == 1
     repository.write({"features.md": BACKLOG.replace("[FEAT]", "[DONE]")})
@@ -221,6 +233,7 @@ def test_the_exit_code_says_whether_there_is_work(repository: GitRepo, mz: Mz) -
     assert "--exit-code requires --dry-run" in refused.err
 
 
+@pytest.mark.slow
 def test_tabs_hold_the_features_alone(repository: GitRepo, mz: Mz, snapshot: SnapshotAssertion) -> None:
     assert mz("run", "--dry-run", "--format", "tsv").out == snapshot
     in_a_pipe = mz("run", "--dry-run").out
@@ -241,6 +254,7 @@ def test_on_a_terminal(
 
 
 @pytest.mark.parametrize("columns", [1, 20, 80])
+@pytest.mark.slow
 def test_hostile_titles(repository: GitRepo, home: Path, columns: int, mz: Mz) -> None:
     repository.write({"features.md": f"## [FEAT] login: {HOSTILE}\n\n{HOSTILE}\n"})
     shown = on_terminal(home, "run", "--dry-run", columns=columns, env={"NO_COLOR": "1"})

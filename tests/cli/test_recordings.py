@@ -105,6 +105,7 @@ def test_nothing_to_list_is_no_error_and_nothing_to_look_through_is_one(project:
     assert (refused.exit, "MZ6001" in refused.err) == (4, True)
 
 
+@pytest.mark.slow
 def test_a_secret_is_found_and_not_shown(project: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mz("recordings", "lint").exit == 0
     (project / "tapes" / "small" / "notes.txt").write_text(f"\n{WORD}\n")

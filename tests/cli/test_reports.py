@@ -326,6 +326,7 @@ def usual() -> Read:
 
 
 @given(ANY)
+@pytest.mark.slow
 def test_any_text_survives_html(text: str) -> None:
     shown = replace_invisible(text)
     read = Read(html(holding(text)))

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -162,6 +163,7 @@ def test_markdown_and_html_in_a_text_are_text() -> None:
     assert page.count("<details>") == page.count("</details>") == 1
 
 
+@pytest.mark.slow
 def test_a_summary_fits_and_says_what_is_left_out() -> None:
     text = summary(many(5000))
     assert len(text.encode()) <= BYTES_MAX

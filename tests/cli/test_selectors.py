@@ -88,6 +88,7 @@ def test_an_unknown_feature_is_one_error_everywhere(stored_run: StoredRun, mz: M
     assert "did you mean `login`?" in answer.err
 
 
+@pytest.mark.slow
 def test_every_printed_name_of_a_call_is_a_selector(stored_run: StoredRun, mz: Mz) -> None:
     calls = msgspec.json.decode(mz("cost", "--by", "attempt", "--json").out)["groups"]
     assert len(calls) > 3

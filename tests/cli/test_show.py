@@ -230,6 +230,7 @@ def captured(stored_run: StoredRun) -> GitRepo:
     return repository
 
 
+@pytest.mark.slow
 def test_what_a_phase_and_an_attempt_changed(captured: GitRepo, stored_run: StoredRun, mz: Mz) -> None:
     phase = mz("show", "later", "--diff").out
     assert "\n  +2\n" in phase

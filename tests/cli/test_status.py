@@ -38,6 +38,7 @@ def test_on_a_terminal(stored_run: StoredRun, columns: int, snapshot: SnapshotAs
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
+@pytest.mark.slow
 def test_colours_only_where_they_are_wanted(stored_run: StoredRun) -> None:
     assert "\x1b[" in on_terminal(stored_run.home, "status")
     assert "\x1b" not in on_terminal(stored_run.home, "status", env={"TERM": "dumb"})
@@ -58,6 +59,7 @@ def test_unknown_is_never_zero(home: Path, mz: Mz) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 20, 80, 300])
+@pytest.mark.slow
 def test_hostile_titles(home: Path, columns: int, mz: Mz) -> None:
     log = StoredRun(home).begin("login", "audit", title=HOSTILE)
     log.wait("audit", detail=HOSTILE)

@@ -41,12 +41,14 @@ def test_a_table_says_it_to_people(name: str, mz: Mz, snapshot: SnapshotAssertio
     assert answer.out == snapshot
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_it_within_its_width(snapshot: SnapshotAssertion) -> None:
     shown = on_terminal(CASES, "transcript", "sub-agent-stream-2.1.197.jsonl", columns=80)
     assert all(len(line) <= 80 for line in shown.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())
     assert shown == snapshot
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_a_terminal_gets() -> None:
     """What it leaves out, it marks."""
     shown = on_terminal(CASES, "transcript", "sub-agent-stream-2.1.197.jsonl", env={"NO_COLOR": "1"})
@@ -59,6 +61,7 @@ def test_the_readme_shows_what_a_terminal_gets() -> None:
         assert bool(before) == (not part.startswith("property ")), part
 
 
+@pytest.mark.slow
 def test_escape_sequences_of_an_agent_never_reach_a_terminal(tmp_path: Path) -> None:
     data = (CASES / "works-stream-2.1.197.jsonl").read_bytes()
     evil = data.replace(b"Done: note.md", b"Done\\u001b]0;owned\\u0007\\u202e: note.md")
@@ -69,6 +72,7 @@ def test_escape_sequences_of_an_agent_never_reach_a_terminal(tmp_path: Path) -> 
     assert "Done" in shown
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_as_it_comes() -> None:
     stream = CASES / "works-stream-2.1.197.jsonl"
     with subprocess.Popen(["cat", stream], stdout=subprocess.PIPE) as source:
@@ -76,6 +80,7 @@ def test_standard_input_is_read_as_it_comes() -> None:
     assert msgspec.json.decode(done.stdout)["status"] == "success"
 
 
+@pytest.mark.slow
 def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
     done = spawn(tmp_path, "transcript", str(CASES / "works-stream-2.1.197.jsonl"))
     assert (done.exit, done.err) == (0, "")

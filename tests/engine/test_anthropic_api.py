@@ -52,6 +52,7 @@ def test_it_is_found_beside_python_and_after_whatever_is_on_path(tmp_path: Path)
     assert ADAPTER.check_auth(stood_in).version == "9.8.7"
 
 
+@pytest.mark.slow
 def test_the_key_is_looked_for(tmp_path: Path) -> None:
     outside = {"PATH": "/usr/bin", "HOME": str(tmp_path)}
     lacking = ADAPTER.check_auth(outside)
@@ -79,6 +80,7 @@ def test_estimates_ask_nobody() -> None:
     assert ADAPTER.estimate_tokens("é𝛼") == 2
 
 
+@pytest.mark.slow
 def test_the_adapter_loads_nothing_heavy() -> None:
     """The package is for the program alone, which loads it once its first line is out."""
     code = "import sys, mz_engine.agents.registry, mz_engine.agents.anthropic_api.main as m; m.parse(['--model', 'm'])"

@@ -78,6 +78,7 @@ def in_turn(*answers: Answer) -> Script:
 
 
 # what goes over the wire ----------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_it_works_and_counts_each_request(desk: Desk) -> None:
     reply = desk.call(works)
     assert (reply.text, code_of(reply)) == ("Done: note.md is there.", "")
@@ -87,6 +88,7 @@ def test_it_works_and_counts_each_request(desk: Desk) -> None:
     assert desk.lines[-1]["requests"] == 3
 
 
+@pytest.mark.slow
 def test_what_the_model_is_told(desk: Desk) -> None:
     desk.call(works, prompt="Write é\n")
     first, _, last = desk.requests
@@ -127,6 +129,7 @@ def test_the_cache_keeps_what_stays(desk: Desk) -> None:
         assert "cache_control" in request.body["messages"][-1]["content"][-1]
 
 
+@pytest.mark.slow
 def test_what_a_command_is_given_holds_no_key(desk: Desk) -> None:
     script = in_turn(Reply("", (Use("run_command", {"command": "env"}),)), Reply("ok"))
     desk.call(script, environment={"ANTHROPIC_AUTH_TOKEN": "t", "MZ_KEY": "r/f/p/-/1/1/agent.builder"})
@@ -161,6 +164,7 @@ def test_errors_of_tools_go_back_to_the_model(desk: Desk) -> None:
         (answer("tool_use", use("read_file", {"path": "."})), "turn-limit"),
     ],
 )
+@pytest.mark.slow
 def test_reasons_to_stop(garbage: Answer, code: str, desk: Desk) -> None:
     reply = desk.call(lambda _: garbage)
     assert code_of(reply) == code
@@ -173,12 +177,14 @@ def test_a_pause_is_gone_on_from(desk: Desk) -> None:
     assert sent(desk.requests[1].body["messages"])[-1]["role"] == "assistant"
 
 
+@pytest.mark.slow
 def test_thoughts_go_back_as_they_came(desk: Desk) -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "sig"}
     desk.call(in_turn(answer("tool_use", thought, use("list_files", {})), answer("end_turn", text("ok"))))
     assert desk.requests[1].body["messages"][1]["content"][0] == thought
 
 
+@pytest.mark.slow
 def test_turns_are_limited(desk: Desk) -> None:
     reply = desk.call(lambda _: Reply("on", (Use("list_files", {}),)), turns_max=3)
     assert code_of(reply) == "turn-limit"
@@ -283,6 +289,7 @@ def test_an_empty_prompt_is_not_sent(desk: Desk) -> None:
 
 
 # sessions -------------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_conversation_is_continued(desk: Desk) -> None:
     desk.call(works, prompt="Remember seven.")
     reply = desk.call(lambda _: Reply("seven"), prompt="Which number?", resumes=True)
@@ -301,6 +308,7 @@ def test_a_conversation_is_for_its_owner_alone(desk: Desk) -> None:
     assert "cache_control" not in path.read_text()
 
 
+@pytest.mark.slow
 def test_a_conversation_of_another_directory_is_refused(desk: Desk) -> None:
     desk.call(works)
     desk.work = desk.folder / "elsewhere"
@@ -328,6 +336,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.slow
 def test_a_conversation_that_is_lost_is_a_clear_failure(damage: str, desk: Desk) -> None:
     desk.call(works)
     DAMAGES[damage](desk.state / "s-1.json")
@@ -347,6 +356,7 @@ def test_a_session_that_is_in_use(desk: Desk) -> None:
     assert code_of(desk.call(works)) == "session-taken"
 
 
+@pytest.mark.slow
 def test_a_conversation_is_kept_after_each_turn(desk: Desk) -> None:
     failing = refuses(400, "invalid_request_error", "x")
     used = Reply("", (Use("list_files", {}),))

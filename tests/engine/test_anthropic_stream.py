@@ -152,6 +152,7 @@ LINES = st.binary(max_size=40) | EVENTS.map(lambda event: json.dumps(event).enco
 
 @examples(300)
 @given(st.lists(LINES, max_size=6), st.sampled_from([0, 1, 143, -9, None]))
+@pytest.mark.slow
 def test_any_bytes_give_a_reading(lines: list[bytes], code: int | None) -> None:
     reply = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))
     assert reply.problem is not None or reply.ending == "success"

@@ -64,6 +64,7 @@ def test_extraction(kind: str, case: Case) -> None:
     assert parse_artifact(load_rules()[kind], case.content or "") == msgspec.convert(case.parsed, ParsedArtifact)
 
 
+@pytest.mark.slow
 def test_what_the_reports_claim_decides_nothing() -> None:
     for kind in ("code", "tests", "pr", "commit_summary"):
         for case_kind, case in cases():

@@ -38,6 +38,7 @@ def test_every_json_artifact_has_one() -> None:
 @pytest.mark.parametrize("name", ARTIFACTS)
 @examples(100, quick=5)
 @given(data=st.data())
+@pytest.mark.slow
 def test_what_keeps_the_rules_keeps_to_the_schema(name: str, data: st.DataObject) -> None:
     draft = data.draw(drafts(name))
     jsonschema.Draft7Validator(schema(name)).validate(json.loads(draft.text))

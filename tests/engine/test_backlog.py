@@ -144,6 +144,7 @@ def test_ordinary_headings_and_lines_are_body() -> None:
 
 
 @ENDS
+@pytest.mark.slow
 def test_many_features_take_evenly_long() -> None:
     def work(count: int) -> Callable[[], object]:
         text = "".join(

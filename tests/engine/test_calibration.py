@@ -131,6 +131,7 @@ def test_what_is_expected() -> None:
         min_size=1, max_size=12,
     )
 )  # fmt: skip
+@pytest.mark.slow
 def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[CallSample]) -> None:
     coefficients = median_coefficients(CELL, samples)
     guess = expected_tokens((coefficients,), *CELL, samples[0].estimated_input_tokens, 2000)

@@ -71,6 +71,7 @@ def test_a_finished_call() -> None:
 
 
 @pytest.mark.parametrize("name", CLAUDE.existing)
+@pytest.mark.slow
 def test_every_prefix_is_read(name: str) -> None:
     result = CLAUDE.stored(name)
     reply = reading(result)
@@ -91,6 +92,7 @@ def test_any_bytes_are_read(data: bytes) -> None:
 
 @examples(100)
 @given(st.data())
+@pytest.mark.slow
 def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
     events = []
     for line in CLAUDE.stored("works").stdout.splitlines():

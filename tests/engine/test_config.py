@@ -214,6 +214,7 @@ def test_any_branch_of_git_can_be_the_base(tmp_path: Path, name: str) -> None:
 
 
 @given(st.text(alphabet="ab/.-@{~^: \\\\[*?\\x7f", max_size=8))
+@pytest.mark.slow
 def test_no_branch_is_accepted_that_git_refuses(name: str) -> None:
     if not decode_value({"base": name}, msgspec.inspect.type_info(Settings))[1]:
         done = subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"], check=False)
@@ -266,6 +267,7 @@ def test_money_survives_being_written(nanousd: int) -> None:
     assert Usd.parse(f"{nanousd // NANOUSD_PER_USD}.{nanousd % NANOUSD_PER_USD:09}") == nanousd
 
 
+@pytest.mark.slow
 def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path) -> None:
     schema = config_schema()
     jsonschema.Draft7Validator.check_schema(schema)
@@ -369,6 +371,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_config(tmp_path, {}, {})
 
 
+@pytest.mark.slow
 def test_a_file_without_permission(tmp_path: Path) -> None:
     write(tmp_path, "agent: x\n").joinpath("mz.yaml").chmod(0)
     script = (

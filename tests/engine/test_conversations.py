@@ -370,6 +370,7 @@ class Forgets(World):
         super().tick(name)
 
 
+@pytest.mark.slow
 def test_a_session_that_the_agent_lost_is_replaced_without_counting_as_a_failure() -> None:
     for at in (1, 5):
         world = Forgets({"README.md": "a project"}, script, trial.commands)
@@ -429,6 +430,7 @@ def test_sessions_are_whole_in_any_interleaving(seed: int) -> None:
     sessions_are_whole(world)
 
 
+@pytest.mark.slow
 def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does() -> None:
     pinned, observed = pins(), set()
     clean = new_world()

@@ -153,6 +153,7 @@ def test_what_the_agent_counts_is_recorded_and_reserved() -> None:
         assert reserved[request.ref.key] == request.estimated_tokens * NANO_PER_TOKEN
 
 
+@pytest.mark.slow
 def test_prompts_are_measured_alone_all_the_same() -> None:
     """What a session saves is told by its prompts (`mz cost --sessions`), counted or not."""
     _, plain = counting(pins(), {})

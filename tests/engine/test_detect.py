@@ -185,6 +185,7 @@ def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
     assert detect(tmp_path).commands == {}
 
 
+@pytest.mark.slow
 def test_detection_of_branch_and_remote(tmp_path: Path) -> None:
     assert detect(tmp_path) == DetectedProject()
     repo = GitRepo(tmp_path / "repo")
@@ -202,6 +203,7 @@ def test_detection_of_branch_and_remote(tmp_path: Path) -> None:
     assert detect(repo.root).base == "topic"
 
 
+@pytest.mark.slow
 def test_agents_that_are_installed(tmp_path: Path) -> None:
     agent = FakeAgent(tmp_path / "tools", "idle")
     actual = {name: check.version for name, check in installed_agents(agent.environment).items()}

@@ -72,6 +72,7 @@ def test_servers_in_the_background_end_with_the_command(tmp_path: Path) -> None:
     assert not left(key, 0)
 
 
+@pytest.mark.slow
 def test_endless_output_keeps_both_ends(tmp_path: Path) -> None:
     command = "echo first; yes | head -c 3000000; echo; echo last"
     result = run(tmp_path, command, kept_bytes=1000)

@@ -53,6 +53,7 @@ def pins_of(session: RunProcess, run: str) -> Pins:
     return decode_pins(session.blobs.get(started.pins))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str], session: RunProcess) -> None:
     workshop, run = done
     before = events_of(session, run)
@@ -82,6 +83,7 @@ def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str]
     assert view.committed_nanousd > 0
 
 
+@pytest.mark.slow
 def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
     done: tuple[Workshop, str], session: RunProcess
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
         assert latest_deliveries(views.rows(DELIVERED)) == deliveries
 
 
+@pytest.mark.slow
 def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: RunProcess) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
@@ -124,6 +127,7 @@ def test_nothing_goes_on_from_where_nothing_is_to_be_done(done: tuple[Workshop, 
         fork_point(events, pins, 0)
 
 
+@pytest.mark.slow
 def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, str], session: RunProcess) -> None:
     workshop, run = done
     events, pins = events_of(session, run), pins_of(session, run)

@@ -93,6 +93,7 @@ def test_a_prompt_that_would_be_cut_off_is_refused() -> None:
 
 # the tools ------------------------------------------------------------------------------------------------------------
 @given(st.sets(st.sampled_from(sorted(TOOLS))))
+@pytest.mark.slow
 def test_a_policy_allows_what_is_asked_for_and_no_more(tools: set[Tool]) -> None:
     rules = tomllib.loads(policy_text(tools))["rule"]
     texts = {name for tool in tools for name in TOOLS[tool]}

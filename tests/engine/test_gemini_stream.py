@@ -93,6 +93,7 @@ def test_every_prefix_is_read(name: str) -> None:
 
 @examples(100)
 @given(st.data())
+@pytest.mark.slow
 def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
     events = []
     for line in GEMINI.stored("works").stdout.splitlines():

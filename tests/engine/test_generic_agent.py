@@ -105,6 +105,7 @@ def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, 
     assert check.fix
 
 
+@pytest.mark.slow
 def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     fixes = {name: item.check_auth(nowhere).fix for name, item in all_adapters({"local": local()}).items()}

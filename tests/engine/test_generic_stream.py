@@ -236,6 +236,7 @@ MANY = "x{0,1000}" * 50 + "y"
 
 
 @pytest.mark.timeout(10)
+@pytest.mark.slow
 def test_what_would_take_long_all_the_same_is_refused() -> None:
     assert regex.inspect_expression(MANY).error == "it is too large: it has too many repetitions"
     assert regex.inspect_expression(f"(?:{MANY})?").error == regex.inspect_expression(MANY).error
@@ -280,6 +281,7 @@ def test_aiders_words_are_those_of_its_model() -> None:
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.from_regex(rb'\{"type": ?"(result|use)".{0,20}', fullmatch=True))))
+@pytest.mark.slow
 def test_any_bytes_give_a_reading_or_a_failure(lines: list[bytes]) -> None:
     data = b"\n".join(lines)
     for form in ("jsonl", "json"):

@@ -35,6 +35,7 @@ def counted(tmp_path: pathlib.Path) -> Counted:
     return Counted(tmp_path)
 
 
+@pytest.mark.slow
 def test_few_processes_for_a_call_of_an_agent(tmp_path: pathlib.Path, counted: Counted) -> None:
     desk = Desk(tmp_path)
     port = desk.another(counted.environment)

@@ -35,6 +35,7 @@ def git_changes(root: Path, old: Commit, new: Commit) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+@pytest.mark.slow
 def test_differences_and_paths_are_those_that_git_itself_finds(tmp_path: Path, object_format: str) -> None:
     git(tmp_path, "init", "--quiet", f"--object-format={object_format}")
     (tmp_path / "content").write_text("7")

@@ -54,6 +54,7 @@ def test_a_lost_object_is_an_error_and_the_next_is_read(repo: GitRepo) -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 1_000_000])
+@pytest.mark.slow
 def test_many_files_are_read_in_batches(repo: GitRepo, monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
     monkeypatch.setattr(objects, "BATCH_BYTES_MAX", bytes_max)
     monkeypatch.setattr(objects, "BATCH_NAMES_MAX", 7)
@@ -84,6 +85,7 @@ def test_modes_of_early_versions_of_git_are_read_as_git_reads_them(repo: GitRepo
     assert [f"{entry.mode:o}" for entry in store.listing(tree).values()] == modes
 
 
+@pytest.mark.slow
 def test_several_threads_get_their_own_answers(repo: GitRepo) -> None:
     reader, wrong = reader_of(repo), list[int]()
     oids = [oid(repo, number) for number in range(20)]

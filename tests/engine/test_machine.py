@@ -26,6 +26,7 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 """
 
 
+@pytest.mark.slow
 def test_feature_threads_find_their_tables_read() -> None:
     """msgspec learns a type at its first conversion; two threads that do so at once can crash the interpreter."""
     for _ in range(5):

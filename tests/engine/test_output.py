@@ -133,6 +133,7 @@ def test_lines_that_say_nothing_are_not_part_of_a_signature() -> None:
     assert failure_signature("a\nb\nc\nd\ne\nf\n") == failure_signature("a\nb\nc\nd\ne\ng\n")
 
 
+@pytest.mark.slow
 def test_two_runs_of_a_real_failing_suite_show_the_same(tmp_path: Path) -> None:
     observed = set()
     for number in range(2):

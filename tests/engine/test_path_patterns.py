@@ -57,6 +57,7 @@ def ignores(rules: IgnoreRules, path: str, is_directory: bool) -> bool:
 @example(top="*\n!a/\n!a/x", below="", path="a/x", is_directory=False)
 @example(top="a\\ ", below="", path="a b", is_directory=False)
 @example(top="\ufeffa\r\n", below="", path="a", is_directory=True)
+@pytest.mark.slow
 def test_the_answers_are_those_of_git(repo: GitRepo, top: str, below: str, path: str, is_directory: bool) -> None:
     texts = {"": top, "a": below}
     rules = IgnoreRules({directory.encode(): text.encode() for directory, text in texts.items()})

@@ -99,6 +99,7 @@ def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, fo
             load_valid_pipeline_files(tmp_path)
 
 
+@pytest.mark.slow
 def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None:
     """All of them, at the phase, and by the template that really requires them; one in between need not be whole."""
     repo = GitRepo(tmp_path)

@@ -192,6 +192,7 @@ def test_the_table_is_named_with_version_and_digest() -> None:
     assert len(digest.removeprefix("sha256:")) == 64
 
 
+@pytest.mark.slow
 def test_the_table_is_loaded_when_it_is_needed() -> None:
     code = "import sys, mz_engine.pricing.table; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

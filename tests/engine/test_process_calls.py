@@ -74,6 +74,7 @@ def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", [0o500, 0])
+@pytest.mark.slow
 def test_one_that_the_agent_closed_goes_all_the_same(mode: int, tmp_path: Path) -> None:
     """By one who may not do everything, as root may."""
     own = tmp_path / "mz-own"

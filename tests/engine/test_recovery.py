@@ -96,6 +96,7 @@ def test_the_trial_pipeline_exercises_every_mechanism() -> None:
 
 
 @pytest.mark.parametrize("seed", first_of_each(range(8), lambda seed: seed % 2))
+@pytest.mark.slow
 def test_any_interleaving_reaches_the_same_end(seed: int) -> None:
     pinned = trial.pins()
     world = clean(pinned, seed)
@@ -114,6 +115,7 @@ def crash_and_resume(pinned: Pins, cut: int, seed: int) -> World:
     return world
 
 
+@pytest.mark.slow
 def test_a_salvaged_reply_tells_the_version_that_its_output_names() -> None:
     pinned = trial.pins()
     worlds = (crash_and_resume(pinned, cut, 7) for cut in range(20, 400, 10))
@@ -152,6 +154,7 @@ def test_a_crash_at_every_step_loses_nothing_and_pays_nothing_twice(part: int) -
     survives(pinned, 7, part, 4)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_again_and_again_gets_there() -> None:
     pinned = trial.pins()
     expected = outcome(clean(pinned, seed=3))

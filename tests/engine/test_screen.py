@@ -128,6 +128,7 @@ def test_any_text_is_screened_and_what_is_left_is_clean(text: str, mode: ScreenM
 
 @pytest.mark.parametrize("piece", ["*", "a-", "/a", "ignore your ", "=== ", "а", "\u200b", "$home/.", "ignore\n"])
 @ENDS
+@pytest.mark.slow
 def test_long_texts_take_evenly_long(piece: str) -> None:
     def work(length: int) -> Callable[[], object]:
         text = piece * (length // len(piece))

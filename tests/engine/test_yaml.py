@@ -112,6 +112,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+@pytest.mark.slow
 def test_bombs_are_refused(text: str) -> None:
     with pytest.raises(MzError) as caught:
         decode_yaml(text, "f.yaml", Form)

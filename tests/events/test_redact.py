@@ -328,6 +328,7 @@ def test_a_line_too_long_is_cut_and_marked(size: int, piece: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [-20, -14, -7, -1, 0, 5])
+@pytest.mark.slow
 def test_a_line_is_never_cut_within_a_secret(offset: int) -> None:
     index = LINE_BYTES_MAX + offset
     line = b"x" * index + b"hunter2hunter2" + b"y" * LINE_BYTES_MAX
@@ -337,6 +338,7 @@ def test_a_line_is_never_cut_within_a_secret(offset: int) -> None:
     assert (TOKEN in out) == (offset <= -14)
 
 
+@pytest.mark.slow
 def test_a_line_is_never_cut_within_a_character() -> None:
     line = b"x" + "é".encode() * LINE_BYTES_MAX
     out = stream(SECRETS, line, [])

@@ -302,6 +302,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "what"), [("2m", "full"), ("3m", "crammed"), ("8m", "read-only")])
+@pytest.mark.slow
 def test_a_disk_that_is_full_or_read_only_loses_nothing(tmp_path: Path, size: str, what: str) -> None:
     done = in_small_filesystem(tmp_path / "small", size, [sys.executable, "-m", "tests.events.small_disk", what])
     assert done.returncode == 0, done.stdout + done.stderr

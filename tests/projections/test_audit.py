@@ -265,6 +265,7 @@ def test_faults_are_gaps_that_are_told_of_features() -> None:
     assert {"left-out", "unpriced", "reverted"}.isdisjoint(FAULT_KINDS)
 
 
+@pytest.mark.slow
 def test_a_run_of_the_engine() -> None:
     """Units, a rework, a review that sends a unit back, a person who approves: read back as the engine saw it."""
     world, pinned = trial.new_world(), trial.pins()

@@ -130,6 +130,7 @@ def test_completed_phases_change_nothing() -> None:
 # sums -----------------------------------------------------------------------------------------------------------------
 @examples(40)
 @given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(GroupBy)))
+@pytest.mark.slow
 def test_groups_and_outcomes_add_up(events: list[Event], by: GroupBy) -> None:
     log = steps.recorded(*events)
     calls = priced_calls(paid_calls(log))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -165,6 +166,7 @@ def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
 
 @examples(40)
 @given(st.lists(feature_events("r", "login"), max_size=30))
+@pytest.mark.slow
 def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     calls = paid_calls(recorded(events))
     together = totals(calls)

@@ -92,6 +92,7 @@ def sums_by_key(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], l
 
 @examples(25)
 @given(entries=logs, cut=st.integers(0, 12), page=st.sampled_from([1, 3, 1000]))
+@pytest.mark.slow
 def test_rows_are_what_the_events_add_up_to(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], cut: int, page: int
 ) -> None:

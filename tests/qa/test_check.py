@@ -102,6 +102,7 @@ def test_the_layers_of_the_gate() -> None:
 
 
 @pytest.mark.parametrize("layer", [layer for layer in SELF_TEST_LAYERS if layer.name in ("static", "formats")])
+@pytest.mark.slow
 def test_the_fast_self_tests_pass_outside_of_a_project(project: Project, layer: Layer) -> None:
     result = run_layer(layer, project, may_be_empty=False)
     assert (result.status, result.remarks) == ("passed", ()), result.findings

@@ -391,6 +391,7 @@ SHOWN_BY: dict[type[Broken], str] = {TrustsLate: "hour", Misreads: "429"}
         (Misreads, "parses the code of the ending 429 as overloaded; expected rate-limit"),
     ],
 )
+@pytest.mark.slow
 def test_a_broken_parser_is_named(adapter: type[Broken], text: str) -> None:
     name = SHOWN_BY.get(adapter, "works")
     endings = [ending for ending in stored_endings("claude-code") if ending.name == name]
@@ -408,6 +409,7 @@ class Stumbles(DescribedAgent):
         return reading
 
 
+@pytest.mark.slow
 def test_damage_is_done_where_the_last_word_stands() -> None:
     """aider's stands on standard error."""
     aider = Stumbles("aider", bundled_descriptions()["aider"], load_patterns())

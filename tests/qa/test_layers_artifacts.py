@@ -37,6 +37,7 @@ FILE = {"kind": "file"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_what_comes_with_mz_accepts_and_refuses_as_it_says(kind: str) -> None:
     outputs = list(check_rules(load_rules()[kind], Limits(), ""))
     assert findings(outputs) == []
@@ -168,6 +169,7 @@ def test_every_mutation_changes_something() -> None:
                 ), (rule.id, mutation.description)
 
 
+@pytest.mark.slow
 def test_limits_by_name_are_those_of_the_project() -> None:
     rules = load_rules()["tasks"]
     (files,) = (rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.max == "task_files_max")

@@ -52,6 +52,7 @@ def test_a_prompt_and_a_rule_that_have_changed(copy: Copy) -> None:
     assert prompt.fix == "mz replay recordings/notes --accept PROMPT -m TEXT"
 
 
+@pytest.mark.slow
 def test_without_a_valid_pipeline_no_recorded_artifact_counts_as_checked(copy: Copy) -> None:
     copy.edit("pipelines/notes.yaml", "phases:", "phasen:")
     outputs = list(check(project_of(copy.root)))
@@ -70,6 +71,7 @@ def test_every_ending_of_the_bundled_recordings(tmp_path: Path, monkeypatch: pyt
     assert finding.message.endswith(": a failure passed as success")
 
 
+@pytest.mark.slow
 def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
     (copy.folder / "alpha" / "write.json").write_text("{")
     (finding,) = findings_of(copy)

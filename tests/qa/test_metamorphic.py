@@ -44,6 +44,7 @@ def broken(outcomes: tuple[VariantOutcome, ...]) -> dict[str, tuple[str, ...]]:
     return {outcome.name: outcome.violations for outcome in outcomes if outcome.violations}
 
 
+@pytest.mark.slow
 def test_every_variant_of_a_small_cassette_ends_well() -> None:
     outcomes = variants_of("killed")
     assert broken(outcomes) == {}
@@ -81,6 +82,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("agent", sorted(name for name, agent in AGENTS.items() if agent.stdout_endings))
+@pytest.mark.slow
 def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
     """Of all that is stored of the agent, with every other last line that its program is known to write."""
     adapter, ends = built_in_adapters()[agent], 0
@@ -154,6 +156,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 
 # it finds what it is there to find ------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "status_of", lambda result: "success")
     actual = broken(variants_of("killed"))
@@ -162,6 +165,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
     assert "note/write.a2: success-then-api-error-500 (crash)" in actual
 
 
+@pytest.mark.slow
 def test_what_is_found_is_told_and_is_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +178,7 @@ def test_what_is_found_is_told_and_is_a_verdict(
     assert "FAILED" in done.out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_call(cell, cell.role))
     monkeypatch.setattr(
@@ -185,6 +190,7 @@ def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert result["note/write.a2: empty (memory)"] == ("it does not stop",)
 
 
+@pytest.mark.slow
 def test_a_core_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(feature, "after_problem")
     result = broken(variants_of("rate-limit"))

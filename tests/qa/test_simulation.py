@@ -39,6 +39,7 @@ def unharmed(world: World, pinned: Pins, expected: dict[str, object]) -> bool:
         (SimulatedAgents, "salvage", forgets_calls, "call.after"),
     ],
 )
+@pytest.mark.slow
 def test_an_effect_that_cannot_be_found_again_is_noticed(
     monkeypatch: pytest.MonkeyPatch, port: type, method: str, stand_in: Callable[..., object], after: str
 ) -> None:

@@ -123,6 +123,7 @@ def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_pat
 
 
 @pytest.mark.parametrize("summary", ['"x"', "-1", "0", "1" + "0" * 40, "true", "1.5", "[]"])
+@pytest.mark.slow
 def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_path: Path, summary: str) -> None:
     """Sealed or not: an estimate and a reservation follow from it."""
 

@@ -203,6 +203,7 @@ def test_a_recording_is_as_itself() -> None:
 
 
 @pytest.mark.parametrize(("kind", "risk", "folder", "change"), SINGLE)
+@pytest.mark.slow
 def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, folder: str, change: Change) -> None:
     (finding,) = compare_cassettes(ONE_FEATURE, change(ONE_FEATURE), {})
     assert summary(finding) == (kind, risk, folder)
@@ -279,6 +280,7 @@ def _prompt(path: str) -> str:
     return item.contents[file.name].decode()
 
 
+@pytest.mark.slow
 def test_trees_after_other_files_are_not_told_again() -> None:
     cassette = with_file(COMPLETE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
     cassette = with_fields(cassette, CODE, tree_after="1" * 40)

@@ -80,6 +80,7 @@ def test_a_whole_run_writes_nothing(past: Past) -> None:
 
 
 @pytest.mark.parametrize("feature", "ab")
+@pytest.mark.slow
 def test_every_beginning_of_a_stream_is_as_recorded(past: Past, feature: str) -> None:
     events = past.stream(feature)
     for end in range(1, len(events), 10):

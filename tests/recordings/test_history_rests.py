@@ -23,6 +23,7 @@ def past() -> Past:
 @pytest.mark.parametrize(
     ("state", "places"), [(Waiting, {"a": [116]}), (Held, {"a": [29, 168], "b": [117], "c": [117]})]
 )
+@pytest.mark.slow
 def test_code_that_does_not_wait_any_more_is_found(
     past: Past, state: type[State], places: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ CHANGES: dict[str, Callable[[bytes, int, int], bytes]] = {
 
 @examples(120)
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_byte_of_any_file(victim: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(path for path in victim.rglob("*") if path.is_file())))
     change = data.draw(st.sampled_from(sorted(CHANGES)))
@@ -67,6 +68,7 @@ def test_any_byte_of_any_file(victim: Path, data: st.DataObject) -> None:
         path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_any_file_that_is_gone(victim: Path) -> None:
     for path in [path for path in victim.rglob("*") if path.is_file()]:
         data = path.read_bytes()
@@ -231,6 +233,7 @@ def test_a_patch_that_leaves_the_tree(copy: Copy, tmp_path: Path, path: str) -> 
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_program_that_is_no_agents(copy: Copy) -> None:
     """A stand-in for git would be called by the stand-ins, itself among them, without end."""
 
@@ -263,6 +266,7 @@ def with_world(cassette: Cassette, **more: object) -> Cassette:
         {"bundle_sha256": digest(b"no bundle")},
     ],
 )
+@pytest.mark.slow
 def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
     made = with_world(copy.cassette(), **world)
     if "bundle_sha256" in world:
@@ -273,6 +277,7 @@ def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("name", first_of_each(["..", ".git", ".GIT"], lambda name: name == ".."))
+@pytest.mark.slow
 def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name: str) -> None:
     """git refuses them as it unpacks the bundle, before anything is a file."""
     forge = tmp_path / "forge"
@@ -327,6 +332,7 @@ def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["busy"]
 
 
+@pytest.mark.slow
 def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path) -> None:
     path = tmp_path / "busy"
     shutil.copytree(victim, path)

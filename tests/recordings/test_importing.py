@@ -232,6 +232,7 @@ def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
     assert (row.read.prompts, row.read.lines) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_file_may_be_cut_anywhere(home: Path, files: Path) -> None:
     lines = [prompt(), *(request(number) for number in range(6)), request(2, output=900)]
     data = b"".join(line + b"\n" for line in lines)
@@ -342,6 +343,7 @@ HOSTILE = ("../../etc", "a/b", "x" * 5000, "\u202eevil", "", "a b", "é", "a\x00
 
 @examples(12)
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(max_size=40), min_size=5, max_size=5), st.integers(-5, 2**70))
+@pytest.mark.slow
 def test_names_of_files_can_do_no_harm(tmp_path_factory: pytest.TempPathFactory, names: list[str], number: int) -> None:
     session, model, agent, version, kind = (name.encode("utf-8", "replace").decode() for name in names)
     path = tmp_path_factory.mktemp("hostile")
@@ -423,6 +425,7 @@ def test_an_import_that_is_killed_loses_nothing_and_counts_nothing_twice(home: P
 # any order ------------------------------------------------------------------------------------------------------------
 @examples(10)
 @given(st.data())
+@pytest.mark.slow
 def test_however_it_is_cut_and_ordered_each_request_counts_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -210,6 +210,7 @@ def another(data: bytes) -> bytes:
     return session.replace(b"msg_0", b"msg_9").replace(b'"uuid":"', b'"uuid":"9')
 
 
+@pytest.mark.slow
 def test_a_stream_comes_to_the_same_however_often_it_is_read_while_it_grows(home: Path, files: Path) -> None:
     """Two processes: the second one's last end includes the one before it, but nothing of the first process."""
     summary = (answer(1, 300), result(3, 0.1), answer(2, 100), result(1, 0.05), answer(3, 100), result(2, 0.08))
@@ -259,6 +260,7 @@ def test_a_record_counts_where_the_call_has_no_file_of_its_own(home: Path, files
 
 # death in the middle of a file ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("suffix", ["jsonl", "utf-16"])
+@pytest.mark.slow
 def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     home: Path, files: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

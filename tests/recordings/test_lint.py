@@ -191,6 +191,7 @@ def test_files_that_are_no_part_of_it(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_one_that_is_damaged_spoils_no_other(folder: Path, tmp_path: Path) -> None:
     many = tmp_path / "many"
     copies = big_library(many, folder, 40)

@@ -21,17 +21,20 @@ def denied(code: str, offline: bool = True) -> tuple[int | None, int]:
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8::1"])
+@pytest.mark.slow
 def test_an_attempt_fails_at_once_and_is_counted(address: str) -> None:
     code, times = denied(CONNECT.format(address))
     assert code == 1
     assert (times >= 1) == can_run_offline()
 
 
+@pytest.mark.slow
 def test_a_command_may_talk_to_itself() -> None:
     own = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())"
     assert denied(own) == (0, 0)
 
 
+@pytest.mark.slow
 def test_nothing_is_counted_of_a_command_that_is_not_cut_off() -> None:
     assert denied("pass", offline=False) == (0, 0)
 

@@ -143,6 +143,7 @@ def past(tmp_path: Path) -> Iterator[Past]:
     made.store.close()
 
 
+@pytest.mark.slow
 def test_a_call(past: Past) -> None:
     past.reply(f'{{"cwd":"{past.root}/.mz/worktrees/r/f","session_id":"{SESSION}"}}\n'.encode(), b"careful\n")
     (call,) = past.record().calls
@@ -163,6 +164,7 @@ def test_a_call(past: Past) -> None:
     [(b'{"a":1}\n{"a":2}\n', "prd.jsonl"), (b'{"a":1}\n{"a"', "prd.jsonl"), (b'{\n"a":1}', "prd.txt"),
      (b'{"a":1}\n', "prd.jsonl"), (b'[{"a":1}]', "prd.txt"), (b"I did it.\n", "prd.txt"), (b"", "prd.txt")],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_stream_is_named_after_what_it_is(past: Past, data: bytes, name: str, tmp_path: Path) -> None:
     """And never like the recording itself."""
     past.reply(data, agent="codex")
@@ -171,6 +173,7 @@ def test_a_stream_is_named_after_what_it_is(past: Past, data: bytes, name: str, 
     assert call.contents[name] == data
 
 
+@pytest.mark.slow
 def test_what_a_session_had_used_before(past: Past) -> None:
     """Some agents count on over a whole session."""
     text, used = past.blobs.put(b"text"), Usage(model="m", input=10, output=2)
@@ -185,12 +188,14 @@ def test_what_a_session_had_used_before(past: Past) -> None:
     assert [call.recording.earlier for call in past.record().calls] == [(), (), (used,)]
 
 
+@pytest.mark.slow
 def test_a_repository_that_was_moved_since(past: Past) -> None:
     past.reply(b'{"cwd":"/old place/x/.mz/worktrees/r/f","text":"see /old place/x/README.md"}\n')
     (call,) = past.record().calls
     assert call.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","text":"see <REPOSITORY>/README.md"}\n'
 
 
+@pytest.mark.slow
 def test_failed_and_lost_calls_are_recorded_too(past: Past) -> None:
     nothing = past.blobs.put(b"")
     timeout = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
@@ -207,6 +212,7 @@ def test_failed_and_lost_calls_are_recorded_too(past: Past) -> None:
     assert "prd.a2.patch" not in second.contents
 
 
+@pytest.mark.slow
 def test_a_review_hands_over_its_reply(past: Past) -> None:
     ref = past.reply(role="reviewer")
     text = past.blobs.put(b'{"severity": "NONE"}')
@@ -219,6 +225,7 @@ def test_a_review_hands_over_its_reply(past: Past) -> None:
     assert (file.artifact, file.path) == ("verdict", "")
 
 
+@pytest.mark.slow
 def test_the_world_and_the_evidence(past: Past) -> None:
     past.reply()
     manifest = past.record().manifest
@@ -232,12 +239,14 @@ def test_the_world_and_the_evidence(past: Past) -> None:
 @pytest.mark.parametrize(
     ("secret", "where"), [("good English", "the prompt of f/prd"), ("A document", "the artifact prd of f/prd")]
 )
+@pytest.mark.slow
 def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, where: str) -> None:
     past.reply()
     with pytest.raises(SecretInRecording, match=where):
         past.record({"TOKEN": secret})
 
 
+@pytest.mark.slow
 def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
     past.reply(b'{"text":"the key is hunter2hunter2"}\n')
     (call,) = past.record({"TOKEN": "hunter2hunter2"}).calls

@@ -152,6 +152,7 @@ def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) ->
     assert not [path for path in left if secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_what_was_paid_for_other_features_stays(tmp_path: Path) -> None:
     cassette = load(BUNDLED)
     features = sorted({entry.recording.identity.feature for entry in cassette.calls})

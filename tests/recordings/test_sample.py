@@ -29,12 +29,14 @@ def run_tests(folder: Path) -> tuple[int, str]:
     return ran.returncode, ran.stderr
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(sample: Path) -> None:
     code, output = run_tests(sample)
     assert code == 0
     assert count_tests(output.encode()) == (14, 0)
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_the_command_prints(sample: Path) -> None:
     readme = (sample / "README.md").read_text("utf-8")
     [journal, shown, refused] = [block.split("```")[0] for block in readme.split("```\n")[1:7:2]]
@@ -64,6 +66,7 @@ def test_its_settings_name_the_test_command() -> None:
     assert {name: command.run for name, command in loaded.config.commands.items()} == {"test": "python3 -m unittest"}
 
 
+@pytest.mark.slow
 def test_grouping_digits_naively_breaks_a_test_that_a_mended_reader_passes(sample: Path) -> None:
     money = sample / "tally" / "money.py"
     naive = money.read_text("utf-8").replace("{abs(cents) // 100}", "{abs(cents) // 100:,}")

@@ -121,6 +121,7 @@ def test_there_and_back(text: str) -> None:
 
 
 @given(VALUES, st.booleans())
+@pytest.mark.slow
 def test_a_line_of_json_keeps_its_shape(value: object, ascii_only: bool) -> None:
     line = json.dumps(value, ensure_ascii=ascii_only).encode()
     scrubbed = scrub(line, [HERE])

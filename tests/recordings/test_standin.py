@@ -27,6 +27,7 @@ def args(result: CallResult) -> str:
     return result.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_recorded_call(stage: Stage) -> None:
     result = stage.call()
     assert args(result) == ""
@@ -38,6 +39,7 @@ def test_a_recorded_call(stage: Stage) -> None:
     assert parsed_reply.reported_nanousd == 500_000_000
 
 
+@pytest.mark.slow
 def test_it_leaves_no_trace_of_its_looking(stage: Stage) -> None:
     before = sorted((stage.root / ".git").rglob("objects/**/*"))
     stage.call()
@@ -45,10 +47,12 @@ def test_it_leaves_no_trace_of_its_looking(stage: Stage) -> None:
     assert git(stage.worktree, "status", "--porcelain") == "?? note.md"
 
 
+@pytest.mark.slow
 def test_its_version_is_the_recorded_one(stage: Stage) -> None:
     assert stage.door().check_auth("claude-code").version == "2.1.197"
 
 
+@pytest.mark.slow
 def test_each_program_has_the_version_that_was_recorded_of_it(stage: Stage) -> None:
     other = recording(
         stage.tree, identity=Identity(pipeline="monozukuri", feature="a", phase="prd"), agent="codex",
@@ -66,6 +70,7 @@ def test_each_program_has_the_version_that_was_recorded_of_it(stage: Stage) -> N
     assert (processes["gemini"].returncode, "the version of gemini" in processes["gemini"].stderr) == (MISSING, True)
 
 
+@pytest.mark.slow
 def test_it_loads_little(stage: Stage) -> None:
     """It starts as often as an agent does: a few modules of Python's own library, and two of ours."""
     stand_in = stage.library.parents[1] / "bin" / "claude"
@@ -81,6 +86,7 @@ def test_it_loads_little(stage: Stage) -> None:
     assert not tops & {"asyncio", "dataclasses", "email", "http", "inspect", "socket", "ssl", "tempfile"}
 
 
+@pytest.mark.slow
 def test_another_prompt_is_drift_with_a_difference(stage: Stage) -> None:
     result = stage.call(prompt=PROMPT.replace("good", "plain"))
     assert result.exit == DRIFT
@@ -89,6 +95,7 @@ def test_another_prompt_is_drift_with_a_difference(stage: Stage) -> None:
     assert not (stage.worktree / "note.md").exists()
 
 
+@pytest.mark.slow
 def test_a_long_difference_is_cut(stage: Stage) -> None:
     result = stage.call(prompt="other\n" * 1000)
     assert "more lines" in args(result)
@@ -96,12 +103,14 @@ def test_a_long_difference_is_cut(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("more", [{"model": "claude-opus-4-8"}, {"tools": ("read",)}, {"resumes": True}])
+@pytest.mark.slow
 def test_other_arguments_are_drift(stage: Stage, more: dict[str, object]) -> None:
     result = stage.call(**more)
     assert result.exit == DRIFT
     assert "called with other arguments" in args(result)
 
 
+@pytest.mark.slow
 def test_a_variable_that_no_agent_may_see_is_drift(stage: Stage) -> None:
     stage.outside["GITHUB_TOKEN"] = "tell-nobody"
     result = stage.call("GITHUB_TOKEN")
@@ -111,6 +120,7 @@ def test_a_variable_that_no_agent_may_see_is_drift(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("change", ["a file", "a mode", "a link", "a deletion"])
+@pytest.mark.slow
 def test_another_tree_is_drift(stage: Stage, change: str) -> None:
     match change:
         case "a file":
@@ -127,11 +137,13 @@ def test_another_tree_is_drift(stage: Stage, change: str) -> None:
     assert stage.tree in args(result)
 
 
+@pytest.mark.slow
 def test_ignored_files_do_not_count(stage: Stage) -> None:
     (stage.worktree / "debug.log").write_text("x")
     assert stage.call().exit == 0
 
 
+@pytest.mark.slow
 def test_there_is_no_such_recording(stage: Stage) -> None:
     result = stage.call(key="r/f/prd/-/1/2/agent.builder")
     assert result.exit == MISSING
@@ -139,12 +151,14 @@ def test_there_is_no_such_recording(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "r/f/prd", "r/../../etc/-/1/1/agent.builder/x"])
+@pytest.mark.slow
 def test_a_key_that_names_no_call(stage: Stage, key: str) -> None:
     result = stage.call(key=key)
     assert result.exit == MISSING
     assert "not the key of an agent call" in args(result)
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_refused(stage: Stage) -> None:
     (stage.library / "f" / "prd.stream-json").write_text("{}")
     result = stage.call()
@@ -152,6 +166,7 @@ def test_a_changed_file_is_refused(stage: Stage) -> None:
     assert "was changed since it was recorded" in args(result)
 
 
+@pytest.mark.slow
 def test_a_newer_format_is_refused(stage: Stage) -> None:
     path = stage.library / "f" / "prd.json"
     path.write_text(path.read_text().replace('"format": 3', '"format": 99'))
@@ -159,10 +174,12 @@ def test_a_newer_format_is_refused(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("code", [1, 143, -15, -9])
+@pytest.mark.slow
 def test_it_exits_as_the_agent_did(tmp_path: Path, code: int) -> None:
     assert Stage(tmp_path, exit=code).call().exit == code
 
 
+@pytest.mark.slow
 def test_a_call_that_a_limit_ended_hangs_until_the_limit(tmp_path: Path) -> None:
     stage = Stage(tmp_path, outcome="failed", exit=None, failure=Failure(kind="transient", code="timeout"))
     result = stage.call(total_seconds=1)
@@ -171,6 +188,7 @@ def test_a_call_that_a_limit_ended_hangs_until_the_limit(tmp_path: Path) -> None
     assert b'"result"' in result.stdout
 
 
+@pytest.mark.slow
 def test_a_key_with_everything_in_it(tmp_path: Path) -> None:
     identity = Identity(pipeline="p", feature="f", phase="code", unit="i2", iteration=3, attempt=2, role="reviewer")
     stage = Stage(tmp_path, identity=identity)
@@ -178,6 +196,7 @@ def test_a_key_with_everything_in_it(tmp_path: Path) -> None:
     assert stage.call(key="r/f/code/i2/3/2/agent.reviewer").exit == 0
 
 
+@pytest.mark.slow
 def test_a_git_beside_it_is_not_git(stage: Stage) -> None:
     """Were that a stand-in too, each would start the next, without end."""
     other = stage.library.parents[1] / "bin" / "git"
@@ -196,6 +215,7 @@ def test_only_agents_have_stand_ins() -> None:
             recorded_programs(cassette(recording("1" * 40, argv=(name, "-p"))), built_in_adapters())
 
 
+@pytest.mark.slow
 def test_a_breakdown_is_not_the_agents(stage: Stage) -> None:
     path = stage.library / "f" / "prd.json"
     path.write_text(path.read_text().replace('"exit"', '"way_out"'))

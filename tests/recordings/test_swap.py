@@ -111,6 +111,7 @@ def test_nobody_ever_sees_that_it_is_gone(small: Path) -> None:
     assert missed == 0
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_ignored_and_swept_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"README": "x"})

@@ -239,6 +239,7 @@ def test_each_type_of_json_in_any_field_is_read(name: str) -> None:
 
 @examples(100)
 @given(st.sampled_from(sorted(ALL)), st.data())
+@pytest.mark.slow
 def test_any_json_in_any_field_is_read(name: str, draw: st.DataObject) -> None:
     events = stored_objects(ALL[name][0])[:50]
     for event in events:

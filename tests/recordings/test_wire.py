@@ -256,6 +256,7 @@ def test_what_the_real_command_line_was_seen_to_write_breaks_nothing() -> None:
         assert not [text for risk, text in risks if risk != "low"], path.name
 
 
+@pytest.mark.slow
 def test_the_projects_own_recordings_are_as_their_baseline() -> None:
     """Otherwise write it anew: mz drift recordings/mz_recordings/bundled recordings/library --update-baseline
     --wire recordings/mz_recordings/baselines -m TEXT"""

@@ -95,6 +95,7 @@ def test_a_rate_counts_things_a_second() -> None:
     assert done == [1]
 
 
+@pytest.mark.slow
 def test_the_cpu_time_of_children_counts(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.15: pass"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
@@ -141,6 +142,7 @@ def test_the_page_shows_the_figures_that_were_measured_last() -> None:
 
 # the agent ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.slow
 def test_the_agent_leaves_the_prepared_files_and_says_the_prepared_stream(tmp_path: Path, compiler: str | None) -> None:
     kind = install(tmp_path / "bin", ("f-1",), compiler)
     assert kind == ("sh" if compiler is None else "C")
@@ -220,6 +222,7 @@ def replay(tmp_path: Path) -> Replayed:
     return msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Replayed)
 
 
+@pytest.mark.slow
 def test_the_loop_makes_the_very_calls_that_were_recorded(tmp_path: Path) -> None:
     record(tmp_path)
     (tmp_path / "project").rename(tmp_path / "recorded")
@@ -235,6 +238,7 @@ def test_the_loop_makes_the_very_calls_that_were_recorded(tmp_path: Path) -> Non
     assert when.split() == shim.DATE.split()[:1], "the same objects, dates included"
 
 
+@pytest.mark.slow
 def test_a_call_that_ends_otherwise_is_told(tmp_path: Path) -> None:
     record(tmp_path)
     calls = json.loads((tmp_path / "tape.json").read_text())

@@ -37,6 +37,7 @@ def test_the_table_says_whether_goals_are_met() -> None:
     )
 
 
+@pytest.mark.slow
 def test_figures_go_to_a_file_and_to_the_screen(home: Path, bench: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
     observed: list[tuple[bool, bool]] = []
 
