@@ -16,6 +16,8 @@ from tests.support import fake_claude
 
 MZ = Path(sys.executable).with_name("mz")
 MARK = b"MZ_KEY="
+TESTS = "python3 -m unittest tests.test_journal tests.test_money tests.test_report"
+"""The sample's tests that start no process: its command is tried by the demo."""
 
 
 class Bench:
@@ -26,6 +28,9 @@ class Bench:
         self.home = directory / "home"
         self.home.mkdir(parents=True, exist_ok=True)
         create_sample(self.root, os.environ)
+        (self.root / "mz.yaml").write_text(f"commands: {{test: {TESTS}}}\n")
+        identity = ("-c", "user.name=A", "-c", "user.email=a@b")
+        subprocess.run(["git", *identity, "commit", "-qam", "settings"], cwd=self.root, check=True)
         self.bin = fake_claude.install(directory / "bin")
         self.env = {
             "PATH": f"{self.bin}:{MZ.parent}:{os.environ['PATH']}",

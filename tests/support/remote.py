@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.support.bench import Bench
+from tests.support.bench import TESTS, Bench
 from tests.support.forge import FakeGh
 
 URL = "https://github.com/acme/tally.git"
-SETTINGS = """
-commands: {test: python3 -m unittest}
-pull_requests: {strategy: draft, checks_poll: 1s, checks_settle: 1s}
+SETTINGS = f"""
+commands: {{test: {TESTS}}}
+pull_requests: {{strategy: draft, checks_poll: 1s, checks_settle: 1s}}
 """
 
 
