@@ -3,6 +3,8 @@
 BIN := .venv/bin
 CODE := events projections engine recordings qa cli tests tools
 WORKERS ?= 2
+# More than the processors, because many tests wait for processes.
+TEST_WORKERS ?= 3
 SAMPLE ?= 40
 unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
@@ -17,7 +19,7 @@ demo: .venv/installed  ## Build a virtual environment and watch three features b
 
 test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and mz check
 	@echo "Running all tests"
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -q -n $(TEST_WORKERS) --dist worksteal
 	@$(BIN)/mz check -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI
