@@ -23,9 +23,8 @@ ALL = "all"
 NOTHING = "Nothing was measured."
 QUICK_FEATURES, QUICK_EVENTS, QUICK_RECORDINGS = 1, 5_000, 12
 QUICK_LINES = 2_000
-QUICK_FILES = 200
-QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
 QUICK_FILES = 100
+QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
 
 
 @command(
@@ -57,7 +56,7 @@ def bench(name: str, out: Path | None, path: Path | None, quick: bool, profile: 
 
     NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `changes` (a reply that changes
     20,000 files), `store` (appending, reading, rebuilding), `startup` (the cheapest commands), `transport` (a recorded
-    call through the whole pipeline), `library` (500 recordings, two at a time), `history` (a past run through the
+    call through the whole pipeline), `library` (10,000 recordings, two at a time), `history` (a past run through the
     current code, against Temporal's replayer), `transcripts` (reading agents' output files), `import` (a gigabyte of
     sessions into the user log), `pricing` (cost of requests, against the price table's own code), or `all`. No agent is
     called and the network is not used. A missed goal is reported and does not change the exit code.
