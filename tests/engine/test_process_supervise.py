@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from mz_engine.processes import guard
@@ -393,12 +394,11 @@ def test_process_ids_inside_are_those_of_proc(tmp_path: Path, level: str) -> Non
     assert bytes(sink.stdout) == b"same\n"
 
 
-@pytest.mark.slow
-def test_the_guard_starts_lightly(tmp_path: Path) -> None:
-    """In CPU time of a bare Python start, so that a slow machine does not matter."""
-    bare = cpu_of(lambda: os.waitpid(os.posix_spawn(sys.executable, [*BARE], os.environ), 0))
-    guarded = cpu_of(lambda: run("exit 0", tmp_path))
-    assert guarded < bare
+def test_one_interpreter_start_serves_many_commands(tmp_path: Path) -> None:
+    SERVER.stop()
+    with mock.patch.object(subprocess, "Popen", wraps=subprocess.Popen) as starts:
+        assert [run(f"exit {code}", tmp_path)[0].exit for code in range(20)] == [*range(20)]
+    assert starts.call_count == 1
 
 
 def test_calls_survive_the_death_of_the_server(tmp_path: Path) -> None:
@@ -425,17 +425,3 @@ def test_a_guard_shows_no_environment_but_that_of_its_command(tmp_path: Path, mo
     if best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE):
         assert b"MZ_KEY=" in sink.stdout
         assert b"hunter2" not in sink.stdout
-
-
-BARE = (sys.executable, "-I", "-S", "-c", "pass")
-
-
-def cpu_of(work: object) -> float:
-    assert callable(work)
-    SERVER.stop()
-    before = os.times()
-    for _ in range(20):
-        work()
-    SERVER.stop()
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system

@@ -95,7 +95,8 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def package(self) -> str:
-        return f"mz_engine.agents.{self.folder or self.name}"
+        """Name of its Python package; for an agent without a name, the package of all agents."""
+        return f"mz_engine.agents.{self.folder or self.name}".removesuffix(".")
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
