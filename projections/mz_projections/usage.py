@@ -22,6 +22,17 @@ def usage_since(total: Usage, before: Usage) -> Usage | None:
     return difference if min(getattr(difference, name) for name in TOKEN_FIELDS) >= 0 else None
 
 
+def with_lifetimes(total: Usage, shown: Usage) -> Usage:
+    """Return a total with the lifetimes of cache writes that the requests `shown` have, if it has none of its own;
+    further writes have the longer lifetime if most of those shown have it."""
+    written, covered = total.cache_write_5m + total.cache_write_1h, shown.cache_write_5m + shown.cache_write_1h
+    if total.cache_write_1h or not shown.cache_write_1h:
+        return total
+    hidden = max(written - covered, 0) if shown.cache_write_1h > shown.cache_write_5m else 0
+    hour = min(shown.cache_write_1h + hidden, written)
+    return replace(total, cache_write_5m=written - hour, cache_write_1h=hour)
+
+
 def limit_parts(usage: Usage) -> Usage:
     """Return the usage with cached tokens as parts of its input, and reasoning as a part of its output."""
     read, reasoning = min(usage.cache_read, usage.input), min(usage.reasoning, usage.output)

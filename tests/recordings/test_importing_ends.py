@@ -204,6 +204,21 @@ def test_calls_of_several_sessions_in_one_file_count_for_each(home: Path, files:
     assert money(home) == 66_402_150 + 98_699_250
 
 
+@pytest.mark.parametrize(
+    "order", [order for pair in ("stream", "total") for order in permutations((pair, "session"))], ids="-".join
+)
+def test_a_model_that_answers_by_another_name_counts_once(home: Path, files: Path, order: tuple[str, ...]) -> None:
+    """Asked for `claude-sonnet-4-5`; the lines have the dated name, and every total the other."""
+    contents = {name: (STORED / f"works-{name}-2.1.330.jsonl").read_bytes() for name in ("stream", "session")}
+    contents["total"] = contents["stream"].splitlines()[-1]
+    for name in order:
+        take(home, write(files / f"{name}.jsonl", contents[name].splitlines()))
+    rows = [row for row in sums(home) if row.input]
+    assert {row.model for row in rows} == {"claude-sonnet-4-5-20250929"}
+    assert (sum(row.input for row in rows), sum(row.output for row in rows)) == (45_069, 41)
+    assert sum(row.computed_nanousd for row in rows) == money(home) == 66_400_350
+
+
 def another(data: bytes) -> bytes:
     """The same calls, of another session."""
     session = data.replace(b"11111111-2222-4333-8444-555555555555", b"99999999-2222-4333-8444-555555555555")

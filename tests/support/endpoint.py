@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 BYTES_PER_TOKEN = 4
 """Token counts are derived from the bytes that really went over the wire, at the usual rule of thumb."""
 CACHED_TOKENS_MIN = 1024
+DATED = re.compile(r"\d{8}|\d{4}-\d\d-\d\d")
 
 
 class Unexpected(Exception):
@@ -50,10 +52,17 @@ class Request:
     body: dict[str, Any]
     size: int
     """Bytes of the body."""
+    dated: bool = True
+    """The answer names the model with a date, as those of providers do."""
 
     @property
     def model(self) -> str:
         return str(self.body.get("model", ""))
+
+    def snapshot(self, date: str) -> str:
+        """The name that the model answers with, with a date where the name that was asked for has none."""
+        is_exact = not self.dated or DATED.search(self.model)
+        return self.model if is_exact else f"{self.model.removesuffix('-latest')}-{date}"
 
     @property
     def session(self) -> str:
@@ -192,10 +201,13 @@ def dialects() -> tuple[Dialect, ...]:
 class Endpoint:
     """Serves a script on 127.0.0.1 while it is open; `requests` and `complaints` fill as it goes. `apart`: each working
     directory has a prompt cache for itself, and what the agent tells of the machine is not counted, so that features at
-    the same time, in any place, get the same counts every time. `speaks`: other dialects than the usual ones."""
+    the same time, in any place, get the same counts every time. `speaks`: other dialects than the usual ones. `dated`:
+    see `Request`."""
 
-    def __init__(self, script: Script, apart: bool = False, speaks: tuple[Dialect, ...] = ()) -> None:
-        self._script, self._apart = script, apart
+    def __init__(
+        self, script: Script, apart: bool = False, speaks: tuple[Dialect, ...] = (), dated: bool = True
+    ) -> None:
+        self._script, self._apart, self.dated = script, apart, dated
         self._dialects = speaks or dialects()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -316,7 +328,7 @@ def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
                 if dialect is None:
                     self._other(body)
                     return
-                request = dialect.request(self.path, dict(self.headers), body, len(raw))
+                request = replace(dialect.request(self.path, dict(self.headers), body, len(raw)), dated=endpoint.dated)
                 self._carry_out(dialect, request, endpoint.answer(request))
 
         def _other(self, body: dict[str, Any]) -> None:

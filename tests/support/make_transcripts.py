@@ -28,8 +28,8 @@ from tests.support.tree import ROOT
 
 STORED = ROOT / "tests/cases/transcripts/claude-code"
 SESSION = "11111111-2222-4333-8444-555555555555"
-MODELS = {"1": "claude-sonnet-4-20250514", "2": "claude-sonnet-4-5-20250929"}
-"""By the first number of the version: one that it has the prices of."""
+MODELS = {"1": "claude-sonnet-4-20250514", "2": "claude-sonnet-4-5"}
+"""By the first number of the version: one that it has the prices of. The API answers with a dated name."""
 SETTINGS = {
     "ANTHROPIC_API_KEY": "unused",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

@@ -7,8 +7,12 @@ A name for "the current best model" has no price: it gives no candidates, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
 
 AGENT_ALIASES = frozenset(
     {
@@ -48,7 +52,9 @@ _BEDROCK = re.compile(r"(?:(?:us|us-gov|eu|apac|au|ca|jp|global)\.)?([a-z0-9]+)\
 _BEDROCK_VENDORS = frozenset({"ai21", "amazon", "anthropic", "cohere", "deepseek", "meta", "mistral", "openai", "qwen"})
 _REVISION = re.compile(r"-v[0-9]+(?::[0-9]+)?\Z")
 _VERTEX = re.compile(r"@(?:default|latest|([0-9]{8}))\Z")
-_DATE = re.compile(r"-(?:20[0-9]{6}|20[0-9]{2}-[0-9]{2}-[0-9]{2})\Z")
+_DATE = re.compile(r"-(?:20[0-9]{6}|20[0-9]{2}-[0-9]{2}-[0-9]{2}|latest)\Z")
+CACHED_NAMES_MAX = 4096
+"""Cache size; the same few names repeat."""
 
 
 class PriceTableName(NamedTuple):
@@ -64,7 +70,7 @@ def base_name(model: str) -> str:
 
 def candidate_names(model: str) -> tuple[PriceTableName, ...]:
     """Return names to look up, the most exact first: the cloud's own, then without provider prefixes, last without the
-    snapshot's date, which does not affect the price. Empty: the name means no specific model."""
+    snapshot's date, or `latest`, which does not affect the price. Empty: the name means no specific model."""
     name = base_name(model)
     if name.startswith("arn:"):
         name = f"bedrock/{name.rpartition('/')[2]}"
@@ -101,6 +107,46 @@ def _undated_names(provider: str | None, name: str) -> tuple[PriceTableName, ...
         base = name[: match.start()]
         return (*((PriceTableName(None, f"{base}-{match[1]}"),) if match[1] else ()), PriceTableName(None, base))
     return (PriceTableName(provider, _DATE.sub("", name)),)
+
+
+# equal models --------------------------------------------------------------------------------------------------------
+def is_same_model(name: str, other: str) -> bool:
+    """Return True if two names mean the same model, whatever the cloud, the gateway, or the snapshot's date."""
+    return not _plain_names(name).isdisjoint(_plain_names(other))
+
+
+@lru_cache(CACHED_NAMES_MAX)
+def _plain_names(model: str) -> frozenset[str]:
+    candidates = candidate_names(model) or candidate_names(model.rpartition("/")[2])
+    names = {base_name(model), *(candidate.model.rpartition("/")[2] for candidate in candidates)}
+    return frozenset(name.replace(".", "-") for name in names)
+
+
+def common_names(shown: Mapping[str, Usage], totals: Mapping[str, Usage]) -> dict[str, str]:
+    """Return for each model name one name of that model, from the requests `shown` if it is there. `totals` may name
+    models as they were asked for, where the API answered with other names. A gateway's names may resemble nothing: a
+    model of the requests that no total names is that of the smallest other total that includes it."""
+    common: dict[str, str] = {}
+    for name in filter(None, (*shown, *totals)):
+        common[name] = next((row for other, row in common.items() if is_same_model(other, name)), name)
+    named = {common[name] for name in totals if name}
+    others = [name for name in totals if name and common[name] not in {common[name] for name in shown if name}]
+    for name in shown:
+        fits = [total for total in others if shown[name].input and _includes(totals[total], shown[name])]
+        if name and common[name] not in named and fits:
+            closest = min(fits, key=lambda total: totals[total].input)
+            others.remove(closest)
+            common[closest] = common[name]
+    return common
+
+
+def _includes(total: Usage, part: Usage) -> bool:
+    return total.input >= part.input and total.output >= part.output and total.cache_read >= part.cache_read
+
+
+def rename_models(usages: Iterable[Usage], names: Mapping[str, str]) -> Iterator[Usage]:
+    """Yield the usages with these names of their models."""
+    return (replace(usage, model=names.get(usage.model, usage.model)) for usage in usages)
 
 
 AGENT_PRICES: Mapping[str, Mapping[str, str]] = {

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import TOKEN_FIELDS, sum_all, sum_by_model, usage_since
+from mz_projections.usage import TOKEN_FIELDS, sum_all, sum_by_model, usage_since, with_lifetimes
 
 from mz_engine.agents.reading.records import (
     NOTES,
@@ -30,6 +30,7 @@ from mz_engine.agents.reading.records import (
     UnknownLine,
     UserPrompt,
 )
+from mz_engine.pricing.models import common_names, rename_models
 
 
 def includes_previous_end(end: StreamEnd, previous: StreamEnd, input_tokens: int) -> bool:
@@ -302,15 +303,19 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
             for request in self.requests.values()
         ]
         notes: set[str] = set()
-        by_request = sum_by_model(request.usage for request in self.requests.values())
-        for model, sums in self._reported_sums().items():
+        requests = [request.usage for request in self.requests.values()]
+        totals = self.running_totals if self.process_end is None else self.ended_totals()
+        names = common_names(sum_by_model(requests), totals)
+        by_request = sum_by_model(rename_models(requests, names))
+        later = () if self.process_end is None else (self.requests[id_].usage for id_ in self.ids_since_end)
+        for model, sums in sum_by_model(rename_models((*totals.values(), *later), names)).items():
             reported = replace(sums, requests=None, subagent="", tier="")
             counted = by_request.get(model, Usage(model=model, input=0, output=0))
             difference = _difference(reported, counted)
             if difference is None and token_total(reported) <= token_total(counted):
                 notes.add("result-short")
             elif difference is None:
-                entries = [entry for entry in entries if entry.usage.model != model]
+                entries = [entry for entry in entries if names.get(entry.usage.model, "") != model]
                 entries.append(UsageAtTime(usage=reported, at_us=self.at_us))
                 notes |= {"hidden-requests", "per-call"} | (set() if self.has_cache_lifetimes else {LIFETIME})
             elif token_total(difference):
@@ -321,13 +326,6 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
                 cache_writes = difference.cache_write_5m + difference.cache_write_1h
                 notes |= {LIFETIME} if cache_writes and not self.has_cache_lifetimes else set()
         return tuple(entry for entry in entries if token_total(entry.usage)), notes
-
-    def _reported_sums(self) -> dict[str, Usage]:
-        """Return the totals that the agent reports, plus the requests after the last report."""
-        if self.process_end is None:
-            return self.running_totals
-        later = (self.requests[id_].usage for id_ in self.ids_since_end)
-        return sum_by_model((*self.ended_totals().values(), *later))
 
     def _reported_nanousd(self) -> int | None:
         """Return the reported money: of the processes' ends, else of the session, else of all requests; None if any
@@ -393,8 +391,5 @@ def _error_detail(end: StreamEnd) -> str:
 def _difference(reported: Usage, counted: Usage) -> Usage | None:
     """Return what is reported beyond what was counted; None if anything is reported lower. If the report does not
     distinguish cache writes by lifetime, the lifetimes of the requests apply."""
-    cache_writes = reported.cache_write_5m + reported.cache_write_1h
-    hour = reported.cache_write_1h or min(counted.cache_write_1h, cache_writes)
     reasoning = max(reported.reasoning, counted.reasoning)
-    with_lifetimes = replace(reported, cache_write_5m=cache_writes - hour, cache_write_1h=hour, reasoning=reasoning)
-    return usage_since(with_lifetimes, counted)
+    return usage_since(replace(with_lifetimes(reported, counted), reasoning=reasoning), counted)

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
+from mz_engine.pricing.models import common_names, rename_models
 from mz_engine.transcripts.read import FORMATS
 from mz_engine.transcripts.summary import token_total
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
 from mz_projections.imported.model import OUTPUT_OPEN, US_PER_S, CountedRequest, QuarterSum
-from mz_projections.usage import TOKEN_FIELDS, add_usage
+from mz_projections.usage import TOKEN_FIELDS, add_usage, sum_by_model, with_lifetimes
 
 from mz_recordings.importing.file_reader import modified_us
 from mz_recordings.importing.names import request_key
@@ -68,11 +69,14 @@ def reconcile_totals(
     counted = lookup([*model_keys.values(), *cost_keys])
     changed_us = modified_us(max(file.modified_ns for file in files))
     at_us = max((row.start_s * US_PER_S for row in sums), default=changed_us)
-    shown = _shown_usage(sums, [counted[key] for key in model_keys.values() if key in counted])
+    by_model = _shown_usage(sums, [counted[key] for key in model_keys.values() if key in counted])
+    names = common_names(by_model, totals)
+    shown = sum_by_model(rename_models(by_model.values(), names))
     for model in sorted(totals, reverse=True):
-        remainder = _difference(totals[model], _take_shown(shown, totals[model]))
+        total = replace(totals[model], model=names.get(model, model))
+        remainder = _difference(total, _take_shown(shown, total))
         earlier = counted.get(model_keys[model])
-        if remainder != (earlier.usage if earlier else _zero_usage(model)):
+        if remainder != (earlier.usage if earlier else _zero_usage(total.model)):
             yield _request(model_keys[model], remainder, None, earlier, at_us)
     request_nanousd = sum(row.reported_nanousd or 0 for row in sums)
     request_nanousd -= sum(counted[key].reported_nanousd or 0 for key in cost_keys if key in counted)
@@ -111,11 +115,12 @@ def incomplete_reasons(files: Sequence[ImportedFileRead], sums: Sequence[Quarter
 def _is_covered(files: Sequence[ImportedFileRead], sums: Sequence[QuarterSum]) -> bool:
     """Return True if the totals have as much input as the session's requests, by model. A total without a model covers
     the rest."""
-    reported, shown = Counter[str](), Counter[str]()
-    for usage in _totals_by_model(invocations(files)).values():
-        reported[plain_model_name(usage.model)] += usage.input
-    for row in sums:
-        shown[plain_model_name(row.model)] += row.input
+    totals, by_model = _totals_by_model(invocations(files)), _shown_usage(sums, ())
+    names, reported, shown = common_names(by_model, totals), Counter[str](), Counter[str]()
+    for usage in rename_models(totals.values(), names):
+        reported[usage.model] += usage.input
+    for usage in rename_models(by_model.values(), names):
+        shown[usage.model] += usage.input
     return sum(max(shown[model] - reported[model], 0) for model in shown if model) <= reported[""]
 
 
@@ -146,22 +151,21 @@ def _zero_usage(model: str) -> Usage:
 
 
 def _shown_usage(sums: Sequence[QuarterSum], reconciliations: Iterable[CountedRequest]) -> dict[str, Usage]:
-    """Return the sums of the session's requests by model, without earlier reconciliations."""
+    """Return the sums of the session's requests by model, without earlier reconciliations; no zeros."""
     usage_by_model: dict[str, Usage] = {}
     for row in sums:
-        name = plain_model_name(row.model)
-        usage = Usage(model=name, **{field: getattr(row, field) for field in TOKEN_FIELDS})
-        usage_by_model[name] = add_usage(usage_by_model.get(name, _zero_usage(name)), usage)
+        usage = Usage(model=row.model, **{field: getattr(row, field) for field in TOKEN_FIELDS})
+        usage_by_model[row.model] = add_usage(usage_by_model.get(row.model, _zero_usage(row.model)), usage)
     for reconciliation in reconciliations:
-        name = plain_model_name(reconciliation.usage.model)
+        name = reconciliation.usage.model
         usage_by_model[name] = add_usage(usage_by_model.get(name, _zero_usage(name)), reconciliation.usage, -1)
-    return usage_by_model
+    return {name: usage for name, usage in usage_by_model.items() if token_total(usage)}
 
 
 def _take_shown(shown: dict[str, Usage], total: Usage) -> Usage:
     """Return the known usage of the model, or of all remaining models if none is named. `shown` keeps what this total
     leaves, so that nothing is subtracted twice."""
-    names = (plain_model_name(total.model),) if total.model else tuple(shown)
+    names = (total.model,) if total.model else tuple(shown)
     usage = _zero_usage(total.model)
     for name in names:
         usage = add_usage(usage, shown.pop(name, _zero_usage(name)))
@@ -170,23 +174,10 @@ def _take_shown(shown: dict[str, Usage], total: Usage) -> Usage:
     return usage
 
 
-def plain_model_name(model: str) -> str:
-    """Return the model name without the mark of its context window, which totals have and lines have not."""
-    return model.partition("[")[0]
-
-
 def _difference(total: Usage, shown: Usage) -> Usage:
-    """Return what `total` exceeds `shown` by. Totals have no lifetimes of cache writes: those of the shown requests
-    apply."""
-    written = max(total.cache_write_5m + total.cache_write_1h - shown.cache_write_5m - shown.cache_write_1h, 0)
-    has_long_lifetime = total.cache_write_1h > 0 or shown.cache_write_1h > shown.cache_write_5m
-    read = max(total.cache_read - shown.cache_read, 0)
-    return Usage(
-        model=total.model,
-        input=max(total.input - shown.input, read + written),
-        output=max(total.output - shown.output, 0),
-        cache_read=read,
-        cache_write_5m=0 if has_long_lifetime else written,
-        cache_write_1h=written if has_long_lifetime else 0,
-        reasoning=max(total.reasoning - shown.reasoning, 0),
-    )
+    """Return what `total` exceeds `shown` by. If the total has no lifetimes of cache writes, those of the shown
+    requests apply."""
+    total = with_lifetimes(total, shown)
+    parts = {field: max(getattr(total, field) - getattr(shown, field), 0) for field in TOKEN_FIELDS}
+    cached = parts["cache_read"] + parts["cache_write_5m"] + parts["cache_write_1h"]
+    return Usage(model=total.model, **{**parts, "input": max(parts["input"], cached)})

@@ -15,6 +15,8 @@ from tests.support.endpoint import Counts, Refusal, Reply, Request, ToolResult, 
 
 OWN = ("I have *added these files", "I added these files", "I have not", "The user is", "Here are ", "I am not sharing")
 """How texts begin that aider itself puts into the user's messages."""
+SNAPSHOT = "2026-01-15"
+"""Date of the models that answer."""
 NOWHERE = "/a-place-that-is-not-named"
 REMINDER = "\n\n# *SEARCH/REPLACE block* Rules:"
 """What aider puts behind the newest words for some models."""
@@ -94,7 +96,7 @@ class Chat:
             "prompt_tokens_details": {"cached_tokens": counts.read},
             "completion_tokens_details": {"reasoning_tokens": reply.thoughts},
         }
-        head = {"id": f"chatcmpl-{number:04d}", "created": 1780000000, "model": request.model}
+        head = {"id": f"chatcmpl-{number:04d}", "created": 1780000000, "model": request.snapshot(SNAPSHOT)}
         if request.body.get("stream"):
             return "text/event-stream", _events(head, value, usage)
         message = {"role": "assistant", "content": value}

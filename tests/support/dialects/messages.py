@@ -21,6 +21,8 @@ from tests.support.endpoint import (
     texts,
 )
 
+SNAPSHOT = "20250929"
+"""Date of the models that answer."""
 REMINDER = "<system-reminder>"
 
 
@@ -154,7 +156,7 @@ def _events(request: Request, reply: Reply, counts: Counts, number: int) -> Iter
         "id": f"msg_{number:04d}",
         "type": "message",
         "role": "assistant",
-        "model": request.model,
+        "model": request.snapshot(SNAPSHOT),
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,

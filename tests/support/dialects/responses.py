@@ -16,6 +16,8 @@ from tests.support.endpoint import Counts, Refusal, Reply, Request, ToolResult, 
 
 REMINDER = re.compile(r"\s*(?:<[a-z_]+>|# AGENTS\.md instructions)")
 """How texts begin that Codex itself puts into the user's messages."""
+SNAPSHOT = "2026-01-15"
+"""Date of the models that answer."""
 CWD = re.compile(r"<cwd>([^<]+)</cwd>")
 FAILED = re.compile(
     r"\A(?:Script failed|apply_patch verification failed)|\bexited with code (?!0\b)-?\d+|\Aexec_command failed"
@@ -164,7 +166,8 @@ def _lines(mark: str, text: str) -> str:
 
 def _events(request: Request, reply: Reply, counts: Counts, number: int) -> Iterator[bytes]:
     """The server-sent events of one reply."""
-    response: dict[str, Any] = {"id": f"resp_{number:04d}", "object": "response", "model": request.model, "output": []}
+    model = request.snapshot(SNAPSHOT)
+    response: dict[str, Any] = {"id": f"resp_{number:04d}", "object": "response", "model": model, "output": []}
     yield _event("response.created", response={**response, "status": "in_progress"})
     items = [*_items(request, reply, number)]
     for index, item in enumerate(items):

@@ -8,13 +8,14 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import sum_all, sum_by_model
+from mz_projections.usage import sum_all, sum_by_model, with_lifetimes
 
 from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
 from mz_engine.agents.reading.records import Reader
 from mz_engine.ports import CallResult, ParsedReply
+from mz_engine.pricing.models import common_names, rename_models
 
 NO_ERROR = records.ErrorReported()
 ObjectObserver = Callable[[dict[str, object]], dict[str, object]]
@@ -84,20 +85,32 @@ class CallOutput(msgspec.Struct, kw_only=True):
         turn = self.ends[-1].turn_usage if self.ends else None
         if not totals:
             return (turn,) if turn is not None and turn.model else requests
-        return requests if _sums_by_model(requests) == _sums_by_model(totals) else totals
+        shown = tuple(rename_models(requests, self._model_names(totals)))
+        return shown if _sums_by_model(shown) == _sums_by_model(totals) else totals
 
     def totals(self) -> tuple[Usage, ...]:
         """Return the totals by model that the ends report. If they lack lifetimes of cache writes, these come from the
-        turns where the sums agree."""
-        usages = (usage for end in self._counted_ends() for usage in end.usage)
-        sums = sum_by_model(usage for usage in usages if usage.model and (usage.input or usage.output))
+        turns where the sums agree, else from the requests."""
+        usages = [usage for end in self._counted_ends() for usage in end.usage]
+        usages = [usage for usage in usages if usage.model and (usage.input or usage.output)]
+        names = self._model_names(usages)
+        sums = sum_by_model(rename_models(usages, names))
+        shown = sum_by_model(rename_models(self.requests.values(), names))
         turns = [end.turn_usage for end in self.ends if end.turn_usage is not None]
         hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
         for model, usage in sums.items():
             if not usage.cache_write_1h and hour + short == usage.cache_write_5m:
                 sums[model] = replace(usage, cache_write_5m=short, cache_write_1h=hour)
-        models = [usage.model for usage in self.requests.values()]
-        return tuple(replace(sums[model], requests=models.count(model) or None) for model in sorted(sums))
+            elif model in shown:
+                sums[model] = with_lifetimes(usage, shown[model])
+            sums[model] = replace(sums[model], requests=shown[model].requests if model in shown else None)
+        return tuple(sums[model] for model in sorted(sums))
+
+    def _model_names(self, totals: Iterable[Usage]) -> dict[str, str]:
+        """Return the names of the totals, which were asked for, by model name."""
+        common = common_names(sum_by_model(self.requests.values()), sum_by_model(totals))
+        total_names = {common[usage.model]: usage.model for usage in totals}
+        return {name: total_names.get(row, row) for name, row in common.items()}
 
     def reported_nanousd(self) -> int | None:
         """Return the money that the ends report; None if any amount is unknown."""
