@@ -81,7 +81,7 @@ def one_of_each() -> RunView:
         FeatureView(feature="later", depends_on=("audit", "export")),
         FeatureView(feature="past", status="skipped"),
     )
-    return RunView(run=RUN, pipeline="monozukuri", base="main", started_us=START_US, resumed_us=START_US,
+    return RunView(run=RUN, pipeline="monozukuri", base="main", started_us=START_US, clock_us=START_US,
                    charged_nanousd=1_250_000_000, features=features)  # fmt: skip
 
 

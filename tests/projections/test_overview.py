@@ -43,7 +43,6 @@ from mz_events.catalog.run import (
     AnswerAccepted,
     FeatureAdmitted,
     FeatureOutcome,
-    FeatureReleased,
     FeatureStopped,
     Hold,
     ItemAdded,
@@ -187,8 +186,14 @@ def test_what_stopped_pauses_with_its_run() -> None:
     )  # fmt: skip
     assert feature_of(*events) == "paused"
     assert feature_of(*events, RunStopRequested()) == "interrupted"
-    actual = feature_of(*events, RunResumed(mz_version="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER))
-    assert actual == "working"
+    assert feature_of(*events, RunResumed(mz_version="0.1")) == "working", "before anything else is recorded of it"
+
+
+def test_the_clock_of_a_run_leaves_out_the_time_without_work() -> None:
+    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, mz_version="0.1")
+    times = ((begun, 10), (ITEM, 40), (RunPaused(actor=None), 50), (RunResumed(mz_version="0.1"), 90))
+    view = run_view(RUN, [recorded(run_stream(RUN), event, at) for event, at in times])
+    assert view.clock_us == 50_000, "as if it had begun with the 40 milliseconds that it had worked before"
 
 
 def feature_of(*events: Event) -> str:

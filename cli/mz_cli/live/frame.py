@@ -88,8 +88,8 @@ def _title_line(view: RunView, context: FrameContext) -> Line:
 def _progress_line(view: RunView, context: FrameContext) -> Line:
     """Return a progress bar over all phases of all features, and the figures of the run."""
     ended = sum(feature.status in (*DONE_STATUSES, "failed") for feature in view.features)
-    started_us = view.resumed_us if view.resumed_us is not None else view.started_us
-    elapsed = _elapsed(started_us, context.now_us) if started_us is not None else ""
+    now_us = view.last_recorded_us if view.status == "paused" else context.now_us
+    elapsed = _elapsed(view.clock_us, now_us or context.now_us) if view.clock_us is not None else ""
     figures = (f"{ended}/{len(view.features)} done", elapsed, _money_text(view, context), _tokens_text(view.features))
     text = "  ".join(filter(None, figures))
     bar = min(BAR_CELLS_MAX, context.width - display_width(text) - 2)

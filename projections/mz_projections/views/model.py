@@ -296,8 +296,8 @@ class RunView(View, frozen=True, kw_only=True):
     """Time of the last recorded event of the run."""
     code: str = ""
     """Code of the fatal problem that halted it."""
-    resumed_us: int | None = None
-    """Start of the last process that worked on it."""
+    clock_us: int | None = None
+    """Start of its clock: the start of the run, later by the time without work."""
     budget: BudgetChanged | None = None
     """Replaces the initial one."""
     charged_nanousd: int = 0

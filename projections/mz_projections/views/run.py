@@ -90,6 +90,18 @@ def _show_paused(view: FeatureView) -> FeatureView:
     return replace(view, status="paused") if view.status == "interrupted" else view
 
 
+def _resume(view: RunView, now_us: int) -> RunView:
+    """Return the view with interrupted features at work again, and a clock that left out the time since the last
+    event."""
+    began_us = view.clock_us if view.clock_us is not None else now_us
+    worked_us = (view.last_recorded_us or began_us) - began_us
+    features = tuple(
+        replace(feature, status="working", ended_us=None) if feature.status == "interrupted" else feature
+        for feature in view.features
+    )
+    return replace(view, status="running", code="", clock_us=now_us - worked_us, features=features)
+
+
 def run_view(run: str, events: Iterable[Recorded[Event]]) -> RunView:
     """Return the view of the run after these events, given in the order of the log."""
     fold = RunProjection(run)
@@ -104,12 +116,12 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(
                 view, status="running", pipeline=event.pipeline, base=event.base, base_commit=event.base_commit,
                 pins=event.pins, mz_version=event.mz_version, started_us=recorded.recorded_at_us,
-                resumed_us=recorded.recorded_at_us,
+                clock_us=recorded.recorded_at_us,
             )  # fmt: skip
         case RunForked() as event:
             return replace(view, fork=event)
         case RunResumed():
-            return replace(view, status="running", code="", resumed_us=recorded.recorded_at_us)
+            return _resume(view, recorded.recorded_at_us)
         case BudgetChanged() as budget:
             return replace(view, budget=budget)
         case RunPaused():
