@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -19,13 +19,14 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import CancelPosted
-from mz_events.catalog.run import BudgetChanged, FeatureOutcome, Hold, Verdict
+from mz_events.catalog.run import BudgetChanged, FeatureOutcome, Hold, RunHalted, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, VersionConflict
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import BetweenPhases, Held, NotStarted
 from mz_projections.run.fold import RunState
+from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
 
 from tests.support import trial
@@ -39,6 +40,9 @@ def simple(**more: object) -> Config:
     """No person is needed on the way; `check` is the only gate."""
     fields = {"agent": "simulated", "commands": {"check": Command(run="check")}, "parallel_max": 3, **more}
     return Config(**fields)  # type: ignore[arg-type]
+
+
+Script = Callable[[CallSpec, Files], ScriptedReply]
 
 
 class Hasty(SimulatedPorts):
@@ -85,7 +89,7 @@ def fails(kind: ProblemClass, code: str, retry: int | None = None) -> ScriptedRe
 
 
 def world_of(
-    script: Misbehaving | None = None, items: Mapping[str, tuple[str, ...]] = THREE, **more: object
+    script: Script | None = None, items: Mapping[str, tuple[str, ...]] = THREE, **more: object
 ) -> tuple[World, Pins]:
     world, pins = World({"README.md": "x"}, script or trial.script, trial.commands), trial.pins(simple(**more))
     trial.begin(world, pins, dict(items))
@@ -329,3 +333,34 @@ def test_what_was_given_up_with_its_dependency_is_not_held_for_it() -> None:
     state = run_threads(world, pins)
     assert statuses(state) == {"a": FeatureOutcome.CANCELLED, "b": FeatureOutcome.CANCELLED}
     assert (state.finished, state.tracks["b"].held_by) == (True, None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_key_that_two_features_were_refused_halts_the_run_once(seed: int) -> None:
+    """The second one's reply is read when the key is mended already: it says nothing about the new one."""
+    mended = False
+
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        refused = Problem(kind=ProblemClass.FATAL, code="auth-failure")
+        return trial.script(spec, files) if mended else ScriptedReply(problem=refused)
+
+    world, pins = world_of(script, {"b": (), "c": ()})
+    drive_run(world, trial.RUN, pins, seed)
+    mended = True
+    halts = [recorded.event for recorded in world.store.log if isinstance(recorded.event, RunHalted)]
+    assert len(halts) == 1
+    Coordinator(trial.RUN, pins, world.store, SimulatedPorts(world), lambda recorded: None).resume()
+    state = drive_run(world, trial.RUN, pins, seed).state
+    assert set(statuses(state).values()) == {FeatureOutcome.DELIVERED}
+    assert sum(isinstance(recorded.event, RunHalted) for recorded in world.store.log) == 1
+
+
+def test_a_key_that_is_still_refused_halts_the_run_again() -> None:
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        return ScriptedReply(problem=Problem(kind=ProblemClass.FATAL, code="auth-failure"))
+
+    world, pins = world_of(script, {"b": (), "c": ()})
+    for halts in (1, 2, 3):
+        drive_run(world, trial.RUN, pins, 1)
+        assert sum(isinstance(recorded.event, RunHalted) for recorded in world.store.log) == halts
+        Coordinator(trial.RUN, pins, world.store, SimulatedPorts(world), lambda recorded: None).resume()

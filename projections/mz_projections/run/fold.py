@@ -75,7 +75,8 @@ class FeatureTrack(msgspec.Struct, frozen=True, kw_only=True):
     """By key of the call."""
     claim_compared: bool = False
     fatal_lifted: bool = False
-    """The run was resumed after this feature's fatal problem."""
+    """The run was resumed, and the feature has neither been released nor called an agent since: a fatal problem is
+    one from before."""
 
     @property
     def has_ended(self) -> bool:
@@ -173,8 +174,7 @@ def _resume(state: RunState) -> RunState:
     tracks = {}
     for feature, track in state.tracks.items():
         interrupted = track.last_stop is not None and track.last_stop.status is FeatureOutcome.INTERRUPTED
-        fatal = is_held_for(track, Hold.FATAL)
-        tracks[feature] = replace(track, active=track.active or interrupted, fatal_lifted=fatal)
+        tracks[feature] = replace(track, active=track.active or interrupted, fatal_lifted=True)
     return replace(state, tracks=tracks, halt=None, stop_requested=False, paused=False, idle=False, finished=False)
 
 
@@ -186,6 +186,7 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
         case message if isinstance(message, RunMessage):
             messages = (*track.messages, (recorded.version, message))
             track = replace(track, claim=None) if isinstance(event, RetryAccepted) else track
+            track = replace(track, fatal_lifted=False) if isinstance(event, FeatureReleased) else track
             return replace(
                 track,
                 messages=messages,
@@ -194,7 +195,7 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
                 held_by=None,
             )
         case FeatureStopped():
-            return replace(track, active=False, last_stop=event, fatal_lifted=False)
+            return replace(track, active=False, last_stop=event)
         case ItemHeld(blocked_by=blocked_by):
             return replace(track, held_by=blocked_by)
         case FilesClaimed(paths=paths):
@@ -204,7 +205,8 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
         case ClaimCompared():
             return replace(track, claim_compared=True)
         case CallReserved(key=key, nanousd=nanousd):
-            return replace(track, reservations={**track.reservations, key: nanousd or 0}, over_budget_nanousd=None)
+            reservations = {**track.reservations, key: nanousd or 0}
+            return replace(track, reservations=reservations, over_budget_nanousd=None, fatal_lifted=False)
         case CallOverBudget(nanousd=nanousd):
             return replace(track, over_budget_nanousd=nanousd or 0)
         case CallSettled(key=key, nanousd=nanousd):
