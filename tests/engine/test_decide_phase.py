@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Work
 from mz_engine.decide.feature import decide_feature, dependency_order
-from mz_engine.model.config import Config
+from mz_engine.decoding.quantity import Duration
+from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
@@ -236,6 +237,66 @@ def test_a_rate_limit_holds_the_feature_for_its_time(code: str, retry: int | Non
     assert then(*events) == expected
     held = (*events, FeatureHeld(hold=Hold.TIMER, until_us=expected.until_us))
     assert then(*held, HoldReleased(run_version=9, hold=Hold.TIMER)) == act.CallAgent(role="builder", attempt=2)
+
+
+def waits(*problems: Problem | None, pins: Pins = PINS) -> tuple[list[int], act.Action | None]:
+    """The pauses after these calls, in seconds, and what follows the last one."""
+    events: tuple[Event, ...] = IN_PLAN
+    pauses, action = [], None
+    for attempt, item in enumerate(problems, 1):
+        events = (*events, *(replied(ref("plan", attempt), item) if item else refused_reply(ref("plan", attempt))))
+        action = then(*events, pins=pins)
+        if isinstance(action, FeatureHeld):
+            assert action.until_us is not None
+            pauses.append(
+                (action.until_us - max(event.observed_at_us for event in recorded(*events)[:-1])) // SECOND_US
+            )
+            events = (*events, action, HoldReleased(run_version=9, hold=Hold.TIMER))
+    return pauses, action
+
+
+@pytest.mark.parametrize(
+    ("code", "retry", "pauses"),
+    [
+        ("overloaded", 30, [30, 30, 60, 120, 240, 480, 960, 1680]),
+        ("rate-limit", None, [600, 600, 1200, 1200]),
+        ("rate-limit", 1500, [1500, 1500]),
+        ("connection", 30, [30, 30, 60, 120, 240, 480, 960, 1680]),
+    ],
+)
+def test_a_service_that_is_down_is_waited_for_with_growing_pauses(
+    code: str, retry: int | None, pauses: list[int]
+) -> None:
+    down = problem(ProblemClass.TRANSIENT, code, retry)
+    assert waits(*[down] * len(pauses)) == (pauses, then_held(pauses, code))
+    too_long = act.AskPerson(question_kind=QuestionKind.LIMIT, code=code)
+    assert waits(*[down] * (len(pauses) + 1)) == (pauses, too_long), "an hour in all"
+
+
+def then_held(pauses: list[int], code: str) -> FeatureHeld:
+    """The hold of the last pause."""
+    before = len(IN_PLAN) + len(pauses) * 3 + (len(pauses) - 1) * 2
+    return FeatureHeld(hold=Hold.TIMER, until_us=(before - 1 + pauses[-1]) * SECOND_US, code=code)
+
+
+def test_a_reply_ends_the_patience_with_the_service() -> None:
+    down, odd = problem(ProblemClass.TRANSIENT, "overloaded", 30), problem(ProblemClass.UNKNOWN)
+    assert waits(down, down, down, None, down)[0] == [30, 30, 60, 30]
+    assert waits(*[down] * 4, odd, odd, odd)[1] == act.CallAgent(role="builder", attempt=8)
+    question = act.AskPerson(question_kind=QuestionKind.RETRIES, code="x")
+    assert waits(*[down] * 4, *[odd] * 4)[1] == question, "what was waited out is none of the retries"
+
+
+def test_a_short_patience_is_kept() -> None:
+    pins = trial.pins(Config(limits=Limits(wait_max=Duration(45))))
+    down = problem(ProblemClass.TRANSIENT, "overloaded", 30)
+    assert waits(down, down, pins=pins)[1] == act.AskPerson(question_kind=QuestionKind.LIMIT, code="overloaded")
+
+
+def test_a_reply_that_is_too_long_is_not_asked_for_again_and_again() -> None:
+    full = problem(ProblemClass.PHASE, "output-limit")
+    assert waits(full)[1] == act.CallAgent(role="builder", attempt=2)
+    assert waits(full, full)[1] == act.AskPerson(question_kind=QuestionKind.RETRIES, code="output-limit")
 
 
 def test_a_wait_that_is_too_long_is_a_question() -> None:

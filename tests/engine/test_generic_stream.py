@@ -118,6 +118,8 @@ def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_
     assert reply.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
     assert (reply.problem_detail, reply.text) == ("no slot available", "no slot available")
     assert code(read(agent, {**bad, "http": 429})) == "rate-limit"
+    busy = read(agent, {**bad, "why": "no slot available", "http": 429})
+    assert busy.problem == reply.problem, "whatever status comes with them"
     assert code(read(agent, bad, stderr=b"Invalid API key\n")) == "auth-failure"
     assert code(read(agent, bad, exit_=4)) == "exit-4"
 

@@ -364,3 +364,16 @@ def test_a_key_that_is_still_refused_halts_the_run_again() -> None:
         drive_run(world, trial.RUN, pins, 1)
         assert sum(isinstance(recorded.event, RunHalted) for recorded in world.store.log) == halts
         Coordinator(trial.RUN, pins, world.store, SimulatedPorts(world), lambda recorded: None).resume()
+
+
+def test_a_call_that_was_cut_off_is_repeated_with_a_word_about_it() -> None:
+    prompts: list[str] = []
+
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        prompts.append(spec.prompt)
+        full = Problem(kind=ProblemClass.PHASE, code="output-limit")
+        return ScriptedReply(problem=full) if len(prompts) == 1 else trial.script(spec, files)
+
+    world, pins = world_of(script, DEPENDENCIES)
+    assert set(statuses(drive_run(world, trial.RUN, pins, 1).state).values()) == {FeatureOutcome.DELIVERED}
+    assert ["cut off" in prompt for prompt in prompts[:3]] == [False, True, False]

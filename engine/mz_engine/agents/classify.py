@@ -1,7 +1,7 @@
 """Classification of a call's end: the kind of failure, or a successful reply that asks for a person.
 
-Precedence: a problem that mz caused; the final event; patterns over the agent's error text (rate limits, logins,
-missing tools); the exit code. The patterns are data (`problems.toml`)."""
+Precedence: a problem that mz caused; the patterns of an agent's description; the final event; patterns over the agent's
+error text (rate limits, logins, missing tools); the exit code. The shared patterns are data (`problems.toml`)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class ProblemPattern(DescribedProblem, frozen=True, kw_only=True):
 
 
 class ProblemPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    described: tuple[ProblemPattern, ...] = ()
+    """Those of an agent's description: tried before anything that all agents share."""
     problem: tuple[ProblemPattern, ...]
     blocker: tuple[str, ...]
     """Expressions that match a line of a reply that asks for a person."""
@@ -80,12 +82,15 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
         return call_end.own_problem
     if call_end.ending == "success":
         return _find_blocker(call_end.text, patterns)
+    described = _find_by_text(call_end, patterns.described)
+    if described is not None:
+        return _problem_of(described, call_end)
     by_status = (
         problem
         for problem in patterns.problem
         if call_end.status in problem.statuses or not set(problem.stops).isdisjoint(call_end.stop_reasons)
     )
-    pattern = next(by_status, None) or _find_by_text(call_end, patterns)
+    pattern = next(by_status, None) or _find_by_text(call_end, patterns.problem)
     if pattern is not None:
         return _problem_of(pattern, call_end)
     if call_end.exit in _COMMAND_MISSING:
@@ -95,10 +100,12 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
     return Problem(kind=ProblemClass.UNKNOWN, code="exit-unknown" if call_end.exit is None else f"exit-{call_end.exit}")
 
 
-def _find_by_text(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:
-    expressions = tuple(expression for problem in patterns.problem for expression in problem.patterns)
+def _find_by_text(call_end: CallEnd, problems: tuple[ProblemPattern, ...]) -> ProblemPattern | None:
+    expressions = tuple(expression for problem in problems for expression in problem.patterns)
+    if not expressions:
+        return None
     lines = [line for line in _last_lines(call_end.error_text) if regex.matches_any(expressions, line, caseless=True)]
-    for problem in patterns.problem:
+    for problem in problems:
         if any(regex.matches_any(problem.patterns, line, caseless=True) for line in lines):
             return problem
     return None

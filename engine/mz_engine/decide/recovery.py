@@ -26,6 +26,7 @@ AGENT_PROBLEMS = frozenset(
     {"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"}
 )
 """Problems that another agent may not have."""
+OUTPUT_LIMIT = "output-limit"
 
 
 def next_call(unit_run: UnitRun, role: str) -> Action:
@@ -35,28 +36,39 @@ def next_call(unit_run: UnitRun, role: str) -> Action:
 
 def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, config: Config) -> Action:
     """Choose what follows a failed call: a question if the problem needs a person, the next agent if this one cannot
-    continue, a halt of the run if the problem is fatal, otherwise a retry, after a wait if a transient problem asks for
-    one."""
+    continue, a halt of the run if the problem is fatal, otherwise a retry, after a pause if a transient problem asks
+    for one. Pauses grow: each is at least as long as all before it, and together they last at most `wait_max`."""
     if problem.kind is ProblemClass.NEEDS_PERSON:
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
-    exhausted = sum(unit_run.attempts.get(unit_run.role, Attempts()).failures.values()) > phase.retries
-    is_transient, wait_seconds = problem.kind is ProblemClass.TRANSIENT, 0
-    if is_transient:
-        requested = problem.retry_after_seconds
-        wait_seconds = DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
-    cannot_continue = is_transient and (exhausted or wait_seconds > config.limits.failover_wait)
+    attempts = unit_run.attempts.get(unit_run.role, Attempts())
+    failures, waited_seconds, limits = sum(attempts.failures.values()), attempts.waited_seconds, config.limits
+    wait_seconds = _requested_wait(problem)
+    cannot_continue = problem.kind is ProblemClass.TRANSIENT and (
+        failures > phase.retries or (wait_seconds > 0 and waited_seconds + wait_seconds > limits.failover_wait)
+    )
     successor, request = next_agent(agent_of(state.progress, config), config), unit_run.request
     if successor and request and (problem.code in AGENT_PROBLEMS or cannot_continue):
         return AgentSwitched(ref=request.ref, source=request.agent, to=successor, code=problem.code)
     if problem.kind is ProblemClass.FATAL:
         return FeatureHeld(hold=Hold.FATAL, code=problem.code)
-    if exhausted:
+    if wait_seconds > 0:
+        if waited_seconds + wait_seconds > limits.wait_max:
+            return act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
+        pause_seconds = min(max(wait_seconds, waited_seconds), limits.wait_max - waited_seconds)
+        until_us = unit_run.ended_at_us + pause_seconds * 1_000_000
+        return FeatureHeld(hold=Hold.TIMER, until_us=until_us, code=problem.code)
+    is_futile = problem.code == OUTPUT_LIMIT and attempts.failures.get(OUTPUT_LIMIT, 0) > 1
+    if is_futile or failures - attempts.waits > phase.retries:
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
-    if wait_seconds > config.limits.wait_max:
-        return act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
-    if wait_seconds <= 0:
-        return next_call(unit_run, unit_run.role)
-    return FeatureHeld(hold=Hold.TIMER, until_us=unit_run.ended_at_us + wait_seconds * 1_000_000, code=problem.code)
+    return next_call(unit_run, unit_run.role)
+
+
+def _requested_wait(problem: Problem) -> int:
+    """Return how many seconds a transient problem asks to wait; 0: it asks for nothing."""
+    if problem.kind is not ProblemClass.TRANSIENT:
+        return 0
+    requested = problem.retry_after_seconds
+    return DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
 
 
 def agent_of(progress: FeatureProgress, config: Config) -> str:

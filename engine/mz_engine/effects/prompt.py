@@ -11,15 +11,16 @@ from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import SessionDropped, SessionDropReason
+from mz_events.catalog.call import Problem, ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.names import BUILDER, Commit, Path
 from mz_projections.feature.session import text_mark as digest_mark
-from mz_projections.feature.state import AgentSession
+from mz_projections.feature.state import AgentSession, UnitRun
 
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.validate import requirements
+from mz_engine.decide.recovery import OUTPUT_LIMIT
 from mz_engine.effects.steps import (
     Effect,
     StepContext,
@@ -52,6 +53,11 @@ from mz_engine.prompts.render import (
 
 SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}
 """Sections that are the same in every phase of a feature: mark -> template."""
+CUT_OFF = (
+    "The call before this one was cut off, because its output was longer than allowed. Write long files in several "
+    "steps, each with a part of the file, and do not repeat their content in your reply."
+)
+"""Note for the call after one that reached the output limit."""
 
 
 def text_mark(*parts: str) -> str:
@@ -219,7 +225,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         limits=config.limits,
         interactive=config.autonomy != "full_auto",
         rework=(yield from _rework_data(context, outputs)),
-        notes=(yield from get_texts(unit_run.notes)),
+        notes=(*(yield from get_texts(unit_run.notes)), *_advice(unit_run)),
         context=(yield from _context_files(context, phase.context)),
         causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
     )
@@ -277,6 +283,14 @@ def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     if role != BUILDER:
         artifacts |= context.unit_run.parsed_artifacts
     return dict(zip(artifacts, (yield from get_texts(parsed.digest for parsed in artifacts.values())), strict=True))
+
+
+def _advice(unit_run: UnitRun) -> tuple[str, ...]:
+    """Return what a repeated call must do in another way than the one that failed."""
+    match unit_run.last_event:
+        case ReplyParsed(problem=Problem(code=code)) if code == OUTPUT_LIMIT:
+            return (CUT_OFF,)
+    return ()
 
 
 def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[ReworkData | None]:

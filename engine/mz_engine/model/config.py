@@ -138,11 +138,12 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
     feature_tasks_max: Annotated[int, doc("More tasks in a feature: a person is asked.", ge=1)] = 20
     task_files_max: Annotated[int, doc("Most files that one task may touch.", ge=1)] = 5
     feature_files_max: Annotated[int, doc("More files in a feature: a person is asked.", ge=1)] = 80
-    wait_max: Annotated[Duration, doc("A rate limit with a longer wait is a question for a person.")] = (
-        default_duration("1h")
-    )
+    wait_max: Annotated[
+        Duration,
+        doc("How long a call waits in all for a rate limit, an overload or a connection; then a person is asked."),
+    ] = default_duration("1h")
     failover_wait: Annotated[
-        Duration, doc("A rate limit with a longer wait switches to the next agent of `failover`.")
+        Duration, doc("How long it waits in all before the next agent of `failover` takes over.")
     ] = default_duration("5m")
 
 

@@ -68,7 +68,7 @@ from mz_projections.feature.state import (
     progress_of,
     run_version_of,
 )
-from mz_projections.feature.unit import UNIT_RUN_HANDLERS
+from mz_projections.feature.unit import UNIT_RUN_HANDLERS, count_wait, reset_failures
 
 AgentOutcome = AgentReplied | AgentFailed | AgentLost
 PROGRESS_EVENTS = frozenset({AgentRequested, AgentSwitched})
@@ -104,8 +104,8 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
             return _end_feature(state, FeatureOutcome.CANCELLED, run_version=event.run_version)
         case (_, FeatureFailed(code=code)):
             return _end_feature(state, FeatureOutcome.FAILED, code=code)
-        case (Held(suspended=suspended), HoldReleased()):
-            return _release_hold(suspended, event)
+        case (Held(), HoldReleased()):
+            return _release_hold(state, event)
         case (Waiting(question=question, suspended=suspended), HumanAnswered()):
             return _apply_answer(suspended, question, event)
         case (Held(suspended=suspended) | Waiting(suspended=suspended), FeatureRetried()):
@@ -177,14 +177,15 @@ def _acknowledge(suspended: Active, run_version: int) -> Active:
     return replace(suspended, progress=replace(suspended.progress, run_version=run_version))
 
 
-def _release_hold(suspended: Active, event: HoldReleased) -> State:
-    suspended = _acknowledge(suspended, event.run_version)
+def _release_hold(held: Held, event: HoldReleased) -> State:
+    suspended = _acknowledge(held.suspended, event.run_version)
     if isinstance(suspended, InPhase):
         suspended = replace(suspended, claim_rejected=False)
         if event.hold is Hold.FATAL:  # The problem was fixed: start with the configured agent again.
             suspended = replace(suspended, progress=replace(suspended.progress, failover_agent=""))
         if suspended.unit_run is not None and _is_held_before_call(suspended.unit_run):
-            return replace(suspended, unit_run=replace(suspended.unit_run, last_event=event))
+            unit_run = suspended.unit_run if held.until_us is None else count_wait(suspended.unit_run, held.until_us)
+            return replace(suspended, unit_run=replace(unit_run, last_event=event))
         if suspended.unit_run is not None and isinstance(suspended.unit_run.last_event, ChecksPolled | ChecksRerun):
             return replace(suspended, unit_run=replace(suspended.unit_run, last_poll=None, last_event=event))
     return suspended
@@ -257,7 +258,9 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
             block=None,
             approved_questions=approved_questions,
         )
-    reset_attempts = {role: replace(attempts, rejected=0, failures={}) for role, attempts in unit_run.attempts.items()}
+    reset_attempts = {
+        role: reset_failures(replace(attempts, rejected=0)) for role, attempts in unit_run.attempts.items()
+    }
     role = BUILDER if question.question_kind in (QuestionKind.APPROVAL, QuestionKind.UNROUTED) else unit_run.role
     tree = unit_run.base if question.question_kind is QuestionKind.SECRET else unit_run.tree
     return replace(unit_run, last_event=event, attempts=reset_attempts, block=None, role=role, tree=tree)

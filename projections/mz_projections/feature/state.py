@@ -51,7 +51,11 @@ class Attempts(StateStruct, frozen=True):
     rejected: int = 0
     """Replies rejected by rules or gates since a person last answered."""
     failures: dict[str, int] = {}
-    """Calls that failed or were lost since a person last answered, by problem class."""
+    """Calls that failed or were lost since a person last answered, by problem code."""
+    waits: int = 0
+    """Number of these that were followed by a pause: the call after it is no retry."""
+    waited_seconds: int = 0
+    """Length of the pauses since the last reply."""
 
 
 class UnitUsage(StateStruct, frozen=True):

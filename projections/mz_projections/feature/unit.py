@@ -72,9 +72,11 @@ def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitR
     role = event.ref.role
     attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
     continues_session = unit_run.request is not None and unit_run.request.resumes
-    if event.problem is not None and not (continues_session and event.problem.code == SESSION_MISSING):
-        kind = event.problem.kind.value
-        attempts = replace(attempts, failures={**attempts.failures, kind: attempts.failures.get(kind, 0) + 1})
+    if event.problem is None:
+        attempts = replace(attempts, waited_seconds=0)
+    elif not (continues_session and event.problem.code == SESSION_MISSING):
+        code = event.problem.code
+        attempts = replace(attempts, failures={**attempts.failures, code: attempts.failures.get(code, 0) + 1})
     totals = replace(
         unit_run.usage,
         input_tokens=unit_run.usage.input_tokens + sum([usage.input for usage in event.usage]),
@@ -92,8 +94,20 @@ def _on_call_settled(unit_run: UnitRun, event: CallSettled, at_us: int) -> UnitR
 def _on_agent_switched(unit_run: UnitRun, event: AgentSwitched, at_us: int) -> UnitRun:
     """Reset the failures: the next agent has its own retries."""
     role = event.ref.role
-    attempts = replace(unit_run.attempts.get(role, NO_ATTEMPTS), failures={})
+    attempts = reset_failures(unit_run.attempts.get(role, NO_ATTEMPTS))
     return replace(unit_run, attempts={**unit_run.attempts, role: attempts}, last_event=event)
+
+
+def reset_failures(attempts: Attempts) -> Attempts:
+    return replace(attempts, failures={}, waits=0, waited_seconds=0)
+
+
+def count_wait(unit_run: UnitRun, until_us: int) -> UnitRun:
+    """Count a pause that began with the end of the last call."""
+    attempts = unit_run.attempts.get(unit_run.role, NO_ATTEMPTS)
+    waited_seconds = attempts.waited_seconds + (until_us - unit_run.ended_at_us) // 1_000_000
+    attempts = replace(attempts, waits=attempts.waits + 1, waited_seconds=waited_seconds)
+    return replace(unit_run, attempts={**unit_run.attempts, unit_run.role: attempts})
 
 
 # checks ---------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from mz_engine.agents.classify import ProblemPattern, ProblemPatterns
 from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields
@@ -28,7 +28,7 @@ class DescribedAgent(Adapter):
     def __init__(self, name: str, description: AgentDescription, patterns: ProblemPatterns, install: str = "") -> None:
         """`install` tells how to get a program whose description is bundled; empty if `mz.yaml` describes it."""
         own = tuple(ProblemPattern(**asdict(problem)) for problem in description.problems)
-        super().__init__(ProblemPatterns(problem=(*own, *patterns.problem), blocker=patterns.blocker))
+        super().__init__(replace(patterns, described=own))
         self.name, self.parser, self.features = name, f"{name}/1", capabilities_of(name, description)
         self.passed_variables, self.set_variables = description.passes, description.environment
         self.command, self.version_command = description.command[0], description.version
