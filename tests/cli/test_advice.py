@@ -21,8 +21,9 @@ from mz_cli.common.advice import (
     work_locations,
 )
 from mz_cli.common.feature_text import short_message
-from mz_cli.common.run_text import print_run, status_table
+from mz_cli.common.run_text import print_run, run_exit, status_table
 from mz_cli.terminal.console import FORMAT_KEY
+from mz_engine.errors.exits import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import PhaseStarted, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
@@ -128,6 +129,17 @@ def test_what_goes_on_by_itself_is_told_together() -> None:
     ((_, review), (why, helps)) = summary(a_run(held, AUDIT, stopped))
     assert review.startswith("mz review show audit")
     assert (why, helps) == ("held: held (timer)\none: interrupted", GOING)
+
+
+def test_what_builds_on_a_merge_tells_what_to_merge() -> None:
+    held = FeatureView(feature="two", status="held", blocked_by="login", code="merge")
+    assert summary(a_run(LOGIN, held)) == (("two: held (merge login)", f"merge feat/login, then: {GOING}"),)
+    opened = replace(LOGIN, pull_request="https://forge.invalid/7")
+    assert summary(a_run(opened, held))[0][1] == f"merge https://forge.invalid/7, then: {GOING}"
+    assert run_exit(a_run(opened, held)) is Exit.WAITING
+    waits = replace(held, blocked_by="audit", code="dependency")
+    (review,) = summary(a_run(AUDIT, waits))
+    assert review[0].startswith("audit"), "the other one's question comes first"
 
 
 def test_what_builds_on_a_failure_waits_for_that() -> None:

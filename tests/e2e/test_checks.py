@@ -120,8 +120,10 @@ def test_with_merged_dependencies_the_dependent_waits_for_the_merge(tmp_path: Pa
     (pipelines / "patient.yaml").write_text(text)
     settings = forge.bench.root / "mz.yaml"
     settings.write_text(settings.read_text() + "pipeline: patient\n")
-    forge.bench.mz("run", "--feature", FEATURE, "--feature", "month-compare", code=None, seconds=200)
-    assert forge.bench.statuses()["month-compare"] in ("held", "queued")
+    forge.bench.mz("run", "--feature", FEATURE, "--feature", "month-compare", code=21, seconds=200)
+    _, held = forge.bench.json("status")["features"]
+    assert [held[key] for key in ("id", "status", "code", "blocked_by")] == ["month-compare", "held", "merge", FEATURE]
+    assert held["next"].startswith("mz resume ")
     forge.gh.merge(f"feat/{FEATURE}", forge.remote_head(f"feat/{FEATURE}"))
     forge.move("main", forge.remote_head(f"feat/{FEATURE}"))
     forge.bench.mz("resume", seconds=200)

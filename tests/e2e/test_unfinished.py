@@ -52,6 +52,29 @@ def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) ->
     )
 
 
+def test_features_that_were_not_asked_for_are_not_continued_in_silence(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.act(
+        "group-thousands",
+        "prd",
+        "say({'type': 'result', 'subtype': 'success', 'is_error': True, 'result': 'x API Error: 401'})",
+    )
+    bench.mz("run", "--feature", "group-thousands", code=11)
+    for dry in ([], ["--dry-run"]):
+        refused = bench.mz("run", "--feature", "month-filter", *dry, code=16)
+        assert "MZ5003" in refused.stderr
+        assert "group-thousands" in refused.stderr
+    bench.mz("run", "--feature", "month-filter", "--feature", "group-thousands", seconds=200)
+    assert bench.statuses() == {"group-thousands": "delivered", "month-filter": "delivered"}
+
+
+def test_a_feature_whose_dependency_is_not_delivered_says_so(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    ended = bench.mz("run", "--feature", "month-compare", code=21)
+    assert "month-compare waits for month-filter, which is not delivered: mz run --feature month-filter" in ended.stderr
+    assert "nothing to do" in ended.stderr
+
+
 def test_with_nothing_to_do_there_is_no_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.mz("run", "--feature", "month-filter", seconds=200)

@@ -42,6 +42,7 @@ from mz_events.catalog.feature import (
 from mz_events.catalog.run import (
     AnswerAccepted,
     FeatureAdmitted,
+    FeatureMerged,
     FeatureOutcome,
     FeatureStopped,
     Hold,
@@ -394,3 +395,23 @@ def test_a_run_is_at_rest_when_nothing_more_comes_by_itself() -> None:
     assert shown(("", RunStopRequested())).has_stopped
     assert shown(("", RunIdle())).has_stopped
     assert shown(("", RunPaused(actor=None))).status == "paused"
+
+
+def test_a_feature_that_an_idle_run_did_not_start_is_held_by_its_dependency() -> None:
+    first, second = FeatureId("first"), FeatureId("second")
+    items = (replace(ITEM, feature=first), replace(ITEM, feature=second, depends_on=(first,)))
+    stopped = FeatureStopped(feature=first, version=1, status=FeatureOutcome.DELIVERED)
+    waiting = replace(stopped, status=FeatureOutcome.WAITING)
+
+    def held(*events: Event) -> tuple[str, str, str]:
+        row = shown(*(("", event) for event in (*items, FeatureAdmitted(feature=first), *events))).features[1]
+        return row.status, row.blocked_by, row.code
+
+    assert held(stopped) == ("queued", "", "")
+    assert held(stopped, RunIdle()) == ("held", "first", "merge")
+    assert held(waiting, RunIdle()) == ("held", "first", "dependency")
+    resumed = (stopped, RunIdle(), RunResumed(mz_version="1"))
+    assert held(*resumed) == ("queued", "", "")
+    merged = (*resumed, FeatureMerged(feature=first, head=TREE))
+    assert held(*merged, FeatureAdmitted(feature=second)) == ("working", "", "")
+    assert shown(*(("", event) for event in (*items, *merged))).features[0].status == "merged"

@@ -13,7 +13,7 @@ from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import FeatureView, Question, RunView
+from mz_projections.views.model import AWAITS_MERGE, FeatureView, Question, RunView
 
 from mz_cli.app.context import ProjectLog, TextLoader, is_process_running
 from mz_cli.terminal.text import count_noun, shorten, single_line
@@ -110,7 +110,7 @@ def _is_template_broken(view: FeatureView) -> bool:
 
 def is_dependency_lost(view: FeatureView) -> bool:
     """Return True if its dependency was not delivered, so that continuing the run does not help."""
-    return view.status == "held" and view.hold is None and bool(view.blocked_by)
+    return view.status == "held" and view.hold is None and bool(view.blocked_by) and not view.awaits_dependency
 
 
 def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str], ...]:
@@ -149,6 +149,10 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
         fault = feature.template_error
         location = f" in {fault.location}{_detail_suffix(fault.detail, context)}" if fault else ""
         yield f"{reason}{location}", _restart_hint(run)
+    elif feature.awaits_dependency:
+        dependency = run.find_feature(feature.blocked_by)
+        if dependency is not None and feature.code == AWAITS_MERGE:
+            yield reason, f"merge {dependency.pull_request or dependency.branch or dependency.feature}, then: {resume}"
     elif feature.hold is Hold.BUDGET:
         yield reason, f"raise budget in mz.yaml, then: {resume}"
     elif feature.status in RESUMABLE_STATUSES:

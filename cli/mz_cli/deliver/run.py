@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError, format_diagnostic
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.model.config import PARALLEL_MAX
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.material import check_template
@@ -81,26 +81,35 @@ def run(
         has_work = print_plan(root, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
+    waiting: list[str] = []
+
     def begin(process: RunProcess, say: Callable[[str], None]) -> None:
         if record:
             from mz_cli.common.recording import check_recordable
 
             check_recordable(root, flags)
         plan = process.start(flags, features)
+        for item in plan.intake.left_out:
+            if item.reason == "dependency":
+                waiting.append(item.item.id)
+                first = item.blocked_by
+                say(f"{item.item.id} waits for {first}, which is not delivered: mz run --feature {first}")
         for warning in plan.warnings:
             if warning.code != SKIPPED_STEP:
                 say(format_diagnostic(warning))
         if process.coordinator is None:
-            delivered = count_noun(len(plan.intake.skipped), "feature")
-            why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
-            raise NothingToDo(why if plan.intake.skipped else "the backlog has no feature with the status FEAT")
+            why = "the backlog has no feature with the status FEAT"
+            if plan.intake.skipped:
+                delivered = count_noun(len(plan.intake.skipped), "feature")
+                why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
+            raise NothingToDo("everything else waits for other features" if waiting else why)
 
     code, run_id = drive_run(root, begin, "run", as_json)
     if record and run_id is not None:
         from mz_cli.common.recording import record_finished_run
 
         record_finished_run(run_id)
-    return code
+    return most_severe((Exit(code), Exit.WAITING if waiting else Exit.OK))
 
 
 # resume ---------------------------------------------------------------------------------------------------------------

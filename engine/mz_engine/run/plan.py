@@ -17,12 +17,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.catalog.run import ItemAdded, ItemSkipped
+from mz_events.catalog.run import FeatureOutcome, ItemAdded, ItemSkipped
 from mz_events.names import Commit, Digest, inbox_stream, run_stream
 from mz_events.store import Log, Store
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
-from mz_projections.run.fold import RunState, fold_run, is_complete
+from mz_projections.run.fold import FeatureTrack, RunState, fold_run, is_complete
 
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, all_adapters
@@ -192,16 +192,18 @@ def make_plan(
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
-        pins = _pins_of_unfinished(root, unfinished, pins, base, flags)
+        pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
     intake = take_items(items, only, delivered, in_run, pins.config.injection_screen, put)
     return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
 
 
-def _pins_of_unfinished(root: Path, state: RunState, new: Pins, base: str, flags: Mapping[str, object]) -> Pins:
+def _pins_of_unfinished(
+    root: Path, state: RunState, new: Pins, base: str, flags: Mapping[str, object], only: tuple[str, ...]
+) -> Pins:
     """Return the pins of an unfinished run, with the current budget. Raises MzError (MZ5003) if pipeline, base or a
-    flag differ: the run keeps its own."""
+    flag differ, or if it has more to do than `only`: the run keeps its own."""
     started = state.started
     assert started is not None
     pins = decode_pins(FileBlobs(root / MZ_FOLDER / BLOBS_FOLDER).get(started.pins))
@@ -214,11 +216,20 @@ def _pins_of_unfinished(root: Path, state: RunState, new: Pins, base: str, flags
         )
         if value not in (None, pinned)
     ]
+    others = [feature for feature, track in state.tracks.items() if _has_work(track) and feature not in only]
+    if only and others:
+        differences.append(f"other features to do ({', '.join(others[:NAMED_MAX])})")
     if differences:
         message = f"unfinished run {started.run} has {' and '.join(differences)}, and keeps it"
         hint = f"continue it as it is with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`"
         raise MzError("MZ5003", message, hint=hint)
     return replace(pins, config=replace(pins.config, budget=new.config.budget))
+
+
+def _has_work(track: FeatureTrack) -> bool:
+    """Return True if the feature continues with the run, without an answer of a person."""
+    is_waiting = not track.active and track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
+    return not (track.has_ended or is_waiting)
 
 
 def load_configured_pipeline(

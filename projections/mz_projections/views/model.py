@@ -177,6 +177,10 @@ class TemplateFault(View, frozen=True, kw_only=True):
         return f"{self.template}:{self.line}" if self.line else self.template
 
 
+AWAITS_WORK, AWAITS_MERGE = "dependency", "merge"
+"""Codes of features that an idle run did not start, because of a dependency."""
+
+
 class FeatureView(View, frozen=True, kw_only=True):
     """All display data of one feature."""
 
@@ -191,7 +195,7 @@ class FeatureView(View, frozen=True, kw_only=True):
     blocked_by: str = ""
     """The feature that blocks this one, or the event ref of an earlier delivery."""
     code: str = ""
-    """Code of a failure or a fatal problem."""
+    """Code of a failure or a fatal problem, or of what an idle run waits for."""
     template_error: TemplateFault | None = None
     """Cause of the halt, if it was a template."""
     branch: str = ""
@@ -215,6 +219,11 @@ class FeatureView(View, frozen=True, kw_only=True):
     """Checks of the pull request at the last poll: passed, failed, pending."""
     question: Question | None = None
     changed_paths: tuple[Path, ...] = ()
+
+    @property
+    def awaits_dependency(self) -> bool:
+        """True if it cannot start before a dependency is delivered or merged, which may still happen."""
+        return self.status == "held" and self.code in (AWAITS_WORK, AWAITS_MERGE)
 
     @property
     def phase(self) -> str:

@@ -13,6 +13,7 @@ from mz_events.catalog.run import (
     ChecksChanged,
     ClaimRejected,
     FeatureAdmitted,
+    FeatureMerged,
     FeatureReleased,
     FeatureStopped,
     ItemAdded,
@@ -34,7 +35,7 @@ from mz_events.names import run_stream
 
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.views.feature import evolve_feature
-from mz_projections.views.model import FeatureStatus, FeatureView, RunView
+from mz_projections.views.model import AWAITS_MERGE, AWAITS_WORK, FeatureStatus, FeatureView, RunView
 
 
 class RunProjection:
@@ -95,11 +96,24 @@ def _resume(view: RunView, now_us: int) -> RunView:
     event."""
     began_us = view.clock_us if view.clock_us is not None else now_us
     worked_us = (view.last_recorded_us or began_us) - began_us
-    features = tuple(
-        replace(feature, status="working", ended_us=None) if feature.status == "interrupted" else feature
-        for feature in view.features
-    )
+    features = tuple(map(_resume_feature, view.features))
     return replace(view, status="running", code="", clock_us=now_us - worked_us, features=features)
+
+
+def _resume_feature(view: FeatureView) -> FeatureView:
+    if view.status == "interrupted":
+        return replace(view, status="working", ended_us=None)
+    return replace(view, status="queued", blocked_by="", code="") if view.awaits_dependency else view
+
+
+def _hold_unstarted(run: RunView, view: FeatureView) -> FeatureView:
+    """Return a queued feature of an idle run as held by a dependency: by the end of its work, or by its merge."""
+    dependencies = [row for row in map(run.find_feature, view.depends_on) if row and row.status != "merged"]
+    if view.status != "queued" or not dependencies:
+        return view
+    first = next((row for row in dependencies if row.status not in ("delivered", "skipped")), dependencies[0])
+    code = AWAITS_MERGE if first.status in ("delivered", "skipped") else AWAITS_WORK
+    return replace(view, status="held", blocked_by=first.feature, code=code)
 
 
 def run_view(run: str, events: Iterable[Recorded[Event]]) -> RunView:
@@ -131,7 +145,7 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
         case RunStopRequested():
             return replace(view, status="stopped")
         case RunIdle() if view.status == "running":
-            return replace(view, status="idle")
+            return replace(view, status="idle", features=tuple(_hold_unstarted(view, row) for row in view.features))
         case RunFinished():
             return replace(view, status="finished")
         case ItemAdded() | RetryAccepted() if view.status == "finished":
@@ -155,13 +169,15 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
         case ItemSkipped(delivered_by=delivered_by):
             return replace(view, status="skipped", blocked_by=delivered_by)
         case ItemHeld(blocked_by=blocked_by):
-            return replace(view, status="held", blocked_by=blocked_by)
+            return replace(view, status="held", blocked_by=blocked_by, code="")
         case ClaimRejected(holder=holder):
             return replace(view, blocked_by=holder)
         case RetryAccepted():
             return replace(view, status="working", ended_us=None)
         case FeatureAdmitted() | FeatureReleased() | AnswerAccepted() | TimerFired() | ChecksChanged():
             return replace(view, status=_active_status(view.status), ended_us=None)
+        case FeatureMerged() if view.status == "delivered":
+            return replace(view, status="merged")
         case FeatureStopped() as event:
             return _stop_feature(view, event, recorded.recorded_at_us)
     return view
@@ -195,6 +211,7 @@ RUNS = ReadModel(
         ItemSkipped,
         ItemHeld,
         FeatureAdmitted,
+        FeatureMerged,
         FeatureReleased,
         FeatureStopped,
         AnswerAccepted,
