@@ -219,6 +219,22 @@ def test_a_model_that_answers_by_another_name_counts_once(home: Path, files: Pat
     assert sum(row.computed_nanousd for row in rows) == money(home) == 66_400_350
 
 
+@pytest.mark.parametrize("order", list(permutations(("stream", "session"))), ids="-".join)
+@pytest.mark.parametrize(
+    ("name", "requests", "tokens"), [("works", 3, (7903, 67, 5128)), ("sub-agent", 4, (8507, 56, 5100))]
+)
+def test_the_stream_and_the_log_of_a_qwen_are_the_same_requests(
+    home: Path, files: Path, name: str, requests: int, tokens: tuple[int, ...], order: tuple[str, ...]
+) -> None:
+    """No id is in both; the stream shows several messages of a request, and none with a subagent's tokens."""
+    for kind in order:
+        content = (STORED.parent / f"qwen/{name}-{kind}-0.24.4.jsonl").read_bytes()
+        take(home, write(files / f"{kind}.jsonl", content.splitlines()))
+    rows = sums(home)
+    assert tuple(sum(getattr(row, field) for row in rows) for field in ("input", "output", "cache_read")) == tokens
+    assert sum(row.requests for row in rows) == requests
+
+
 def another(data: bytes) -> bytes:
     """The same calls, of another session."""
     session = data.replace(b"11111111-2222-4333-8444-555555555555", b"99999999-2222-4333-8444-555555555555")

@@ -129,6 +129,24 @@ def test_requests_after_the_last_end_count_too() -> None:
     assert sizes(transcript_summary) == (30, 12)
 
 
+def turn(nanousd: int, total: Usage, of_turn: Usage | None) -> StreamEnd:
+    return StreamEnd(status="success", reported_nanousd=nanousd, usage=(total,), turn_usage=of_turn)
+
+
+def test_a_second_process_without_messages_is_told_by_its_turn() -> None:
+    """`--output-format json` after a stream: its totals are no more than its own turn's."""
+    first = (request("a", 100, 1), end(100, tokens(100, 5)))
+    second = turn(300, tokens(150, 9), tokens(150, 9))
+    assert sizes(folded(*first, second)) == (250, 14)
+    assert folded(*first, second).reported_nanousd == 400
+
+
+def test_a_turn_without_messages_of_the_same_process_is_in_its_totals() -> None:
+    first = (request("a", 100, 1), end(100, tokens(100, 5)))
+    assert sizes(folded(*first, turn(300, tokens(250, 14), tokens(150, 9)))) == (250, 14)
+    assert sizes(folded(*first, turn(100, tokens(100, 5), None))) == (100, 5)
+
+
 # requests and sums ----------------------------------------------------------------------------------------------------
 def test_stubs_are_filled_up_by_the_sums() -> None:
     transcript_summary = folded(request("a", 10, 1), request("b", 20, 1), end(100, tokens(30, 50)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from mz_engine.agents.aider import logs
 from mz_engine.agents.opencode import stream as opencode
 from mz_engine.agents.qwen import stream as qwen
@@ -62,6 +63,42 @@ def test_steps_of_opencode_add_up_to_its_money() -> None:
         record for line in lines for record in reader.read(json.dumps(line).encode()) if isinstance(record, StreamEnd)
     ]
     assert (end.status, end.reported_nanousd) == ("success", 1_750_000_000)
+
+
+def opencode_ends(*lines: dict[str, object]) -> list[tuple[str, int | None]]:
+    reader = opencode.StreamReader(ReaderState())
+    records = [record for line in lines for record in reader.read(json.dumps(line).encode())]
+    return [(record.status, record.reported_nanousd) for record in records if isinstance(record, StreamEnd)]
+
+
+def step(reason: str, cost: float) -> dict[str, object]:
+    part = {"id": reason, "reason": reason, "cost": cost}
+    return {"type": "step_finish", "sessionID": "s", "timestamp": 1, "part": part}
+
+
+def test_an_error_of_opencode_keeps_the_money_of_the_steps_before_it() -> None:
+    error = {"type": "error", "sessionID": "s", "timestamp": 1, "error": {"name": "APIError"}}
+    assert opencode_ends(step("tool-calls", 0.25), error) == [("error", 250_000_000)]
+    assert opencode_ends(step("stop", 0.25), error) == [("success", 250_000_000), ("error", None)]
+
+
+@pytest.mark.parametrize("reason", ["unknown", "length", "error", "content-filter"])
+def test_a_step_of_opencode_that_did_not_finish_is_no_success(reason: str) -> None:
+    """Some versions ask again after `unknown`: the step after it decides then."""
+    assert opencode_ends(step(reason, 0.5)) == [("error", 500_000_000)]
+    assert opencode_ends(step(reason, 0.5), step("stop", 1))[-1] == ("success", 1_000_000_000)
+
+
+@pytest.mark.parametrize("text", ["[API Error: 401 Incorrect API key provided.]", "So far.\n[API Error: 429 slow]\n"])
+def test_an_api_error_of_qwen_is_no_success(text: str) -> None:
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": text}
+    (end,) = list(qwen.StreamReader(ReaderState()).read(json.dumps(result).encode()))
+    assert isinstance(end, StreamEnd)
+    assert (end.status, end.detail) == ("error", text.strip().removeprefix("So far.\n"))
+    result["result"] = f"It prints {text} here."
+    (end,) = list(qwen.StreamReader(ReaderState()).read(json.dumps(result).encode()))
+    assert isinstance(end, StreamEnd)
+    assert end.status == "success"
 
 
 def test_helpers_of_qwen_are_parts() -> None:

@@ -80,7 +80,7 @@ class AtOnce:
         self._written = dict(self._before.setdefault(request.prompt, dict(self._written)))
         uses: list[Use] = []
         for _ in range(STEPS_MAX):
-            further = Further(request.path, request.headers, request.body, request.size, len(uses))
+            further = Further(request.path, request.headers, request.body, request.size, done=len(uses))
             answer = self._script(further)
             if not isinstance(answer, Reply):
                 return answer

@@ -33,16 +33,21 @@ from mz_engine.agents.reading.records import (
 from mz_engine.pricing.models import common_names, rename_models
 
 
-def includes_previous_end(end: StreamEnd, previous: StreamEnd, input_tokens: int) -> bool:
+def includes_previous_end(end: StreamEnd, previous: StreamEnd, input_tokens: int, has_messages: bool = True) -> bool:
     """Return True if an end's money and totals include those of the previous end in the same session. A file may hold
     the output of several processes one after the other: then numbers fall, or are not enough for the input tokens of
-    the requests since the process started."""
+    the requests since the process started, or, if it shows no messages, are those of its turn alone."""
     if end == previous:
         return True
     is_cumulative = end.cumulative and previous.cumulative and input_tokens > 0
     if not is_cumulative or (end.reported_nanousd or 0) < (previous.reported_nanousd or 0):
         return False
     sums, nothing = sum_by_model(end.usage), Usage(model="", input=0, output=0)
+    turn_tokens = 0 if has_messages or end.turn_usage is None else token_total(end.turn_usage)
+    if turn_tokens and turn_tokens in [
+        token_total(sums[usage.model]) for usage in previous.usage if usage.model in sums
+    ]:
+        return False
     return not sums or (
         sum(usage.input for usage in sums.values()) >= input_tokens
         and all(
@@ -199,7 +204,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
         if (
             self.process_end is None
             or self.session != self.ended_session
-            or not includes_previous_end(end, self.process_end, self.process_input)
+            or not includes_previous_end(end, self.process_end, self.process_input, bool(self.input_since_end))
         ):
             self.earlier_totals = self.ended_totals()
             self.process_nanousd.append(None)

@@ -28,15 +28,16 @@ UNREPORTED_FIELDS = ("cache_read", "cache_write_5m", "cache_write_1h", "reasonin
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _VERSION = re.compile(r"Aider v(\d[\w.+-]*)")
-_MODEL = re.compile(r"(?:Main model|Model): (\S+) with \S+ edit format")
+_MODEL = re.compile(r"(?:Main model|Models?): (\S+) with \S+ edit format")
 _TOKENS = re.compile(
-    r"Tokens: (?P<sent>[\d.]+k?) sent(?:, (?P<put>[\d.]+k?) cache write)?(?:, (?P<hit>[\d.]+k?) cache hit)?,"
-    r" (?P<got>[\d.]+k?) received\.(?: Cost: \$(?P<cost>[\d.]+) message)?"
+    r"Tokens: (?P<sent>[\d.,]+k?) sent(?:, (?P<put>[\d.,]+k?) cache write)?(?:, (?P<hit>[\d.,]+k?) cache hit)?,"
+    r" (?P<got>[\d.,]+k?) received\.(?: Cost: \$(?P<cost>[\d.]+) (?:message|request))?"
 )
 _FAILED = re.compile(r"litellm\.(\w+(?:Error|Timeout))\b.*")
-_PRINTED = re.compile(rb"(?m)^Aider v\d[^\n]*\n(?:Main model|Model): ")
+_PRINTED = re.compile(rb"(?m)^Aider v\d[^\n]*\n(?:Main model|Models?): ")
+_STARTED_BYTES = re.compile(rb"(?m)^# aider chat started at \d{4}-\d\d-\d\d ")
 _PROGRAM_OUTPUT = re.compile(
-    r"(?:Aider v\d|Main model: |Weak model: |Model: |Git repo: |Repo-map: |Applied edit to |Tokens: "
+    r"(?:Aider v\d|Main model: |Weak model: |Models?: |Git repo: |Repo-map: |Applied edit to |Tokens: "
     r"|HTTPSConnectionPool\()"
 )
 
@@ -156,7 +157,7 @@ class OutputReader(Reader):
 
 class HistoryReader(OutputReader):
     """Reader of `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
-    heading."""
+    heading. Text of other programs may precede the first start of aider."""
 
     name = "aider-history"
     is_session_log = True
@@ -178,12 +179,12 @@ class HistoryReader(OutputReader):
 
     @staticmethod
     def matches_text(head: bytes) -> bool:
-        return head.lstrip().startswith(b"# aider chat started at ")
+        return _STARTED_BYTES.search(head) is not None
 
 
 def _parse_rounded(text: str | None) -> int:
-    """Return 1200 for `1.2k`."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(k?)", text or "")
+    """Return 1200 for `1.2k`, and for `1,200` of early versions."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(k?)", (text or "").replace(",", ""))
     return int(Decimal(match[1]) * (1000 if match[2] else 1)) if match else 0
 
 

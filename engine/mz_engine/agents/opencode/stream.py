@@ -1,10 +1,13 @@
 """Reader of the output of `opencode run --format json`: a line for each part of a message.
 
 Tokens and money are in `step_finish`, one for each request to a model; input excludes cached tokens, output excludes
-reasoning. No line names the model or the program's version, and none ends the call: the last step does.
+reasoning. No line names the model or the program's version, and none ends the call: the last step does. After the
+reason `unknown` some versions end without an error, and others go on; `length` may end a call without a reply.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from mz_events.catalog.call import Usage
 
@@ -17,6 +20,8 @@ PART_TYPES = frozenset({"step_start", "text", "tool_use", "step_finish", "reason
 COST_NAME = "nanousd"
 CONTINUES = "tool-calls"
 """Reason of a step that another one follows."""
+FINISHED = ("", "stop")
+"""Reasons of the last step of a complete reply; some versions give none."""
 US_PER_MS = 1000
 MS_MAX = 10**14
 """Some three thousand years; larger numbers are not times."""
@@ -44,7 +49,7 @@ class StreamReader(Reader):
             case "error":
                 error = mapping(event.get("error"))
                 detail = string(mapping(error.get("data")).get("message")) or string(error.get("name"))
-                yield records.StreamEnd(status="error", detail=detail)
+                yield self._end("error", detail)
             case "step_start" | "reasoning":
                 pass
             case kind:
@@ -53,7 +58,7 @@ class StreamReader(Reader):
     def _step_records(self, part: Json, at_us: int | None) -> Records:
         # opencode writes 0 for a model without a price.
         cost = nanousd(part.get("cost")) or None
-        cost_since_end = int(self._names.pop(COST_NAME, 0)) + (cost or 0)
+        self._names[COST_NAME] = str(int(self._names.get(COST_NAME, 0)) + (cost or 0))
         yield records.ModelRequest(
             id=f"opencode:{string(part.get('id'))}",
             usage=_usage(mapping(part.get("tokens"))),
@@ -62,10 +67,12 @@ class StreamReader(Reader):
         )
         reason = string(part.get("reason"))
         if reason != CONTINUES:
-            amount = cost_since_end or None
-            yield records.StreamEnd(status="success", reported_nanousd=amount, cumulative=False, detail=reason)
-        elif cost_since_end:
-            self._names[COST_NAME] = str(cost_since_end)
+            yield self._end("success" if reason in FINISHED else "error", reason)
+
+    def _end(self, status: Literal["success", "error"], detail: str) -> records.StreamEnd:
+        """Return an end with the cost of all steps since the end before."""
+        amount = int(self._names.pop(COST_NAME, 0)) or None
+        return records.StreamEnd(status=status, reported_nanousd=amount, cumulative=False, detail=detail)
 
     @staticmethod
     def matches(event: dict[str, object]) -> bool:

@@ -1,11 +1,14 @@
 """Readers of Qwen Code's files: its stream and its JSON array, which resemble those of Claude Code, and its session
 log.
 
-There is no money. The totals of a stream include requests that its messages do not show. The log has every request,
-those of subagents too; cached tokens are part of the input, and thoughts of the output.
+There is no money. The totals of a stream include requests that its messages do not show; of the messages of one request
+one has its tokens. The log has every request, those of subagents too; cached tokens are part of the input, and thoughts
+of the output. Stream and log have no common id of a request: its session and tokens identify it.
 """
 
 from __future__ import annotations
+
+import re
 
 from mz_events.catalog.call import Usage
 
@@ -18,6 +21,8 @@ from mz_engine.agents.reading.records import Reader, Records
 VERSION_FIELD = "qwen_code_version"
 RESPONSE_EVENT = "qwen-code.api_response"
 TOOL_EVENT = "qwen-code.tool_call"
+API_ERROR = re.compile(r"(?:^|\n)\[API Error: .*\]\s*\Z")
+"""End of a text that reports a failed request, also where the result calls itself a success."""
 UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 
 
@@ -32,10 +37,10 @@ class StreamReader(Reader):
             case "system":
                 yield from self._session_records(event)
             case "assistant":
-                yield records.ModelRequest(
-                    id=f"qwen:{string(message.get('id'))}",
-                    usage=_usage(string(message.get("model")) or self._model, mapping(message.get("usage")), 1),
-                )
+                self._session = string(event.get("session_id")) or self._session
+                usage = _usage(string(message.get("model")) or self._model, mapping(message.get("usage")), 1)
+                if usage.input or usage.output:
+                    yield records.ModelRequest(id=_request_id(self._session, usage), usage=usage)
                 yield from tool_uses(message.get("content"))
                 if event.get("parent_tool_use_id") is None:
                     yield from assistant_texts(message.get("content"), continues=False)
@@ -54,15 +59,17 @@ class StreamReader(Reader):
             yield self.session_info()
 
     def _end_records(self, event: Json) -> Records:
-        failed = event.get("is_error") is not False or string(event.get("subtype")).startswith("error")
         text, error = event.get("result"), mapping(event.get("error"))
+        refusal = API_ERROR.search(string(text))
+        details = (string(error.get("message")), *strings(event.get("errors")), refusal[0].strip() if refusal else "")
+        failed = event.get("is_error") is not False or string(event.get("subtype")).startswith("error") or bool(refusal)
         total = _usage(self._model, mapping(event.get("usage")), None)
         yield records.StreamEnd(
             status="error" if failed else "success",
             text=text if isinstance(text, str) else None,
             cumulative=False,
             usage=(total,) if total.input or total.output else (),
-            detail=string(error.get("message")) or "\n".join(strings(event.get("errors"))) if failed else "",
+            detail="\n".join(filter(None, details)) if failed else "",
         )
 
     @staticmethod
@@ -106,20 +113,16 @@ class SessionReader(Reader):
             yield records.ToolUse.named(event.get("function_name"), failed=event.get("success") is False)
         if event.get("event.name") != RESPONSE_EVENT:
             return
-        self._requests += 1
-        yield records.ModelRequest(
-            id=f"qwen:{self._session}:{string(event.get('response_id')) or self._requests}",
-            usage=Usage(
-                model=string(event.get("model")),
-                input=token_count(event, "input_token_count"),
-                output=token_count(event, "output_token_count"),
-                cache_read=token_count(event, "cached_content_token_count"),
-                reasoning=token_count(event, "thoughts_token_count"),
-                requests=1,
-                subagent=string(event.get("subagent_name")),
-            ),
-            at_us=at_us,
+        usage = Usage(
+            model=string(event.get("model")),
+            input=token_count(event, "input_token_count"),
+            output=token_count(event, "output_token_count"),
+            cache_read=token_count(event, "cached_content_token_count"),
+            reasoning=token_count(event, "thoughts_token_count"),
+            requests=1,
+            subagent=string(event.get("subagent_name")),
         )
+        yield records.ModelRequest(id=_request_id(self._session, usage), usage=usage, at_us=at_us)
 
     @staticmethod
     def matches(event: dict[str, object]) -> bool:
@@ -127,6 +130,10 @@ class SessionReader(Reader):
             return False
         parts = mapping(event.get("message")).get("parts")
         return isinstance(parts, list) or isinstance(event.get("systemPayload"), dict)
+
+
+def _request_id(session: str, usage: Usage) -> str:
+    return f"qwen:{session}:{usage.input}:{usage.output}:{usage.cache_read}"
 
 
 def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
