@@ -126,6 +126,28 @@ def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, mz: Mz)
     assert "cannot be read: is a device" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("agent", "folder", "file", "kept", "tokens"),
+    [
+        ("qwen", "qwen", "works-stream-0.24.4.jsonl", b'"type":', 7903),
+        ("claude-code", "claude-code", "works-session-2.1.330.jsonl", b'"type":"assistant"', 45_069),
+        ("aider", "aider", "history-0.47.2.md", b"> Tokens:", 5244),
+    ],
+)
+def test_a_named_agent_is_believed_where_no_line_is_conclusive(
+    mz: Mz, tmp_path: Path, agent: str, folder: str, file: str, kept: bytes, tokens: int
+) -> None:
+    """Parts of files: without the first line, without ids, or a single line."""
+    lines = (CASES.parent / folder / file).read_bytes().splitlines(keepends=True)[1:]
+    (tmp_path / "part").write_bytes(b"".join(line.replace(b'"uuid"', b'"u"') for line in lines if kept in line))
+    shown = mz("transcript", str(tmp_path / "part"), "--agent", agent, "--json")
+    assert shown.exit == 0, shown.err
+    report = msgspec.json.decode(shown.out)
+    assert (report["agent"], report["usage"]["input"]) == (agent, tokens)
+    wrong = mz("transcript", str(tmp_path / "part"), "--agent", "codex")
+    assert (wrong.exit, "MZ6030" in wrong.err) == (10, True)
+
+
 def test_an_agent_limits_what_is_taken(mz: Mz) -> None:
     file = str(CASES / "works-stream-2.1.197.jsonl")
     assert mz("transcript", file, "--agent", "claude-code").exit == 0

@@ -82,7 +82,11 @@ class TranscriptReport(Shape, frozen=True, kw_only=True):
     next_command="`mz import` imports directories of session logs; `mz cost --imported` shows their cost.",
 )
 @click.argument("file")
-@click.option("--agent", type=click.Choice(AGENTS), help="Agent that wrote the file. [default: detected]")
+@click.option(
+    "--agent",
+    type=click.Choice(AGENTS),
+    help="Agent that wrote the file, if it cannot be detected. [default: detected]",
+)
 @format_options("Print one object with the schema mz.transcript/1.")
 def transcript(file: str, agent: str | None, as_json: bool) -> None:
     """Summarise an agent's output file.

@@ -3,8 +3,9 @@
     with open(path, "rb") as raw:
         for record in detect_transcript(raw).records(): ...
 
-The first line that can only be of one format decides; text that is not JSON is matched against the text formats. File
-names do not count. An importer that resumes reading uses `pieces` and `read_piece` directly.
+The first line that can only be of one format decides; text that is not JSON is matched against the text formats. If no
+line of a file is conclusive, a person may name the agent. File names do not count. An importer that resumes reading
+uses `pieces` and `read_piece` directly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from mz_projections.imported.model import OUTPUT_OPEN
 from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, Piece, decoded_file, pieces
 from mz_engine.agents.reading.json_lines import decode_object
-from mz_engine.agents.reading.records import Format, Note, Reader, ReaderState, TranscriptRecord, UndecodableLine
+from mz_engine.agents.reading.records import (
+    Format,
+    Note,
+    Reader,
+    ReaderState,
+    SessionInfo,
+    TranscriptRecord,
+    UndecodableLine,
+    UnknownLine,
+)
 
 FORMATS: tuple[Format, ...] = tuple(form for agent in AGENTS.values() for form in agent.formats)
 """The order does not matter: a line matches at most one of them."""
@@ -34,6 +44,8 @@ DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 REPAIRED_BYTES_MAX = 1024 * 1024
 """Longer lines are not searched for further objects."""
 ATTEMPTS_MAX = 32
+UNCERTAIN_RECORDS = (SessionInfo, Note, UnknownLine, UndecodableLine)
+"""Records that any file may yield."""
 LONE_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
 OPENERS, CLOSERS = (b"{", b"["), (b"}", b"]")
 
@@ -94,8 +106,13 @@ def _detect_format(head: Sequence[Piece], agent: str | None, formats: Sequence[F
         raise Undetected("contains only blanks and zero bytes" if head else "is empty")
     if form := _first_match(head, lines, [form for form in formats if agent in (None, form.agent)]):
         return form
-    if form := _first_match(head, lines, formats):
-        raise OtherAgentsFormat(f"is {form.name}, which {form.agent} writes")
+    other = _first_match(head, lines, formats)
+    counts = {form: _count_records(form, head) for form in formats if form.agent == agent}
+    best = max(counts, key=lambda form: counts[form], default=None)
+    if best and any(counts[best][: 1 if other else 2]):
+        return best
+    if other:
+        raise OtherAgentsFormat(f"is {other.name}, which {other.agent} writes")
     names = ", ".join(form.name for form in formats)
     if (first := next((value for line in lines for value in decode_objects(line)), None)) is None:
         beginning = repr(lines[0][:60].decode("utf-8", "replace"))
@@ -104,6 +121,15 @@ def _detect_format(head: Sequence[Piece], agent: str | None, formats: Sequence[F
         )
     keys = f"the keys {', '.join(sorted(map(repr, first))[:8])}" if first else "no keys"
     raise Undetected(f"is JSON of an unknown format; its first object has {keys}; known formats: {names}")
+
+
+def _count_records(form: Format, head: Sequence[Piece]) -> tuple[int, int]:
+    """Return the number of records with tokens that a format reads, and of all that it knows: whether a file without a
+    conclusive line, or with one that other agents write too, can be of the agent that a person names."""
+    reader = form(ReaderState())
+    records = [record for piece in head for record in read_piece(form, reader, piece)]
+    with_tokens = sum(bool(getattr(record, "usage", ())) for record in records)
+    return with_tokens, sum(not isinstance(record, UNCERTAIN_RECORDS) for record in records)
 
 
 def _first_match(head: Sequence[Piece], lines: Iterable[bytes], formats: Sequence[Format]) -> Format | None:

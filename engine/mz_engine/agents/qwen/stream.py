@@ -38,6 +38,7 @@ class StreamReader(Reader):
                 yield from self._session_records(event)
             case "assistant":
                 self._session = string(event.get("session_id")) or self._session
+                self._model = self._model or string(message.get("model"))
                 usage = _usage(string(message.get("model")) or self._model, mapping(message.get("usage")), 1)
                 if usage.input or usage.output:
                     yield records.ModelRequest(id=_request_id(self._session, usage), usage=usage)
