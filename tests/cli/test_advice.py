@@ -165,7 +165,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
     ((why, _),) = summary(a_run(replace(view, template_error=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("fix the template")
-    room = f"mz cancel {RUN} && mz resume {RUN} && mz clean --yes {RUN}"
+    room = f"mz cancel {RUN} && mz clean --yes {RUN}"
     assert helps.endswith(f"{room}, then: mz run")
     bare = replace(view, branch="feat/a")
     commit = CommitView(

@@ -182,18 +182,28 @@ def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) 
 
 
 # giving up ------------------------------------------------------------------------------------------------------------
-def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> None:
+def test_a_feature_of_a_run_at_rest_is_cancelled_at_once(sample: Path, agent: FakeAgent) -> None:
     check(spawn(sample, "run", "--feature", FEATURE, **agent.environment), 21)
     check(spawn(sample, "cancel"), 2, "name a run or a feature")
     check(spawn(sample, "cancel", "nope"), 10, "MZ4010")
     answer = spawn(sample, "cancel", FEATURE, "-m", "not needed", "--json")
     shown = msgspec.json.decode(answer.out)
     assert (shown["schema"], shown["process_running"], shown["features"]) == ("mz.cancel/1", False, [FEATURE])
-    assert status(sample)[FEATURE] == "waiting"
-    check(spawn(sample, *shown["resume"].split()[1:], **agent.environment), 0, "cancelled")
+    assert shown["messages_read"]
     assert status(sample) == {"run": "finished", FEATURE: "cancelled"}
     check(spawn(sample, "cancel", FEATURE), 2, "is already cancelled")
     check(spawn(sample, "cancel", shown["run"]), 2, "have ended")
+
+
+def test_what_is_not_cancelled_stays_as_it_is(sample: Path, agent: FakeAgent) -> None:
+    others = {"month-filter": "waiting", "month-compare": "held"}
+    check(spawn(sample, "run", **agent.environment), 21)
+    check(spawn(sample, "cancel", FEATURE), 0, f"cancelled: {FEATURE}")
+    assert status(sample) == {"run": "idle", FEATURE: "cancelled", **others}
+    check(spawn(sample, "cancel", "month-filter"), 0, "cancelled: month-filter")
+    assert status(sample) == {"run": "idle", FEATURE: "cancelled", "month-filter": "cancelled", "month-compare": "held"}
+    check(spawn(sample, "cancel", "month-compare"), 0)
+    assert set(status(sample).values()) == {"finished", "cancelled"}
 
 
 def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) -> None:

@@ -170,7 +170,7 @@ def _restart_hint(run: RunView) -> str:
     """Return how to replace a run that cannot continue. A branch with commits is never deleted by the command that is
     to be pasted."""
     unfinished = [feature for feature in run.features if feature.branch and feature.status not in ENDED_STATUSES]
-    commands = f"mz cancel {run.run} && mz resume {run.run} && mz clean --yes {run.run}"
+    commands = f"mz cancel {run.run} && mz clean --yes {run.run}"
     if empty_branches := " ".join(feature.branch for feature in unfinished if not feature.commits):
         commands += f" && git branch -D {empty_branches}"
     if with_work := [feature.branch for feature in unfinished if feature.commits]:

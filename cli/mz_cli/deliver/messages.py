@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import click
+from msgspec import DecodeError
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import CancelPosted, PausePosted, RetryPosted
 from mz_events.names import FeatureId, run_stream
+from mz_events.store import BlobMissing
 from mz_projections.feature.state import progress_of
 from mz_projections.run.fold import RETRIABLE_OUTCOMES, fold_run
 from mz_projections.views.model import FeatureView, RunView
@@ -89,8 +97,8 @@ def pause(run: str | None, as_json: bool) -> None:
 def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
     """Cancel features, or the rest of a run.
 
-    Posts a message to the run. The process that runs it reads the message within a second, otherwise the next
-    `mz resume` does. Branches and worktrees are kept, and `mz retry` resumes a feature. FEATURE is a
+    Posts a message to the run. The process that runs it reads the message within a second; the features of a run at
+    rest are cancelled at once. Branches and worktrees are kept, and `mz retry` resumes a feature. FEATURE is a
     feature or RUN/FEATURE (default: the newest unfinished run with the feature); RUN alone cancels the rest of the run.
     """
     if not selectors:
@@ -106,11 +114,26 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
             return tuple(CancelPosted(feature=feature, note=note, actor=person) for feature in targets)
 
         posted = post_message(log, run_id, write)
+        if not posted.process_running and cancel_at_once(log.root, run_id):
+            posted = replace(posted, messages_read=True)
     if as_json:
         print_document("cancel", shape_of(CancelResult, posted, features=features))
     else:
         subject = ", ".join(features) or f"the rest of run {posted.run}"
-        print_line(f"cancellation of {subject} requested; {posted_text(posted)}")
+        was_done = posted.messages_read and not posted.process_running
+        print_line(
+            f"cancelled: {subject}" if was_done else f"cancellation of {subject} requested; {posted_text(posted)}"
+        )
+
+
+def cancel_at_once(root: Path, run: str) -> bool:
+    """Record the posted cancellations of a run at rest. Return False if that is impossible now, as while another run is
+    driven; the next `mz resume` reads them then."""
+    with suppress(MzError, RepositoryUnusable, BlobMissing, DecodeError):
+        with RunProcess(root, os.environ, lambda recorded: None) as process:
+            process.record_cancellations(run)
+        return True
+    return False
 
 
 def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

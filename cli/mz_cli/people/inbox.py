@@ -75,7 +75,7 @@ class PostedMessage(msgspec.Struct, frozen=True, kw_only=True):
     process_running: bool
     """A process is running the run; otherwise the messages wait for `mz resume`."""
     messages_read: bool
-    """That process has read the messages."""
+    """That process has read the messages; without one, `mz cancel` has carried them out."""
     resume: str
     """Command that continues the run if no process is running it."""
 

@@ -153,14 +153,20 @@ def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int
     cancellation."""
     if state.is_ending or len(driven) >= parallel_max:
         return ()
+    active = [FeatureId(feature) for feature, track in state.tracks.items() if track.active]
     candidates = [
-        FeatureId(feature)
-        for feature, track in state.tracks.items()
-        if track.active
-        and feature not in driven
-        and (not state.paused or any(isinstance(message, CancelAccepted) for _, message in track.messages[-1:]))
+        feature for feature in (cancelled_features(state) if state.paused else active) if feature not in driven
     ]
     return tuple(candidates[: parallel_max - len(driven)])
+
+
+def cancelled_features(state: RunState) -> tuple[FeatureId, ...]:
+    """Return active features that must record a cancellation."""
+    return tuple(
+        FeatureId(feature)
+        for feature, track in state.tracks.items()
+        if track.active and any(isinstance(message, CancelAccepted) for _, message in track.messages[-1:])
+    )
 
 
 def timer_us(track: FeatureTrack) -> int | None:

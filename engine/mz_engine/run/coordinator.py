@@ -39,6 +39,7 @@ from mz_engine.decide.run import (
     AwaitEvents,
     EndEvent,
     ForgePoll,
+    cancelled_features,
     claim_files,
     decide_run,
     due_features,
@@ -129,6 +130,11 @@ class Coordinator:
         while not isinstance(action := decide_run(self.state, self.pins), AwaitEvents | EndEvent):
             self._append((action,))
         return action
+
+    def cancelled_features(self) -> tuple[FeatureId, ...]:
+        """Read the inbox, and return the features that must record a cancellation."""
+        self.read_inbox()
+        return cancelled_features(self.state)
 
     def record_end(self, action: EndEvent) -> None:
         """Record once that the run is idle or finished."""

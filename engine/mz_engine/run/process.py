@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import RunForked, RunStarted
+from mz_events.catalog.run import RunFinished, RunForked, RunStarted
 from mz_events.names import Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
@@ -137,18 +137,39 @@ class RunProcess:
     def resume(self, run: str | None) -> None:
         """Resume a run, with its pins; only the budget is read from the settings again. Raises MzError; MZ5001 if no
         run is unfinished."""
-        state = find_unfinished_run(self.store, run)
-        if state is None or state.started is None:
-            problem = "there is no run to resume" if run is None else f"run {run} is finished"
-            raise MzError(
-                "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
-            )
+        state = self._unfinished_run(run)
+        assert state.started is not None
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._check_prerequisites(pins)
         coordinator = self._create_coordinator(state.started.run, pins)
         with suppress(MzError):  # The run has its pins, so settings that are invalid now do not matter.
             coordinator.set_budget(load_config(self.root, self.environment, {}).config.budget)
         coordinator.resume()
+
+    def record_cancellations(self, run: str) -> None:
+        """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.
+        Raises MzError (MZ5001) if the run is finished."""
+        state = self._unfinished_run(run)
+        assert state.started is not None
+        pins = decode_pins(self.blobs.get(state.started.pins))
+        self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
+        coordinator = self._create_coordinator(state.started.run, pins)
+        for feature in coordinator.cancelled_features():
+            feature_loop = FeatureLoop(run, feature, pins, self.store, self._machine, coordinator, self.observe)
+            while feature_loop.step():
+                pass
+            coordinator.worker_stopped(feature_loop)
+        if coordinator.state.all_ended and isinstance(action := coordinator.decide(), RunFinished):
+            coordinator.record_end(action)
+
+    def _unfinished_run(self, run: str | None) -> RunState:
+        state = find_unfinished_run(self.store, run)
+        if state is None or state.started is None:
+            problem = "there is no run to resume" if run is None else f"run {run} is finished"
+            raise MzError(
+                "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
+            )
+        return state
 
     def _check_prerequisites(self, pins: Pins) -> None:
         """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""
