@@ -69,6 +69,7 @@ def built(attempt: int = 1) -> tuple[Event, ...]:
         ((*steps.refused_reply(FIRST), *steps.accepted(SECOND)), ["rejected", "kept"]),
         ((steps.requested(FIRST), AgentLost(ref=FIRST, stdout=DIGEST)), ["lost"]),
         (steps.replied(FIRST, Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")), ["failed"]),
+        (steps.replied(FIRST, Problem(kind=ProblemClass.NEEDS_PERSON, code="agent-blocker")), ["kept"]),
         ((*built(), TEST_FAILED), ["rejected"]),
         ((*built(), TEST_FAILED, *built(2), steps.gate("test", passed=True)), ["rejected", "kept"]),
         ((*built(), steps.gate("size", passed=False, cause="person"), COMMIT), ["kept"]),

@@ -233,6 +233,11 @@ class ReplyParsed(DerivedEvent, frozen=True, kw_only=True, tag="reply.parsed"):
     problem: Problem | None = None
     bad_lines: int = 0
 
+    @property
+    def is_question(self) -> bool:
+        """True for a complete reply that asks a person something: a problem, but no failed call."""
+        return self.ending == "success" and self.problem is not None and self.problem.kind is ProblemClass.NEEDS_PERSON
+
 
 class CallPriced(DerivedEvent, frozen=True, kw_only=True, tag="call.priced"):
     key: str

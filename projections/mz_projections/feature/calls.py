@@ -254,7 +254,7 @@ def _on_reply_parsed(call: C, event: ReplyParsed, at_us: int) -> C:
         usage=event.usage,
         reported_nanousd=event.reported_nanousd,
         ending=event.ending,
-        flaw=None if event.problem is None else "failed",
+        flaw=None if event.problem is None or event.is_question else "failed",
     )
 
 

@@ -72,7 +72,7 @@ def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitR
     role = event.ref.role
     attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
     continues_session = unit_run.request is not None and unit_run.request.resumes
-    if event.problem is None:
+    if event.problem is None or event.is_question:
         attempts = replace(attempts, waited_seconds=0)
     elif not (continues_session and event.problem.code == SESSION_MISSING):
         code = event.problem.code
