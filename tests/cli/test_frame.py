@@ -47,6 +47,7 @@ def scenery(
         height=height,
         pins=pins,
         title=lambda _: text,
+        question=lambda _: text,
         recent_output=lambda _: (text, text),
         log=("12:00:00 prd begins", "12:00:01 prd is done"),
         footer="Ctrl-C: come to rest",

@@ -102,7 +102,7 @@ def test_lines_in_a_pipe(held: StoredRun, home: Path) -> None:
     *lines, last = err.splitlines()
     assert last == ""
     assert [line.split(" ", 1)[1] for line in lines][-2:] == [
-        "audit: human requested: prd: question to a person, blocker (agent-blocker)",
+        "audit: human requested: prd: question to a person, blocker (agent-blocker); answer: mz review show audit",
         f"run {RUN}: run idle: nothing can continue by itself",
     ]  # fmt: skip
     assert out.startswith("feature\tstatus\t")

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from types import FrameType
 
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Notifications
 from mz_engine.run.process import RunProcess
+from mz_engine.run.settings import load_config
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_exit, run_status
+from mz_cli.live.notification import Notifier
 from mz_cli.live.progress import Progress, make_progress
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -57,14 +63,28 @@ def drive_run(root: Path, start_run: StartRun, command: str, as_json: bool) -> t
 
 def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
     """Drive the run, showing it on stderr, and return its final state."""
-    with RunProcess(root, environment, lambda recorded: view.on_event(recorded)) as process:
+
+    def observe(recorded: Recorded[Event]) -> None:
+        view.on_event(recorded)
+        notifier.on_event(recorded)
+
+    with RunProcess(root, environment, observe) as process:
         log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view:
+            notifier = Notifier(root, notifications(root, environment), environment, view.ring, view.show_text)
             start_run(process, view.show_text)
             with handle_run_signals(process, view):
                 state = process.drive()
+            notifier.close()
             assert state.started is not None
             return log.view(state.started.run)
+
+
+def notifications(root: Path, environment: Mapping[str, str]) -> Notifications:
+    """Return the current settings, not those of the run, which may be old; none if they are invalid."""
+    with suppress(MzError):
+        return load_config(root, environment, {}).config.notify
+    return Notifications(on=())
 
 
 def handle_run_signals(process: RunProcess, view: Progress) -> AbstractContextManager[None]:

@@ -7,15 +7,16 @@ questions and working features are shown first, then stopped and queued ones, th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 
 import msgspec
 from mz_engine.model.pins import Pins
 from mz_projections.usage import sum_known
-from mz_projections.views.model import CallView, FeatureView, RunView
+from mz_projections.views.model import CallView, FeatureStatus, FeatureView, RunView
 from rich.cells import set_cell_size
 
+from mz_cli.common.advice import review_commands
 from mz_cli.terminal.text import compact_number, exact_usd, format_elapsed, local_time, rounded_usd, single_line
 from mz_cli.terminal.width import Line, Span, display_width, plain_text, sanitised, styled_line
 
@@ -33,7 +34,8 @@ STATUS_STYLES = {
 """Status -> glyph and style. Glyphs differ by shape, not by colour alone. Features with the last statuses are the first
 to be left out."""
 DONE_STATUSES = ("delivered", "merged", "tagged", "cancelled", "skipped")
-CARD_LINES_MAX = 5
+CARD_LINES_MAX: Mapping[FeatureStatus, int] = {"working": 5, "waiting": 3}
+"""Maximum number of lines by status; others have one."""
 BAR_CELLS_MAX, BAR_CELLS_MIN = 30, 8
 LOG_LINES = 5
 TALL_MIN = 16
@@ -49,6 +51,8 @@ class FrameContext(msgspec.Struct, frozen=True, kw_only=True):
     pins: Pins | None
     """None: unknown."""
     title: Callable[[FeatureView], str]
+    question: Callable[[FeatureView], str]
+    """Text of the feature's open question; may be empty."""
     recent_output: Callable[[FeatureView], Sequence[str]]
     """Recent output lines of the feature's agent, the newest last."""
     log: Sequence[str]
@@ -70,7 +74,7 @@ def render_frame(view: RunView, context: FrameContext) -> tuple[Line, ...]:
     log: list[Line] = []
     if tall and context.log:
         # The last two events, more if there is room to spare.
-        spare = room - sum(CARD_LINES_MAX if feature.status == "working" else 1 for feature in view.features)
+        spare = room - sum(CARD_LINES_MAX.get(feature.status, 1) for feature in view.features)
         log = [rule, *(styled_line(text, "dim") for text in context.log[-max(2, min(LOG_LINES, spare - 1)) :])]
     lines = [*head, *_feature_lines(view, context, room - len(log)), *log, *footer][: context.height]
     return tuple(fit_line(sanitised(line), context.width) for line in lines)
@@ -124,15 +128,17 @@ def _tokens_text(features: Sequence[FeatureView]) -> str:
 def _feature_lines(view: RunView, context: FrameContext, room: int) -> list[Line]:
     """Return as many features as fit, in the order of the backlog, and a count of the others."""
     features, statuses = view.features, Counter(feature.status for feature in view.features)
-    working, others = statuses["working"], len(features) - statuses["working"]
-    # If not even short cards leave room for all other features, leave some for the open questions and the count.
-    reserved = others if working * 2 + others <= room else statuses["waiting"] + 1
-    size = max(1, min(CARD_LINES_MAX, (room - reserved) // max(working, 1)))
+    cards = sum(statuses[status] for status in CARD_LINES_MAX)
+    others = len(features) - cards
+    # If not even short cards leave room for all other features, leave some for the count.
+    reserved = others if cards * 2 + others <= room else 1
+    size = max(1, min(max(CARD_LINES_MAX.values()), (room - reserved) // max(cards, 1)))
+    heights = [min(size, CARD_LINES_MAX.get(feature.status, 1)) for feature in features]
     by_priority = sorted(range(len(features)), key=lambda index: tuple(STATUS_STYLES).index(features[index].status))
-    heights = accumulate(size if features[index].status == "working" else 1 for index in by_priority)
-    available = room if working * size + others <= room else room - 1
-    shown = sorted(index for index, height in zip(by_priority, heights, strict=True) if height <= available)
-    lines = [*chain.from_iterable(feature_lines(features[index], context)[:size] for index in shown)]
+    used = accumulate(heights[index] for index in by_priority)
+    available = room if sum(heights) <= room else room - 1
+    shown = sorted(index for index, height in zip(by_priority, used, strict=True) if height <= available)
+    lines = [*chain.from_iterable(feature_lines(features[index], context)[: heights[index]] for index in shown)]
     statuses.subtract(features[index].status for index in shown)
     if left_out := ", ".join(f"{number} {status}" for status, number in statuses.items() if number):
         lines.append(styled_line(f"{ELLIPSIS} {'and ' if shown else ''}{left_out}", "dim"))
@@ -152,7 +158,8 @@ def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
         reason = _status_reason(feature, now_us)
         status = Span(f"  {feature.status}{': ' if reason else ''}{reason}", style)
         titled = Span(title if feature.status in ("queued", "delivered") else "", "dim")
-        return [align_both_sides((Span(f"{glyph} ", style), name, status, titled), right, width)]
+        line = align_both_sides((Span(f"{glyph} ", style), name, status, titled), right, width)
+        return [line, *(styled_line(f"  » {text}", style) for text in _question_texts(feature, context))]
     call = feature.calls[-1] if feature.calls and feature.calls[-1].phase == feature.phase else None
     calling = call is not None and call.status == "open"
     spinner = SPINNER[now_us // SPINNER_TICK_US % len(SPINNER)] if calling else CURRENT
@@ -163,6 +170,15 @@ def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
         align_both_sides((Span("  "), *timeline), styled_line(attempt, "cyan"), width, width),
         *(styled_line(f"  » {text}", "dim") for text in context.recent_output(feature)),
     ]
+
+
+def _question_texts(feature: FeatureView, context: FrameContext) -> Iterator[str]:
+    """Yield what a person is asked, and how to answer."""
+    if feature.status == "waiting":
+        if text := single_line(context.question(feature)[:TITLE_MAX]):
+            yield text
+        show, answer, *_ = review_commands(feature)
+        yield f"{show}; {answer}"
 
 
 def _attempt_text(feature: FeatureView, call: CallView | None, now_us: int) -> str:

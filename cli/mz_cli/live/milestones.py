@@ -21,6 +21,14 @@ FEATURE_MILESTONES = (
 )  # fmt: skip
 
 
+def live_text(recorded: Recorded[Event]) -> str:
+    """Return the event as text while its run works: of a question also how to answer it."""
+    text = milestone_text(recorded)
+    if not text or not isinstance(recorded.event, feature.HumanRequested):
+        return text
+    return f"{text}; answer: mz review show {recorded.stream.split('/')[2]}"
+
+
 def milestone_text(recorded: Recorded[Event]) -> str:
     """Return the event as text; empty for a detail, and for a check that found nothing."""
     match recorded.event:

@@ -25,7 +25,7 @@ from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import display_mode
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.frame import LOG_LINES, FrameContext, render_frame
-from mz_cli.live.milestones import milestone_text
+from mz_cli.live.milestones import live_text
 from mz_cli.terminal.console import is_terminal, terminal_size, write_text
 from mz_cli.terminal.text import local_time, single_line, strip_escapes
 from mz_cli.terminal.width import Line, ansi_text, display_width, plain_text
@@ -44,6 +44,7 @@ CALLS_SEARCHED = 3
 """Last calls of a feature that are searched for output."""
 BEGIN, END = "\x1b[?2026h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?2026l"
 """Synchronised update, hidden cursor, no wrapping; and their end."""
+BELL = "\a"
 SHOW_CURSOR, WRAP = "\x1b[?25h", "\x1b[?7h"
 LINES_UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
 ERASE_FRAME = f"{ERASE_LINE}\n{ERASE_BELOW}{LINES_UP.format(1)}"
@@ -120,7 +121,7 @@ class LiveView:
         projection = self._projection or self.begin(recorded.stream.split("/")[1])
         if recorded.position > self._folded_position:
             projection.apply(recorded)
-        if text := milestone_text(recorded):
+        if text := live_text(recorded):
             self._milestones.append(f"{local_time(recorded.observed_at_us)} {text}")
 
     def show_text(self, text: str) -> None:
@@ -141,6 +142,7 @@ class LiveView:
             height=lines,
             pins=self._load_pins(run.pins),
             title=lambda feature: self._load_text(feature.title),
+            question=lambda feature: self._load_text(feature.question.detail if feature.question else None),
             recent_output=self._last_output,
             log=tuple(self._milestones),
             footer=self._footer,
@@ -200,12 +202,21 @@ class Progress:
         """Print a message of the command itself. Never raises."""
         self._actions.put((lambda view: view.show_text(text), lambda: text))
 
+    def ring(self) -> None:
+        """Ring the terminal's bell. Never raises."""
+        if not self._quiet and is_terminal(self._stream):
+            self._actions.put((lambda _: self._print(BELL), self._ring))
+
+    def _ring(self) -> str:
+        self._print(BELL)
+        return ""
+
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Show an event. Never raises, never waits; may be called from any thread."""
         self._actions.put((lambda view: view.show_event(recorded), lambda: self._event_line(recorded)))
 
     def _event_line(self, recorded: Recorded[Event]) -> str:
-        text = "" if self._quiet else milestone_text(recorded)
+        text = "" if self._quiet else live_text(recorded)
         self._printed |= bool(text)
         return f"{local_time(recorded.observed_at_us)} {single_line(text)}" if text else ""
 

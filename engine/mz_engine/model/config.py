@@ -147,6 +147,22 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
     ] = default_duration("5m")
 
 
+NotificationSubject = Literal["question", "failed", "halted", "idle", "finished"]
+
+
+class Notifications(SettingsBase, frozen=True, kw_only=True):
+    """How a person is told what happens in a run; the terminal's bell rings for the same."""
+
+    command: Annotated[
+        NonEmpty | None,
+        doc("A command line for `sh -c`, run in the repository; MZ_EVENT, MZ_RUN, MZ_FEATURE and MZ_TEXT say what."),
+    ] = None
+    on: Annotated[
+        tuple[NotificationSubject, ...],
+        doc("What a person is told: a question, a failed feature, a halt, that nothing can continue, the end."),
+    ] = ("question", "halted", "idle", "finished")
+
+
 class Rates(SettingsBase, frozen=True, kw_only=True):
     input: Annotated[UsdPerMillion, doc("Input without any cache.")]
     output: Annotated[UsdPerMillion, doc("Output, reasoning included.")]
@@ -227,6 +243,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
     budget: Budget = Budget()
     limits: Limits = msgspec.field(default_factory=Limits)
+    notify: Notifications = Notifications()
     denied_paths: Annotated[
         tuple[Pattern, ...],
         doc("Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),

@@ -1,0 +1,90 @@
+"""Notifications: what a person is told while nobody looks at the terminal."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mz_cli.live.notification import Notifier
+from mz_engine.model.config import Notifications
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureFailed, HumanRequested, QuestionKind
+from mz_events.catalog.run import RunFinished, RunIdle
+from mz_events.envelope import Recorded
+from mz_events.names import StreamId
+from mz_recordings.cassette.repository import create_sample
+
+from tests.cli.drive import on_terminal, spawn
+from tests.cli.fakeagent import FakeAgent
+
+QUESTION = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.BLOCKER, code="agent-blocker")
+WRITE = 'echo "$MZ_EVENT $MZ_RUN $MZ_FEATURE: $MZ_TEXT" >> lines'
+
+
+def recorded(event: Event, stream: str = "run/r1/login", causation: str = "") -> Recorded[Event]:
+    return Recorded(StreamId(stream), 1, 1, 1, 1, event, causation, b"")
+
+
+class Desk:
+    """A person's desk: what the bell and the notes say."""
+
+    def __init__(self, root: Path, settings: Notifications) -> None:
+        self.root, self.rings, self.notes = root, 0, list[str]()
+        self.notifier = Notifier(root, settings, os.environ, self.ring, self.notes.append)
+
+    def ring(self) -> None:
+        self.rings += 1
+
+    def lines_after(self, *events: Recorded[Event]) -> list[str]:
+        for event in events:
+            self.notifier.on_event(event)
+            self.notifier.close()
+        file = self.root / "lines"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+def test_a_question_rings_and_runs_the_command(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Notifications(command=WRITE))
+    question, idle = desk.lines_after(recorded(QUESTION), recorded(RunIdle(), "run/r1"))
+    assert question.startswith("question r1 login: login: human requested: prd: question to a person, blocker")
+    assert "mz review show login" in question
+    assert idle.startswith("idle r1 : run r1: run idle")
+    assert (desk.rings, desk.notes) == (2, [])
+
+
+def test_only_what_the_settings_name_is_told(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Notifications(command=WRITE, on=("failed",)))
+    lines = desk.lines_after(recorded(QUESTION), recorded(FeatureFailed(code="x")), recorded(RunFinished(), "run/r1"))
+    assert [line.split()[0] for line in lines] == ["failed"]
+    assert desk.rings == 1
+
+
+def test_the_question_of_an_original_is_not_told_again_by_its_fork(tmp_path: Path) -> None:
+    assert (
+        Desk(tmp_path, Notifications(command=WRITE)).lines_after(recorded(QUESTION, causation="run/r0/login@9")) == []
+    )
+
+
+def test_a_command_that_fails_is_told_in_the_view(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Notifications(command="exit 3"))
+    assert desk.lines_after(recorded(QUESTION)) == []
+    assert desk.notes == ["the command of `notify` failed: exit 3"]
+    gone = Desk(tmp_path / "gone", Notifications(command=WRITE))
+    assert gone.lines_after(recorded(QUESTION)) == []
+    assert "No such file" in gone.notes[0]
+
+
+@pytest.mark.slow
+def test_a_run_that_asks_tells_the_person(tmp_path: Path) -> None:
+    sample, agent = tmp_path / "tally", FakeAgent(tmp_path / "agent", "idle")
+    create_sample(sample, os.environ)
+    settings = sample / "mz.yaml"
+    settings.write_text(settings.read_text() + f"notify: {{command: '{WRITE}', on: [question]}}\n")
+    assert spawn(sample, "run", "--feature", "group-thousands", **agent.environment).exit == 21
+    (line,) = (sample / "lines").read_text().splitlines()
+    assert line.startswith("question r")
+    assert "group-thousands" in line
+    text = on_terminal(sample, "resume", "group-thousands", "-m", "Do it.", env=agent.environment)
+    assert "\a" in text
+    assert len((sample / "lines").read_text().splitlines()) == 2
