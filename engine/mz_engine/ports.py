@@ -116,8 +116,9 @@ class Workspace(Protocol):
     def snapshot(self) -> Mapping[str, str]:
         """Return values or digests, by name, of all refs except `refs/mz/`, of `.git/config` and of the hooks."""
 
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
-        """Keep the old values under `refs/mz/<run>/rescue/`."""
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
+        """Leave out what the user did in another checkout, keep the old values of the rest under
+        `refs/mz/<run>/rescue/`, and return the rest."""
 
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         """Return the commit on the feature's branch whose `Mz-Key` trailer is `key`."""

@@ -88,6 +88,17 @@ def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
     assert delivered(bench)
 
 
+@pytest.mark.parametrize(("person", "code"), [("user", 0), ("agent", 21)])
+def test_a_commit_in_the_checkout_is_the_users_unless_the_agent_made_it(tmp_path: Path, person: str, code: int) -> None:
+    bench = Bench(tmp_path)
+    commit = f"git -C {bench.root} -c user.name=A -c user.email=a@b commit -q --allow-empty -m x"
+    environment = "env=None" if person == "agent" else "env={'PATH': os.environ['PATH']}"
+    act = f"import os, subprocess as s\ns.run({commit!r}, shell=True, check=True, {environment})\nanswer()"
+    run(bench, "prd", act, code)
+    assert [event["name"] for event in bench.of_type("ref.moved")] == (["refs/heads/main"] if code else [])
+    assert bench.git("log", "-1", "--format=%s", "main").strip() == "x"
+
+
 def test_configuration_and_hooks_stay_as_they_are(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     config = (bench.root / ".git" / "config").read_text()

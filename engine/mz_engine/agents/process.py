@@ -137,6 +137,8 @@ QUERY_SECONDS = 30
 """The number is optional, so no call waits longer for it."""
 QUERY_BYTES_MAX = 1_000_000
 
+REFLOG_VARIABLE = "GIT_REFLOG_ACTION"
+"""Its value begins the reflog entries of an agent's commits, merges and resets, so that they are not the user's."""
 PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.EXITED: None,
     EndReason.TIMEOUT: Problem(kind=ProblemClass.TRANSIENT, code="timeout"),
@@ -208,7 +210,8 @@ class AgentProcesses(WorktreeProcesses):
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
         tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
-        launch = self.launch(invocation.argv, spec.worktree, spec.key, {**invocation.env, **tmpdir})
+        variables = {**invocation.env, **tmpdir, REFLOG_VARIABLE: f"mz {spec.agent}"}
+        launch = self.launch(invocation.argv, spec.worktree, spec.key, variables)
         return replace(launch, stdin=invocation.stdin)
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:

@@ -165,7 +165,7 @@ def _record_outcome(
     refs_after = dict((yield from call_port(Workspace.snapshot)))
     changes = moved_refs(refs_before, refs_after, context.branches)
     if changes:
-        yield from call_port(Workspace.rescue, worktree, changes)
+        changes = yield from call_port(Workspace.rescue, worktree, changes)
     capture = None if lost else (yield from _capture_worktree(worktree, request, refs_before, refs_after))
     stdout, stderr = (yield from put_blob(result.stdout)), (yield from put_blob(result.stderr))
     outcome: AgentOutcome

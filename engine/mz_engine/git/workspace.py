@@ -42,6 +42,14 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 
+REFLOG_ENTRIES_MAX = 200
+BY_USER = re.compile(r"(commit|merge|pull|fetch|rebase|reset|cherry-pick|revert|am)\b")
+"""Reflog entries of commands that honour `GIT_REFLOG_ACTION`, without it."""
+PUSHED = re.compile(r"update by push")
+TRACKING = re.compile(
+    rb'(?m)^\[branch "[^\n]*"\]\n(?:[ \t]+(?:remote = [\w.-]+|merge = refs/[^\n]*|rebase = \w+)\n)*(?=\[|\Z)'
+)
+"""Sections of `.git/config` that git writes for a branch with an upstream."""
 IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 """Captures, and refs that are private to a worktree."""
 CAPTURE_TRIES = 3
@@ -192,17 +200,35 @@ class GitWorkspace:
                     values |= _digests(f"hooks/{file.name}", file)
         return values
 
-    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
-        """Keep the old values of refs, except objects that no longer exist."""
+    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
+        """Keep the old values of refs, except objects that no longer exist. What the user did is left out."""
+        moved = tuple(change for change in moved if not self._is_users(change))
         refs = [(change.name, change.old) for change in moved if change.name.startswith("refs/")]
         old = [(name, oid) for name, oid in refs if re.fullmatch(r"[0-9a-f]{40,64}", oid)]
         if not old:
-            return
+            return moved
         oids = "".join(f"{oid}\n" for _, oid in old).encode()
         lines = self._git.run("cat-file", "--batch-check", stdin=oids).stdout.splitlines()
         existing = [pair for pair, line in zip(old, lines, strict=True) if not line.endswith(b" missing")]
         commands = "".join(f"update {rescue_ref(worktree, name, oid)} {oid}\n" for name, oid in existing)
         self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
+        return moved
+
+    def _is_users(self, change: RefChange) -> bool:
+        """Return True for a change that loses nothing, such as a new branch or a fetch, and for one by commands of git
+        that name `GIT_REFLOG_ACTION` in the reflog if it is set, as it is for agents."""
+        if not change.name.startswith(("refs/heads/", "refs/tags/", "refs/remotes/")):
+            return False
+        is_remote = change.name.startswith("refs/remotes/")
+        if not change.old or not change.new:
+            return not change.old or is_remote
+        log = self._git.run("log", "-g", f"-n{REFLOG_ENTRIES_MAX}", "--format=%H %gs", change.name, "--", check=False)
+        entries = [line.partition(" ") for line in os.fsdecode(log.stdout).splitlines()]
+        commits = [commit for commit, _, _ in entries]
+        if log.exit_code or commits[:1] != [change.new] or change.old not in commits:
+            return False
+        actions = [action for _, _, action in entries[: commits.index(change.old)]]
+        return not any(PUSHED.match(action) if is_remote else not BY_USER.match(action) for action in actions)
 
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
@@ -308,6 +334,7 @@ def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
     except OSError:
         return {}
     content = file.read_bytes() if stat.S_ISREG(status.st_mode) else b"special"
+    content = TRACKING.sub(b"", content) if name == "config" else content
     executable_mark = "x" if status.st_mode & 0o111 else "-"
     return {
         _display_ref(name): hashlib.sha256(

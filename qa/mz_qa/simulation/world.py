@@ -234,8 +234,9 @@ class SimulatedWorkspace:
     def snapshot(self) -> Mapping[str, str]:
         return dict(self.world.refs)
 
-    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
+    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
         self.world.tick("rescue.before")
+        return moved
 
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         commit = self.world.refs.get(f"refs/heads/{worktree.branch}")

@@ -217,8 +217,8 @@ class RecordedWorkspace:
     def _recorded_refs(self, request: AgentRequested | None) -> dict[str, str]:
         return msgspec.json.decode(self.blobs.get(request.refs), type=dict[str, str]) if request is not None else {}
 
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
-        pass
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
+        return changes
 
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:

@@ -235,7 +235,7 @@ class MemoryWorkspace:
     def snapshot(self) -> Mapping[str, str]:
         return {f"refs/heads/{branch}": str(commit) for branch, commit in self.branches.items()}
 
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
         raise NotInMemory("a ref moved")
 
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
