@@ -250,6 +250,17 @@ def test_a_resumed_session_of_newer_versions_is_charged_for_what_is_new() -> Non
     assert [call.reported_nanousd for call in calls] == [55_922_250, 4_775_850]
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "wait"),
+    [("refused", "auth-failure", None), ("limited", "rate-limit", 2), ("unreachable", "connection", 30)],
+)
+def test_api_errors_of_newer_versions_are_told_apart(name: str, code: str, wait: int | None) -> None:
+    """The terminal reason of each is `api_error`, and waits that the API asked for have a random part."""
+    stdout = (ROOT / f"tests/cases/transcripts/claude-code/{name}-stream-2.1.330.jsonl").read_bytes()
+    reply = reading(CallResult(stdout=stdout, stderr=b"", exit=1, duration_ms=1))
+    assert (_problem(reply)[0], _problem(reply)[2]) == (code, wait)
+
+
 def test_thoughts_are_no_more_than_the_output() -> None:
     counts = {"input_tokens": 1, "output_tokens": 2, "output_tokens_details": {"thinking_tokens": 99}}
     assert request_usage("m", counts).reasoning == 2

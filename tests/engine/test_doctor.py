@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
@@ -30,6 +31,7 @@ from mz_engine.setup.doctor import (
     price_table_check,
     run_checks,
     warn,
+    with_tested_version,
 )
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_events.adapters.sqlite_log import SqliteStore
@@ -120,6 +122,21 @@ def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_pat
     assert absent["codex"].summary == "not installed (optional)"
     others = of_agents({"PATH": str(tmp_path)}, "abacus")
     assert [name for name, check in others.items() if check.status is CheckStatus.FAIL] == ["abacus"]
+
+
+def test_a_program_newer_than_what_was_tested_is_said_to_be() -> None:
+    claude = agent_package("claude-code")
+    ready = ok("9.0.0, logged in")
+    check = with_tested_version(ready, "9.0.0", claude)
+    assert check.status is CheckStatus.OK
+    assert (
+        check.summary
+        == f"9.0.0, logged in; newer than {claude.tested_version}, the newest version that mz was tested with"
+    )
+    assert "mz drift" in check.hint
+    for version in (claude.tested_version, "2.1.9", "", "unknown"):
+        assert with_tested_version(ready, version, claude) == ready
+    assert with_tested_version(ready, "9.0.0", agent_package("kiro")) == ready
 
 
 def check_of_house(folder: Path, **more: object) -> DoctorCheck:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.catalog import agent_package
+from mz_engine.agents.catalog import AGENTS, agent_package
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
 from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load
@@ -35,6 +35,7 @@ from mz_recordings.drift.stream_shape import (
 
 from tests.support.changed import with_file, with_line
 from tests.support.examples import examples
+from tests.support.make_baselines import adapter_of, observed, stored_streams
 from tests.support.rerecord import BUNDLED
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
@@ -262,6 +263,38 @@ def test_the_projects_own_recordings_are_as_their_baseline() -> None:
     --wire recordings/mz_recordings/baselines -m TEXT"""
     for path in (BUNDLED, *list_cassettes(ROOT / "recordings" / "library")):
         assert list(check_streams(load(path), BASELINES, {})) == [], path
+
+
+@pytest.mark.parametrize(
+    ("agent", "version"), [("claude-code", "2.1.197"), ("claude-code", "2.1.330"), ("qwen", "0.24.4")]
+)
+def test_what_the_real_program_wrote_is_as_its_baseline(agent: str, version: str) -> None:
+    """Thoughts, retries without a status and tasks of subagents among it."""
+    for name, stdout in stored_streams(agent, version):
+        streams = observed(agent, version, iter([(name, stdout)]))
+        assert compare_shapes(BASELINES[agent, version], streams, adapter_of(agent)) == (), name
+        assert streams.broken_frames == (), name
+
+
+def test_the_newest_baseline_is_of_the_version_that_was_tested() -> None:
+    for agent in {agent for agent, _ in BASELINES} & {name for name, item in AGENTS.items() if item.tested_version}:
+        newest = nearest_baseline(StreamShape(agent=agent, version="", events={}), BASELINES)
+        assert newest is not None
+        assert newest.version == AGENTS[agent].tested_version
+
+
+def test_thoughts_are_no_defect_even_without_a_baseline_of_them() -> None:
+    thoughts = {"type": "system", "subtype": "thinking_tokens", "session_id": "s", "estimated_tokens": 90}
+    bare = StreamShape(agent="claude-code", version="2.1.100", events={})
+    changes = compare_shapes(bare, observed_streams(lines(INIT, thoughts, RESULT)), CLAUDE)
+    assert {change.risk for change in changes} == {"low"}
+
+
+def test_tasks_may_end_after_the_result() -> None:
+    task = {"type": "system", "subtype": "task_notification", "session_id": "s", "status": "completed"}
+    assert observed_streams(lines(INIT, RESULT, task)).broken_frames == ()
+    (defect,) = observed_streams(lines(INIT, RESULT, task, INIT)).broken_frames
+    assert defect[1] == "an event follows the final one: system/init"
 
 
 def test_a_cassette_of_a_version_without_a_baseline() -> None:

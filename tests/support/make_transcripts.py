@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.agent_cases import works
+from tests.support.agent_cases import NOWHERE, works
 from tests.support.claude_cli import CLIS
-from tests.support.dialects.messages import Messages
+from tests.support.dialects.messages import Messages, block_events, event
 from tests.support.endpoint import Answer, Counts, Endpoint, Refusal, Reply, Request, Script, Use
 from tests.support.tree import ROOT
 
@@ -60,6 +60,9 @@ class Scene:
     script: Script
     calls: tuple[Call, ...]
     keeps: tuple[str, ...] = ("stream",)
+    thinks: bool = False
+    """The model thinks aloud before each reply."""
+    reachable: bool = True
 
 
 class AsIn2025(Messages):
@@ -74,6 +77,21 @@ class AsIn2025(Messages):
         if b'"message_delta"' not in part:
             return part
         return re.sub(rb'"usage": \{.*?("output_tokens": \d+).*\}(?=\})', rb'"usage": {\1}', part)
+
+
+class Aloud(AsIn2025):
+    """Each reply begins with thoughts."""
+
+    def reply(self, request: Request, reply: Reply, counts: Counts, number: int) -> tuple[str, Iterable[bytes]]:
+        kind, parts = super().reply(request, reply, counts, number)
+        start, *others = parts
+        signature = event("content_block_delta", index=0, delta={"type": "signature_delta", "signature": "c2ln"})
+        thoughts = {"type": "thinking_delta", "thinking": "I think about it. " * 20}
+        begun, thought, end = block_events(0, {"type": "thinking", "thinking": "", "signature": ""}, thoughts)
+        later = (
+            re.sub(rb'"index": (\d+)', lambda match: b'"index": %d' % (int(match[1]) + 1), part) for part in others
+        )
+        return kind, [start, begun, thought, signature, end, *later]
 
 
 def quietly(script: Script) -> Script:
@@ -119,6 +137,8 @@ SCENES: dict[str, Scene] = {
         ("session",),
     ),
     "budget": Scene(works, (Call("Please write a note.", ("--max-budget-usd", "0.02")),)),
+    "thinking": Scene(works, (Call("Please write a note."),), thinks=True),
+    "unreachable": Scene(works, (Call("Please write a note."),), reachable=False),
     "turns": Scene(works, (Call("Please write a note.", ("--max-turns", "1")),)),
     "refused": Scene(refuses, (Call("Please write a note."),), ("stream", "session")),
     "compacted": Scene(
@@ -136,10 +156,10 @@ def drive(scene: Scene, cli: Path, folder: Path, model: str) -> dict[str, bytes]
     work.mkdir()
     subprocess.run(["git", "init", "-q", str(work)], check=True)
     outs: list[bytes] = []
-    with Endpoint(quietly(scene.script), speaks=(AsIn2025(),)) as endpoint:
+    with Endpoint(quietly(scene.script), speaks=(Aloud() if scene.thinks else AsIn2025(),)) as endpoint:
         env = {
             **SETTINGS,
-            "ANTHROPIC_BASE_URL": endpoint.url,
+            "ANTHROPIC_BASE_URL": endpoint.url if scene.reachable else NOWHERE,
             "HOME": str(home),
             "PATH": f"{cli.parent}:{os.environ['PATH']}",
         }

@@ -118,8 +118,9 @@ if "fail" in act:
     print(act["fail"], file=sys.stderr)
     sys.exit(1)
 say(type="result", subtype="success", is_error=False, result="Done in " + os.getcwd(), total_cost_usd=0.01,
-    api_error_status=None, terminal_reason="completed",
-    usage={{"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0,
+    api_error_status=None, terminal_reason="completed", num_turns=1,
+    usage={{"service_tier": "standard", "speed": "standard", "input_tokens": 100, "output_tokens": 20,
+           "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0,
            "cache_creation": {{"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0}}}},
     modelUsage={{"claude-sonnet-4-6": {{"inputTokens": 100, "outputTokens": 20, "cacheReadInputTokens": 0,
                                        "cacheCreationInputTokens": 0}}}})

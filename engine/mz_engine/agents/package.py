@@ -38,6 +38,8 @@ class StreamDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Fields (nested as `FIELD.FIELD`) that together name an event, such as `system/init`."""
     final_events: tuple[str, ...] = ()
     """First parts of the names of events that end the stream."""
+    later_events: tuple[str, ...] = ()
+    """Events that may follow the last final one: work in the background ends after it."""
     opaque: tuple[str, ...] = ()
     """Values that a model or a tool defines."""
     maps: tuple[str, ...] = ()
@@ -75,6 +77,8 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
     """`description.yaml` in its folder describes it, instead of an `adapter`."""
     install: str = ""
     """How to get the program of a described agent."""
+    tested_version: str = ""
+    """The newest version of the program whose real output was read in tests."""
     folder: str = ""
     """Name of its folder, if it is not the agent's."""
     formats: tuple[Format, ...] = ()

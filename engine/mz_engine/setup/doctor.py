@@ -26,7 +26,9 @@ from mz_events.adapters.migrate import MIGRATIONS, connect, format_of
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.store import StoreUnusable
 
+from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.contract import AuthCheck
+from mz_engine.agents.package import AgentPackage
 from mz_engine.agents.registry import all_adapters
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.config.schema import schema_text
@@ -274,7 +276,8 @@ def agent_checks(environment: Mapping[str, str], chosen: str | None, config: Con
     required = dict.fromkeys((chosen or next(iter(usable), DEFAULTS.agent), *config.failover))
     for name, login in logins.items():
         methods = adapters_by_name[name].capabilities().auth
-        yield replace(_agent_check(login, methods, name in required), name=f"agent:{name}")
+        check = _agent_check(login, methods, name in required)
+        yield replace(with_tested_version(check, login.version, agent_package(name)), name=f"agent:{name}")
     for name in required:
         if name not in adapters_by_name:
             key = "failover" if name in config.failover else "agent"
@@ -292,6 +295,19 @@ def _agent_check(login: AuthCheck, methods: tuple[str, ...], required: bool) -> 
     is_complete = login.code == "tool-missing" or all(method in login.fix for method in methods)
     hint = login.fix if is_complete else f"{login.fix} (ways to log in: {'; '.join(methods)})"
     return fail(f"{version}{login.message}", hint)
+
+
+def with_tested_version(check: DoctorCheck, version: str, agent: AgentPackage) -> DoctorCheck:
+    """Say so if the installed version is newer than the newest one that was tested."""
+    if not agent.tested_version or _numbers(version) <= _numbers(agent.tested_version):
+        return check
+    summary = f"{check.summary}; newer than {agent.tested_version}, the newest version that mz was tested with"
+    hint = f"update mz; `mz drift` on a recording with {version} shows what is new in its output"
+    return replace(check, summary=summary, hint=check.hint or hint)
+
+
+def _numbers(version: str) -> Version:
+    return tuple(int(digits) for digits in re.findall(r"\d{1,9}", version)[:3])
 
 
 def price_table_check(now_seconds: float) -> DoctorCheck:

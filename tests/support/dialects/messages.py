@@ -162,28 +162,28 @@ def _events(request: Request, reply: Reply, counts: Counts, number: int) -> Iter
         "stop_sequence": None,
         "usage": usage,
     }
-    yield _event("message_start", message=start)
+    yield event("message_start", message=start)
     index = 0
     if reply.text:
-        yield from _block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": reply.text})
+        yield from block_events(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": reply.text})
         index = 1
     for use in reply.uses:
         block = {"type": "tool_use", "id": f"toolu_{number:04d}_{index}", "name": use.tool, "input": {}}
-        yield from _block(index, block, {"type": "input_json_delta", "partial_json": json.dumps(use.arguments)})
+        yield from block_events(index, block, {"type": "input_json_delta", "partial_json": json.dumps(use.arguments)})
         index += 1
     stop = "tool_use" if reply.uses else "end_turn"
     final: dict[str, Any] = {**usage, "output_tokens": counts.output + reply.thoughts}
     if reply.thoughts:
         final["output_tokens_details"] = {"thinking_tokens": reply.thoughts}
-    yield _event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=final)
-    yield _event("message_stop")
+    yield event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=final)
+    yield event("message_stop")
 
 
-def _block(index: int, block: dict[str, Any], delta: dict[str, Any]) -> Iterator[bytes]:
-    yield _event("content_block_start", index=index, content_block=block)
-    yield _event("content_block_delta", index=index, delta=delta)
-    yield _event("content_block_stop", index=index)
+def block_events(index: int, block: dict[str, Any], delta: dict[str, Any]) -> Iterator[bytes]:
+    yield event("content_block_start", index=index, content_block=block)
+    yield event("content_block_delta", index=index, delta=delta)
+    yield event("content_block_stop", index=index)
 
 
-def _event(kind: str, **fields: Any) -> bytes:
+def event(kind: str, **fields: Any) -> bytes:
     return server_event({"type": kind, **fields}, kind)

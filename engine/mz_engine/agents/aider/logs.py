@@ -230,6 +230,7 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
 
 AGENT = AgentPackage(
     name="aider",
+    tested_version="0.86.2",
     described=True,
     install="install aider (pip install aider-chat)",
     formats=(LogReader, HistoryReader, OutputReader),

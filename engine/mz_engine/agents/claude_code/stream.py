@@ -119,7 +119,11 @@ LIFETIME_FIELD = "cacheCreationEphemeral1hInputTokens"
 STARTED_PREFIX = "begun:"
 """Prefix of messages among the names of the reader state."""
 STEADY_WAIT_MS = 1000
-"""The API asks for whole seconds; the agent's own delays have a random part."""
+"""The API asks for whole seconds; the agent's own delays have a random part, in 2.1.330 those of the API too."""
+BACKOFF_MS_MAX, ATTEMPTS_MAX = 625, 10
+"""The agent's own longest delay at the first attempt, which doubles with each; longer ones are the API's."""
+ANY_API_ERROR = "api_error"
+"""Terminal reason of every API error in 2.1.330, refused logins included; the status tells them apart."""
 WAIT_MS_MAX = 10**10
 """About four months; beyond it the number is noise."""
 
@@ -218,6 +222,7 @@ class StreamReader(MessageReader):
             yield records.Note(code=REPORTS_REASONING)
         costs = (nanousd(mapping(numbers).get("costUSD")) for numbers in sums.values())
         text, errors, status = event.get("result"), strings(event.get("errors")), status_of(event)
+        stops = string(event.get("terminal_reason")), string(event.get("subtype"))
         turn = replace(request_usage(self._model, mapping(event.get("usage"))), requests=None)
         has_turn = bool(turn.input or turn.output)
         # The turn's own usage lacks side models and subagents, so it counts only without totals and messages.
@@ -232,7 +237,7 @@ class StreamReader(MessageReader):
             has_cache_lifetimes=has_lifetimes,
             turn_usage=turn if has_turn else None,
             detail="" if status == "success" else "\n".join([*errors, string(text)]).strip(),
-            stop_reasons=tuple(filter(None, (string(event.get("terminal_reason")), string(event.get("subtype"))))),
+            stop_reasons=tuple(name for name in stops if name not in ("", ANY_API_ERROR)),
             http_status=count(event.get("api_error_status")),
         )
 
@@ -275,10 +280,11 @@ def _encode_message(message: Json) -> str:
 
 
 def _requested_wait_seconds(event: Json) -> int | None:
-    delay = event.get("retry_delay_ms")
+    delay, attempt = event.get("retry_delay_ms"), count(event.get("attempt")) or ATTEMPTS_MAX
     if event.get("error_status") != 429 or isinstance(delay, bool) or not isinstance(delay, int | Decimal):
         return None
-    if not 0 < delay <= WAIT_MS_MAX or delay % STEADY_WAIT_MS:
+    is_own = delay <= BACKOFF_MS_MAX << min(attempt, ATTEMPTS_MAX) - 1
+    if not 0 < delay <= WAIT_MS_MAX or (is_own and delay % STEADY_WAIT_MS):
         return None
     return int(delay // STEADY_WAIT_MS)
 
@@ -451,6 +457,7 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
 AGENT = package.AgentPackage(
     name="claude-code",
     title="Claude Code",
+    tested_version="2.1.330",
     folder="claude_code",
     adapter="adapter:ClaudeCode",
     formats=(StreamReader, SessionReader),
@@ -459,6 +466,10 @@ AGENT = package.AgentPackage(
     success_check=succeeds,
     dialect=package.StreamDialect(
         final_events=("result",),
+        later_events=names("""
+            system/background_tasks_changed system/task_started system/task_progress system/task_updated
+            system/task_notification
+        """),
         opaque=names("""
             assistant:message.content[tool_use].input user:message.content[tool_result].content user:tool_use_result
             result/success:structured_output stream_event:event
@@ -466,6 +477,7 @@ AGENT = package.AgentPackage(
         maps=("*:modelUsage",),
         skipped_events=names("""
             user stream_event rate_limit_event system/status system/hook_started system/hook_response
+            system/background_tasks_changed system/thinking_tokens
             system/task_started system/task_progress system/task_updated system/task_notification
             system/permission_denied system/compact_boundary
         """),

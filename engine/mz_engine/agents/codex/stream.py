@@ -396,6 +396,7 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
 AGENT = package.AgentPackage(
     name="codex",
     title="Codex",
+    tested_version="0.169.0",
     adapter="adapter:Codex",
     formats=(StreamReader, RolloutReader),
     session_folders=package.SessionFolders(

@@ -377,6 +377,7 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
 AGENT = package.AgentPackage(
     name="gemini",
     title="Gemini CLI",
+    tested_version="0.61.0",
     adapter="adapter:Gemini",
     formats=(StreamReader, OutputDocumentReader, SessionReader, SessionDocumentReader),
     session_folders=package.SessionFolders(variables=("GEMINI_CLI_HOME",), default="", folders=(".gemini/tmp",)),

@@ -104,4 +104,4 @@ def _time_us(value: object) -> int | None:
     return value * US_PER_MS if type(value) is int and 0 <= value <= MS_MAX else None
 
 
-AGENT = AgentPackage(name="opencode", formats=(StreamReader,))
+AGENT = AgentPackage(name="opencode", tested_version="1.18.33", formats=(StreamReader,))

@@ -12,7 +12,7 @@ import re
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.package import AgentPackage, SessionFolders
+from mz_engine.agents.package import AgentPackage, SessionFolders, StreamDialect, names
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.anthropic import assistant_texts, tool_uses
 from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, strings, time_us, token_count
@@ -145,7 +145,15 @@ def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
 
 AGENT = AgentPackage(
     name="qwen",
+    tested_version="0.24.4",
     title="Qwen Code",
     formats=(StreamReader, SessionReader),
     session_folders=SessionFolders(variables=("QWEN_RUNTIME_DIR", "QWEN_HOME"), default=".qwen", folders=("projects",)),
+    dialect=StreamDialect(
+        final_events=("result",),
+        opaque=names("""
+            assistant:message.content[tool_use].input user:message.content[tool_result].content stream_event:event
+        """),
+        skipped_events=("user", "stream_event"),
+    ),
 )
