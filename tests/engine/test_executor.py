@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from mz_engine.artifacts.junit import failed_cases
 from mz_engine.ports import CommandResult, Interrupted
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
 from mz_engine.processes.environment import git_directory, protected_paths
@@ -121,3 +122,38 @@ def test_linked_worktrees_share_one_fence(tmp_path: Path) -> None:
 
 def test_outside_a_repository_there_is_nothing_to_fence(tmp_path: Path) -> None:
     assert protected_paths(tmp_path) == ()
+
+
+REPORT = """<?xml version="1.0"?><testsuites><testsuite>
+<testcase classname="tests.test_a" name="test_{name}"><failure message="no">text</failure></testcase>
+<testcase classname="tests.test_a" name="test_ok"/>
+</testsuite></testsuites>"""
+
+
+def test_failed_tests_are_read_from_new_reports(tmp_path: Path) -> None:
+    repository(tmp_path)
+    folder = tmp_path / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
+    (folder / "build").mkdir(parents=True)
+    (folder / "node_modules").mkdir()
+    old = folder / "old.xml"
+    old.write_text(REPORT.format(name="old"))
+    os.utime(old, (1, 1))
+    script = f"cat > build/report.xml <<'E'\n{REPORT.format(name='new')}\nE\n"
+    script += "cp build/report.xml node_modules/report.xml; echo '<project/>' > build/pom.xml; "
+    assert run(tmp_path, f"{script} false").failed_tests == ("tests.test_a::test_new",)
+    assert run(tmp_path, f"{script} true").failed_tests is None
+
+
+@pytest.mark.parametrize(
+    ("data", "failed"),
+    [
+        (b"<testsuite><testcase name='a'><error/><failure/></testcase></testsuite>", ("a",)),
+        (b"<testsuite><testcase name='a'><skipped/></testcase></testsuite>", ()),
+        (b"<project><testcase name='a'><error/></testcase></project>", None),
+        (b"<!DOCTYPE a [<!ENTITY b 'c'>]><testsuite/>", None),
+        (b"<testsuite>", None),
+        (b"", None),
+    ],
+)
+def test_reports(data: bytes, failed: tuple[str, ...] | None) -> None:
+    assert failed_cases(data) == failed

@@ -18,8 +18,10 @@ from mz_engine.artifacts.command_output import (
     LINE_CHARS_MAX,
     OMITTED_LINES,
     READ_BYTES_MAX,
+    can_start,
     count_tests,
     excerpt,
+    failed_tests,
     failure_signature,
     output_patterns,
 )
@@ -39,8 +41,15 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     counts: tuple[int, int] | None
 
 
+class Failed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    raw: str
+    failures: tuple[str, ...] | None
+
+
 SHOWN = msgspec.convert(yaml.safe_load((CASES / "output.yaml").read_text("utf-8")), list[Shown])
 COUNTED = msgspec.convert(yaml.safe_load((CASES / "counts.yaml").read_text("utf-8")), list[Counted])
+FAILED = msgspec.convert(yaml.safe_load((CASES / "failures.yaml").read_text("utf-8")), list[Failed])
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=lambda case: case.name)
@@ -66,6 +75,28 @@ def test_no_text_is_counted_for_two_runners(case: Counted) -> None:
     assert len(set(spans)) == len(spans)
 
 
+@pytest.mark.parametrize("case", FAILED, ids=lambda case: case.name)
+def test_ids_of_failed_tests(case: Failed) -> None:
+    assert failed_tests(case.raw.encode()) == case.failures
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output", "starts"),
+    [
+        (127, "sh: 1: nox: not found", False),
+        (126, "sh: ./test.sh: Permission denied", False),
+        (1, "/usr/bin/python3: No module named pytest", False),
+        (1, 'npm ERR! Missing script: "test"', False),
+        (1, "ModuleNotFoundError: No module named 'thing'\n1 error in 0.1s", True),
+        (1, "src/a.py:1:1: F401 unused", True),
+        (0, "", True),
+        (None, "", True),
+    ],
+)
+def test_a_command_that_cannot_start(exit_code: int | None, output: str, starts: bool) -> None:
+    assert can_start(exit_code, output.encode()) is starts
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_give_text(raw: bytes) -> None:
     text = excerpt(raw)
@@ -74,6 +105,7 @@ def test_any_bytes_give_text(raw: bytes) -> None:
     assert text == "" or text.endswith("\n")
     failure_signature(text)
     count_tests(raw)
+    failed_tests(raw)
 
 
 def test_long_output_keeps_its_beginning_and_more_of_its_end() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
@@ -16,6 +16,8 @@ READ_BYTES_MAX = 4 * 1024 * 1024
 """Bytes read: half from the beginning, half from the end."""
 LINE_CHARS_MAX = 400
 SIGNATURE_LINES = 5
+UNSTARTABLE_EXITS = (126, 127)
+"""Exit codes of a shell for a command that it cannot execute, or cannot find."""
 ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
@@ -48,6 +50,10 @@ class RunnerPatterns(PatternData, frozen=True, kw_only=True):
     total: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
     """Neither passed nor failed: skipped, pending, expected failures."""
+    section: str = ""
+    """Part of the output with the ids of failed tests; empty: all of it."""
+    failures: tuple[str, ...] = ()
+    """Failed tests, and whatever else fails the run: the groups of a match are the id."""
     fallback: bool = False
     """Used only if no other runner reported."""
 
@@ -59,6 +65,8 @@ class OutputPatterns(PatternData, frozen=True, kw_only=True):
     insignificant: tuple[str, ...]
     """Lines that say nothing about a failure; matched at their start, after normalisation."""
     runners: tuple[RunnerPatterns, ...]
+    unstartable: tuple[str, ...]
+    """Lines of a failed command that could not start what it runs."""
 
 
 @cache
@@ -79,6 +87,12 @@ def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str
     return "".join(f"{normalise_line(line, roots)}\n" for line in lines)
 
 
+def without_lines(text: str, ids: Iterable[str]) -> str:
+    """Return an excerpt without the lines that name one of these tests."""
+    names = [id_.rsplit("::", 1)[-1] if id_ not in text else id_ for id_ in ids]
+    return "".join(line for line in text.splitlines(keepends=True) if not any(name in line for name in names))
+
+
 def failure_signature(text: str) -> str:
     """Return the hexadecimal SHA-256 of the first five significant lines of an excerpt; empty without any."""
     lines = [line.strip() for line in text.splitlines() if is_significant(line)][:SIGNATURE_LINES]
@@ -95,6 +109,31 @@ def count_tests(raw: bytes) -> tuple[int, int] | None:
         if not (runner.fallback and reports):
             reports += [count_block(runner, block[0]) for block in compile_multiline(runner.block).finditer(text)]
     return (sum(passed for passed, _ in reports), sum(failed for _, failed in reports)) if reports else None
+
+
+def failed_tests(raw: bytes) -> tuple[str, ...] | None:
+    """Return the ids of the failed tests, sorted, each as often as it is listed; None if the output does not name as
+    many as it counts, or counts none."""
+    counts = count_tests(raw)
+    if counts is None or counts[1] == 0:
+        return None
+    text, ids = "\n".join(plain_lines(raw)), list[str]()
+    for runner in output_patterns().runners:
+        has_reported = not runner.fallback and compile_multiline(runner.block).search(text)
+        if runner.failures and (has_reported or (runner.fallback and not ids)):
+            sections = compile_multiline(runner.section).finditer(text) if runner.section else ()
+            part = "\n".join(match[0] for match in sections) if runner.section else text
+            matches = (match for pattern in runner.failures for match in compile_multiline(pattern).finditer(part))
+            ids += [" ".join("::".join(filter(None, match.groups())).split()) for match in matches]
+    return tuple(sorted(ids)) if len(ids) >= counts[1] else None
+
+
+def can_start(exit_code: int | None, raw: bytes) -> bool:
+    """Return False for a command whose program, or what that should run, is missing or cannot be executed."""
+    if exit_code not in UNSTARTABLE_EXITS and exit_code != 0 and count_tests(raw) is None:
+        patterns = [compile_multiline(pattern) for pattern in output_patterns().unstartable]
+        return not any(pattern.search(line) for line in plain_lines(raw) for pattern in patterns)
+    return exit_code not in UNSTARTABLE_EXITS
 
 
 def count_block(runner: RunnerPatterns, block: str) -> tuple[int, int]:
