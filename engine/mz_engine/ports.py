@@ -177,6 +177,8 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     duration_ms: int
     root: str = ""
     """Absolute path of the worktree, which the output may contain."""
+    failed_tests: tuple[str, ...] | None = None
+    """Ids of the failed tests, sorted, from reports that the command wrote; None: from its output, if at all."""
 
 
 class Executor(Protocol):

@@ -41,7 +41,10 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 )
 """The concrete event types, in the order of their definition."""
 
-UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
+UPCASTERS: Mapping[tuple[str, int], Upcast] = {
+    ("command.ran", 1): lambda payload: payload,  # 2 adds optional fields.
+    ("feature.started", 1): lambda payload: payload,
+}
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
 
 
@@ -71,25 +74,31 @@ class Codec:
         """Raw decoders by type and schema, KeyError for others; `decode` adds the event ref to their errors."""
         self._encode = msgspec.json.Encoder(order="deterministic").encode
         for key in upcasters:
-            self.decoders[key]
+            self._upcasts(*key)
 
     def _make_decoder(self, key: tuple[str, int]) -> Callable[[bytes], Event]:
         """Raise KeyError for an unknown type or schema."""
         name, schema = key
         kind = self.types[name]
+        decode_current = msgspec.json.Decoder(kind).decode
         if schema == kind.SCHEMA:
-            return msgspec.json.Decoder(kind).decode
-        upcasts = [self._upcasters[name, from_schema] for from_schema in range(schema, kind.SCHEMA)]
-        if not upcasts:
-            raise KeyError(key)
+            return decode_current
+        upcasts = self._upcasts(name, schema)
 
         def decode(payload: bytes) -> Event:
             fields = msgspec.json.decode(payload, type=dict)
             for upcast in upcasts:
                 fields = upcast(fields)
-            return msgspec.convert(fields, kind)
+            return decode_current(msgspec.json.encode(fields))
 
         return decode
+
+    def _upcasts(self, name: str, schema: int) -> list[Upcast]:
+        """Return the upcasters from an earlier schema on. Raises KeyError if one is missing, or none is needed."""
+        upcasts = [self._upcasters[name, from_schema] for from_schema in range(schema, self.types[name].SCHEMA)]
+        if not upcasts:
+            raise KeyError((name, schema))
+        return upcasts
 
     def encode(self, event: Event) -> tuple[str, int, bytes]:
         """Return type, schema and canonical payload: fields in the order of the Struct, map keys sorted."""

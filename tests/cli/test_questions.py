@@ -21,7 +21,7 @@ from mz_events.catalog.feature import (
     UnitCompleted,
 )
 from mz_events.catalog.run import Verdict
-from mz_events.catalog.validation import ChangesChecked, CommandRan
+from mz_events.catalog.validation import ChangesChecked, CommandRan, GateChecked
 from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, Waiting
@@ -65,8 +65,25 @@ def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]
 @pytest.mark.parametrize("verdict", Verdict)
 @pytest.mark.parametrize("name", ASKING)
 def test_an_answer_does_what_is_said_of_it(name: str, verdict: Verdict) -> None:
+    if verdict is Verdict.ACCEPT:
+        return  # About gates alone: test_a_gate_that_a_person_accepts.
     output, came = following(ASKING[name], verdict)
     assert tuple(came[: len(COMES[output])]) == COMES[output], f"{name}, {verdict.value}: {output}"
+
+
+def test_a_gate_that_a_person_accepts() -> None:
+    asking = ASKING["rollbacks"]
+    world, stream = asking.world(), feature_stream(trial.RUN, FeatureId(asking.feature))
+    state = fold(world.store.read(stream))
+    assert isinstance(state, Waiting)
+    said = dict(verdict_effects(state, asking.pins.pipeline))[Verdict.ACCEPT]
+    assert said == "the feature continues although check failed; the same failure passes from here on"
+    trial.answer(world, asking.feature, Verdict.ACCEPT, "the check is wrong")
+    drive_run(world, trial.RUN, asking.pins, seed=1)
+    events = [recorded.event for recorded in world.store.read(stream)]
+    later = events[next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered)) :]
+    assert next(event for event in later if isinstance(event, AgentRequested)).ref.role == "reviewer"
+    assert not any(isinstance(event, GateChecked) and event.gate == "check" for event in later[:20])
 
 
 def test_what_is_rejected_goes_where_the_pipeline_says() -> None:

@@ -70,8 +70,8 @@ IN_BUILD = (
 )
 
 
-def ran(stage: str = "prepare", code: int | None = 0) -> CommandRan:
-    return replace(COMMAND, stage=stage, exit=code)
+def ran(stage: str = "prepare", code: int | None = 0, **fields: object) -> CommandRan:
+    return replace(COMMAND, stage=stage, exit=code, **fields)
 
 
 def judged(severity: str, cause: str) -> ArtifactParsed:
@@ -102,8 +102,9 @@ def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
     config = Config(workspace=WorkspaceSettings(setup=("one", "two")))
     pins = trial.pins(config)
     assert then(*OPENED, pins=pins) == act.RunSetup(command="one")
-    assert then(*OPENED, ran("setup"), pins=pins) == act.RunSetup(command="two")
-    assert isinstance(then(*OPENED, ran("setup"), ran("setup"), pins=pins), PhaseStarted)
+    one, two = ran("setup", name="one"), ran("setup", name="two")
+    assert then(*OPENED, one, pins=pins) == act.RunSetup(command="two")
+    assert isinstance(then(*OPENED, one, two, pins=pins), PhaseStarted)
     failed = then(*OPENED, ran("setup", 1), pins=pins)
     assert failed == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="setup-failed", text=DIGEST)
 

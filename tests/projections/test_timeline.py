@@ -94,7 +94,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
             "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms",
         ),
         (
-            replace(sample(CommandRan), exit=None, passed=None, unit=""),
+            replace(sample(CommandRan), exit=None, passed=None, unit="", new_failures=None),
             "setup name phase: killed at its time limit, 11 ms",
         ),
         (

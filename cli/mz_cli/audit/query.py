@@ -41,6 +41,8 @@ class TestEvidence(Shape, frozen=True, kw_only=True):
     name: str
     passed: int
     failed: int
+    new_failures: int | None
+    """Failed tests whose failure is not known from the base or accepted by a person; null: not compared."""
     event_ref: str
 
 
@@ -52,6 +54,7 @@ class CommandEvidence(Shape, frozen=True, kw_only=True):
     """Null: killed at its time limit."""
     passed: int | None
     failed: int | None
+    new_failures: int | None
     duration_ms: int
     output_digest: str
     event_ref: str

@@ -98,7 +98,8 @@ def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) ->
         yield claim("changed", f"{count_noun(len(paths), 'file')}: {', '.join(paths)}", feature.event_ref)
     for subject, counts in (("tests before", feature.tests_before), ("tests after", feature.tests_after)):
         for tests in counts:
-            yield claim(subject, f"{tests.name}: {tests.passed} passed, {tests.failed} failed", tests.event_ref)
+            text = f"{tests.name}: {tests.passed} passed, {tests.failed} failed{_new_text(tests.new_failures)}"
+            yield claim(subject, text, tests.event_ref)
     for commit in feature.commits:
         description = f"{commit.commit[:digits]} {_unit_name(commit)}, {commit.purpose}: "
         description += f"{count_noun(commit.files, 'file')}, +{commit.insertions} -{commit.deletions}"
@@ -138,7 +139,12 @@ def _gate_text(gate: GateEvidence, digits: int | None) -> str:
     ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
     has_counts = (command.passed, command.failed) != (None, None)
     tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
+    tests += _new_text(command.new_failures)
     return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output_digest[:digits]}"
+
+
+def _new_text(new_failures: int | None) -> str:
+    return "" if new_failures is None else f", {new_failures or 'none'} of them new"
 
 
 def _decision_text(decision: DecisionEvidence) -> str:

@@ -26,6 +26,7 @@ RESUMABLE_STATUSES = ("held", "interrupted", "paused")
 REVIEW_COMMANDS = {
     Verdict.APPROVE: "mz review approve {}",
     Verdict.RETRY: "mz review answer {} TEXT",
+    Verdict.ACCEPT: "mz review accept {} -m WHY",
     Verdict.REJECT: "mz review reject {} -m WHY",
 }
 PENDING_MESSAGE_TEXT = {
@@ -84,7 +85,8 @@ def possible_verdicts(question: Question | None) -> tuple[Verdict, ...]:
     """Return the possible verdicts, the likeliest first."""
     approves = question is not None and question.question_kind in (QuestionKind.APPROVAL, QuestionKind.REPOSITORY)
     first = Verdict.APPROVE if approves else Verdict.RETRY
-    return (first, *(verdict for verdict in REVIEW_COMMANDS if verdict is not first))
+    impossible = first if question is not None and question.gate else Verdict.ACCEPT
+    return (first, *(verdict for verdict in REVIEW_COMMANDS if verdict not in (first, impossible)))
 
 
 def review_commands(view: FeatureView) -> tuple[str, ...]:

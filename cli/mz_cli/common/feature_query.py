@@ -90,6 +90,8 @@ class CommandShape(Shape, frozen=True, kw_only=True):
     exit: int | None
     passed: int | None
     failed: int | None
+    new_failures: int | None
+    """Failed tests whose failure is not known from the base or accepted by a person; null: not compared."""
     duration_ms: int
     iteration: int
     """Iteration of the phase; 0: set-up."""

@@ -155,7 +155,7 @@ def short_message(message: str, location: str, rule: str) -> str:
 # commands, commits, patches -------------------------------------------------------------------------------------------
 def command_lines(command: CommandShape, indent: str = "  ") -> Iterator[Line]:
     """Yield the command's result, with its full output if included, else the excerpt of a failure."""
-    succeeded = command.exit == 0
+    succeeded = command.exit == 0 or command.new_failures == 0
     yield styled_line(f"{indent}{command.stage} {command.name}: {command_text(command)}", "" if succeeded else "red")
     if command.output_text is not None:
         yield from (styled_line(f"{indent}  | {text}") for text in strip_escapes(command.output_text).splitlines())
@@ -165,6 +165,7 @@ def command_lines(command: CommandShape, indent: str = "  ") -> Iterator[Line]:
 
 def command_text(command: CommandShape) -> str:
     tests = f"{command.passed or 0} passed, {command.failed or 0} failed, " if command.passed is not None else ""
+    tests += "" if command.new_failures is None else f"{command.new_failures or 'none'} of them new, "
     ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
     return f"{tests}{ending}, {format_elapsed(command.duration_ms / 1000)}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.diagnostics import MzError, format_diagnostic
 from mz_engine.model.config import Notifications
 from mz_engine.run.process import RunProcess
 from mz_engine.run.settings import load_config
@@ -74,7 +74,7 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
             notifier = Notifier(root, notifications(root, environment), environment, view.ring, view.show_text)
             start_run(process, view.show_text)
             with handle_run_signals(process, view):
-                state = process.drive()
+                state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
             notifier.close()
             assert state.started is not None
             return log.view(state.started.run)

@@ -11,7 +11,7 @@ from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
-from mz_projections.feature.fold import fold
+from mz_projections.feature.fold import fold, rejecting_gate
 from mz_projections.feature.state import CreatingWorkspace, InPhase, RunningSetup, State, UnitRun, Waiting
 from mz_projections.run.fold import fold_run, is_complete
 from mz_projections.views.messages import Decision, InboxMessage, decisions
@@ -95,12 +95,14 @@ def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) 
 def post_answers(
     log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, note: str | None
 ) -> PostedMessage:
-    """Post the same answer to the open questions of all features, or to none. Raises MzError (MZ5004)."""
+    """Post the same answer to the open questions of all features, or to none. Raises MzError (MZ5004, MZ5009)."""
 
     def write() -> tuple[Event, ...]:
         queue = review_queue(log, run)
         views = [queue.run.find_feature(feature) or FeatureView(feature=feature) for feature in features]
         versions = [(view.feature, answerable_question(log, queue, view).version) for view in views]
+        for feature in features if verdict is Verdict.ACCEPT else ():
+            check_acceptable(log, run, feature)
         text, person = store_text(log, note), store_user_name(log)
         return tuple(
             AnswerPosted(feature=FeatureId(feature), verdict=verdict, note=text, actor=person, question=version)
@@ -108,6 +110,16 @@ def post_answers(
         )
 
     return post_message(log, run, write)
+
+
+def check_acceptable(log: ProjectLog, run: str, feature: str) -> None:
+    """Raise MzError (MZ5009) if the feature's question is not about a gate."""
+    state = state_of(log, run, feature)
+    match state:
+        case Waiting(suspended=InPhase(unit_run=UnitRun() as unit_run)) if rejecting_gate(unit_run):
+            return
+    hint = f"`mz review show {feature}` shows the question and how to answer it"
+    raise MzError("MZ5009", f"{feature} does not wait because of a gate, so there is nothing to accept", hint=hint)
 
 
 def action_text(log: ProjectLog, action: Decision | InboxMessage) -> str:
@@ -183,6 +195,14 @@ def _same_effect(again: str) -> Effects:
 
 
 def _unit_effects(question: HumanRequested, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
+    effects = _question_effects(question, phase, unit_run, pipeline)
+    if gate := rejecting_gate(unit_run):
+        accepted = f"the feature continues although {gate} failed; the same failure passes from here on"
+        return (*effects[:2], (Verdict.ACCEPT, accepted), *effects[2:])
+    return effects
+
+
+def _question_effects(question: HumanRequested, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
     approve, retry, reject = Verdict.APPROVE, Verdict.RETRY, (Verdict.REJECT, FAILS_TEXT)
     match question.question_kind:
         case QuestionKind.APPROVAL:

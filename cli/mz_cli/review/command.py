@@ -48,7 +48,12 @@ from mz_cli.terminal.table import print_table, prints_tsv
 
 LINES_MAX = 40
 """Maximum of lines per text on a terminal."""
-VERDICT_TEXTS = {Verdict.APPROVE: "approved", Verdict.RETRY: "answered", Verdict.REJECT: "rejected"}
+VERDICT_TEXTS = {
+    Verdict.APPROVE: "approved",
+    Verdict.RETRY: "answered",
+    Verdict.REJECT: "rejected",
+    Verdict.ACCEPT: "accepted as it is",
+}
 
 
 @command_family(
@@ -176,6 +181,23 @@ def approve(feature: str, note: str | None, as_json: bool) -> None:
     After a failure, where there is no work to approve, the agent tries again with the note.
     """
     answer_question(feature, Verdict.APPROVE, read_text_option(note, "the note"), as_json)
+
+
+@review.command(
+    "accept",
+    examples=(("mz review accept login -m 'the formatter is wrong here'", "continue in spite of a failed gate"),),
+    next_command="`mz status` shows the feature's progress.",
+)
+@click.argument("feature", metavar="[RUN/]FEATURE")
+@message_option("note", "Reason, kept in the log; - reads it from stdin.", required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
+def accept(feature: str, note: str, as_json: bool) -> None:
+    """Accept the work as it is, although a gate failed.
+
+    No call is made. The gate's present failures are known from here on: later phases of the feature pass with them, and
+    with no others. Audit and pull request say who accepted what.
+    """
+    answer_question(feature, Verdict.ACCEPT, read_text_option(note, "the note"), as_json)
 
 
 @review.command(

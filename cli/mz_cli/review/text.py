@@ -29,7 +29,7 @@ class PersonMessage(Shape, frozen=True, kw_only=True):
     kind: str
     """`answer`, `retry`, `cancel`, `pause` or `resume`."""
     verdict: str | None
-    """For an answer: `approve`, `retry` or `reject`."""
+    """For an answer: `approve`, `retry`, `accept` or `reject`."""
     phase: str | None
     """For a retry: the first phase; null: the current phase."""
     actor: str

@@ -50,19 +50,23 @@ VERDICTS = {
     examples=(
         ("mz doctor", "is everything installed that a run needs?"),
         ("mz doctor --online", "also query the remote and the forge"),
+        ("mz doctor --run-commands", "also run set-up and commands in a worktree of the base"),
         ("mz doctor --self-test", "test mz itself instead: adapters, bundled rules, formats"),
         ("mz doctor --json | jq '.checks[] | select(.status != \"ok\")'", "warnings and failures, for programs"),
     ),
     next_command="`mz init` creates the first files; `mz run --dry-run` shows the plan.",
 )
 @click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
+@click.option("--run-commands", is_flag=True, help="Run the set-up and the pipeline's commands on the base.")
 @click.option("--self-test", is_flag=True, help="Test mz itself instead; takes up to two minutes.")
 @format_options("Print one object with the schema mz.doctor/1, or mz.doctor-self-test/1.")
-def doctor(online: bool, self_test: bool, as_json: bool) -> int:
+def doctor(online: bool, run_commands: bool, self_test: bool, as_json: bool) -> int:
     """Check that everything a run needs is installed.
 
     Checks this machine, the agents and their logins, and the project in the current directory. Writes nothing, calls no
     model, prints no keys, and uses no network without --online. Exits with 11 if something required is missing.
+
+    With --run-commands, runs set-up and commands in a worktree of the base, as a run does before it pays for anything.
 
     With --self-test, checks mz itself, offline and free: bundled pipelines, rules and templates, each agent's adapter
     with all stored outputs of the agent, stored data of older versions, and every ending of recorded calls. Exits with
@@ -76,7 +80,14 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
 
         return run_self_test(root or Path.cwd(), as_json)
     examined = run_checks(
-        DoctorOptions(directory=Path.cwd(), root=root, environment=os.environ, online=online, now_seconds=now)
+        DoctorOptions(
+            directory=Path.cwd(),
+            root=root,
+            environment=os.environ,
+            online=online,
+            run_commands=run_commands,
+            now_seconds=now,
+        )
     )
     checks = examined.checks
     if examined.root is not None:

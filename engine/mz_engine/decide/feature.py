@@ -58,6 +58,7 @@ from mz_projections.feature.state import (
     State,
     UnitRun,
     Waiting,
+    has_passed,
 )
 
 from mz_engine.decide import actions as act
@@ -125,9 +126,10 @@ def _run_setup(state: RunningSetup, pins: Pins) -> Action:
         return act.AskPerson(
             question_kind=QuestionKind.UNROUTED, code="setup-failed", text=state.command_runs[-1].excerpt
         )
-    commands = pins.config.workspace.setup
-    if len(state.command_runs) < len(commands):
-        return act.RunSetup(command=commands[len(state.command_runs)])
+    done = {ran.name for ran in state.command_runs}
+    for command in pins.config.workspace.setup:
+        if command not in done:
+            return act.RunSetup(command=command)
     return _start_next_phase(state.progress, pins)
 
 
@@ -213,6 +215,8 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         case HoldReleased() | AgentSwitched():
             return next_call(unit_run, unit_run.role)
         case HumanAnswered(verdict=verdict) as answer:
+            if verdict is Verdict.ACCEPT and unit_run.commit is None:
+                return _check_gates(state, unit_run, phase, pins)
             if unit_run.commit is not None and verdict is not Verdict.REJECT:
                 return decide_delivery(unit_run, phase, pins)
             return after_answer(unit_run, answer)
@@ -254,7 +258,7 @@ def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins
 def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
     must_pass = {preparation.run for preparation in phase.prepare if preparation.must_pass}
     for ran in unit_run.preparation_runs:
-        if ran.name in must_pass and ran.exit != 0 and f"baseline.{ran.name}" not in unit_run.approved_questions:
+        if ran.name in must_pass and not has_passed(ran) and f"baseline.{ran.name}" not in unit_run.approved_questions:
             return act.BlockPhase(cause="baseline", check=ran.name, text=ran.excerpt)
     return None
 

@@ -21,6 +21,7 @@ from mz_projections.feature.state import AgentSession, UnitRun
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.validate import requirements
 from mz_engine.decide.recovery import OUTPUT_LIMIT
+from mz_engine.effects.commands import known_failures
 from mz_engine.effects.steps import (
     Effect,
     StepContext,
@@ -200,6 +201,10 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
     phase, unit_run, started = context.phase, context.unit_run, context.phase_state.progress.started
     config, outputs = context.pins.config, outputs_of(context, role)
     files = unit_files(context)
+    uses = dict.fromkeys([*(ran.name for ran in unit_run.preparation_runs), *(gate.run or "" for gate in phase.gates)])
+    known = dict[str, None]()
+    for name in uses:
+        known |= dict.fromkeys((yield from known_failures(context, name)))
     prepared = []
     for ran in unit_run.preparation_runs:
         excerpt = yield from get_text(ran.excerpt)
@@ -228,6 +233,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         notes=(*(yield from get_texts(unit_run.notes)), *_advice(unit_run)),
         context=(yield from _context_files(context, phase.context)),
         causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
+        known_failures=tuple(known),
     )
 
 

@@ -146,6 +146,11 @@ def get_texts(digests: Iterable[Digest]) -> Steps[tuple[str, ...]]:
     return tuple(texts)
 
 
+def get_json(digest: Digest | None) -> Steps[Any]:
+    """Return the content of a blob that holds JSON; an empty list without one."""
+    return [] if digest is None else msgspec.json.decode((yield from call_port(Blobs.get, digest)))
+
+
 def put_report(messages: Iterable[str]) -> Steps[Digest | None]:
     """Store messages for the next call; None: there are none."""
     report = tuple(messages)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
+from msgspec.structs import replace
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.catalog.validation import (
@@ -15,13 +17,14 @@ from mz_events.catalog.validation import (
     Violation,
 )
 from mz_events.names import BUILDER, Commit, Path, parse_path
-from mz_projections.feature.state import RunningSetup
+from mz_projections.feature.state import RunningSetup, has_passed
 
-from mz_engine.artifacts.command_output import count_tests, excerpt, failure_signature
+from mz_engine.artifacts.command_output import without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
+from mz_engine.effects.commands import known_failures, run_command, setup_command
 from mz_engine.effects.prompt import outputs_of, read_file, write_scope
 from mz_engine.effects.steps import (
     Effect,
@@ -29,6 +32,7 @@ from mz_engine.effects.steps import (
     Steps,
     call_port,
     emit,
+    get_json,
     get_text,
     get_texts,
     put_blob,
@@ -36,9 +40,8 @@ from mz_engine.effects.steps import (
 )
 from mz_engine.model.rules import FeatureRuleInput, RuleFinding
 from mz_engine.path_patterns import matches
-from mz_engine.ports import FILE_BYTES_MAX, Executor, RepositoryUnusable, Secrets, Workspace
+from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
 
-SETUP_SECONDS = 1800
 TREE_CHANGES = {
     "special": "is a FIFO, socket or device, or has a name that no commit can hold",
     "nested-git": "is a git repository inside the worktree",
@@ -68,13 +71,18 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
     yield from ensure_worktree(context, context.unit_run.tree)
     ran = yield from _run_command(context, "gate", gate)
-    if ran.exit == 0:
+    if has_passed(ran):
         yield from emit(ran, (yield from _gate_checked(context, gate, action.cause)))
         return
-    output = yield from get_text(ran.excerpt)
+    output, new = (yield from get_text(ran.excerpt)), ""
     ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
+    if ran.new_failures is not None:
+        known = yield from known_failures(context, gate)
+        failed, output = (yield from get_json(ran.failures)), without_lines(output, known)
+        names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(known)).elements()))
+        new = f"; tests that did not fail before your work fail now:\n{names}\n"
     command = context.pins.config.commands[gate].run
-    message = f"the command `{gate}` ({command}) {ending}; it printed:\n{output}"
+    message = f"the command `{gate}` ({command}) {ending}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
     yield from emit(ran, (yield from _gate_checked(context, gate, action.cause, (finding,), ran.signature)))
 
@@ -109,29 +117,22 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
 
 
 def _run_command(context: StepContext, stage: Literal["setup", "prepare", "gate"], name: str) -> Steps[CommandRan]:
-    """Run a command line of the set-up, or a command by its name."""
+    """Run a command line of the set-up, or a command by its name; compare a failed one with what failed before."""
     if stage == "setup":
-        command, seconds, phase, unit = name, SETUP_SECONDS, "", ""
-        key = f"{context.run}/{context.feature}/setup/{name}"
-    else:
-        command, seconds = context.pins.config.commands[name].run, context.pins.config.commands[name].timeout
-        key, phase, unit = context.key(f"{stage}.{name}"), context.phase_state.phase, context.unit_run.unit
-    result = yield from call_port(Executor.run, context.worktree, command, seconds, key)
-    output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
-    passed, failed = count_tests(result.output) or (None, None)
-    return CommandRan(
-        stage=stage,
-        phase=phase,
-        unit=unit,
-        name=name,
-        exit=result.exit,
-        passed=passed,
-        failed=failed,
-        signature=failure_signature(output_excerpt),
-        output=(yield from put_blob(result.output)),
-        excerpt=(yield from put_blob(output_excerpt)),
-        duration_ms=result.duration_ms,
-    )
+        return (
+            yield from run_command(context.worktree, setup_command(name), stage, f"{context.run}/{context.feature}")
+        )
+    command, key = context.pins.config.commands[name], context.key(f"{stage}.{name}")
+    ran = yield from run_command(context.worktree, command, stage, key, name)
+    ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
+    if not ran.exit:
+        return ran
+    accepted = [(earlier.name, earlier.exit, earlier.excerpt) for earlier in context.phase_state.progress.accepted_runs]
+    known = yield from known_failures(context, name)
+    if known and ran.failures is not None:
+        failed = yield from get_json(ran.failures)
+        return replace(ran, new_failures=(Counter(failed) - Counter(known)).total())
+    return replace(ran, new_failures=0) if (name, ran.exit, ran.excerpt) in accepted else ran
 
 
 # the tree -------------------------------------------------------------------------------------------------------------

@@ -68,6 +68,23 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
     raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
+def submodules(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the paths of the commit's submodules."""
+    command = ("config", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    lines = run_git_as_user(root, environment, *command).text.splitlines()
+    return tuple(line.partition(" ")[2] for line in lines)
+
+
+def lfs_files(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the files of the commit that are pointers to contents in Git LFS."""
+    command = ("grep", "--name-only", "--fixed-strings", "-z", "-e")
+    attributes = (commit, "--", ".gitattributes", ":(glob)**/.gitattributes")
+    if run_git_as_user(root, environment, *command, "filter=lfs", *attributes).exit_code:
+        return ()
+    found = run_git_as_user(root, environment, *command, "version https://git-lfs.github.com/spec/v1", commit)
+    return tuple(name.partition(":")[2] for name in os.fsdecode(found.stdout).split("\0") if name)
+
+
 def open_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Git:
     """Return git for a repository. Raises RepositoryUnusable if it is not writable."""
     command = ("rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")

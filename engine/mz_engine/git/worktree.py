@@ -64,8 +64,8 @@ class GitWorktree:
         self.entry = git.directory / "worktrees" / f"{identity.run}.{identity.feature}.mz"
         """What git keeps of the worktree."""
         self.notes_directory = root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature
-        self.branch_ref = f"refs/heads/{identity.branch}"
         self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
+        self.branch_ref = f"refs/heads/{identity.branch}" if identity.branch else f"{self.capture_ref}.head"
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
 
@@ -202,9 +202,11 @@ class GitWorktree:
         write_if_changed(self.path / ".git", f"gitdir: {self.entry}\n")
 
     def delete(self) -> None:
-        """Remove directory, entry and notes."""
+        """Remove directory, entry and notes; without a branch, the refs too."""
         for path in (self.path, self.entry, self.notes_directory):
             remove_tree(os.fsencode(path))
+        if not self.identity.branch:
+            self.update_refs(self.capture_ref, f"delete {self.capture_ref}\ndelete {self.branch_ref}\n")
 
     # the index --------------------------------------------------------------------------------------------------------
     def update_index(self, head: Commit, tree: TreeListing, written: bool = False) -> None:

@@ -81,6 +81,16 @@ class Command(SettingsBase, frozen=True, kw_only=True):
     )
 
 
+class Gates(SettingsBase, frozen=True, kw_only=True):
+    baseline: Annotated[
+        Literal["no-new-failures", "strict"],
+        doc(
+            "Whether a command that fails on the base already passes as a gate if no other tests fail than there, "
+            "or must succeed."
+        ),
+    ] = "no-new-failures"
+
+
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
     setup: Annotated[
         tuple[NonEmpty, ...],
@@ -239,6 +249,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
         dict[Name, Command],
         doc("Commands by name, such as test, lint and build; pipelines run them before and after an agent."),
     ] = {}
+    gates: Gates = Gates()
     workspace: WorkspaceSettings = WorkspaceSettings()
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
     budget: Budget = Budget()

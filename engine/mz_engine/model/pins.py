@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
-from mz_engine.model.config import Config
+from mz_engine.model.config import Command, Config
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 
@@ -19,16 +21,35 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
 
 
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that a resumed run takes over when they were corrected; `CommandsChanged` cites them as a blob."""
+
+    commands: dict[str, Command]
+    setup: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        return cls(commands=config.commands, setup=config.workspace.setup)
+
+    def apply(self, pins: Pins) -> Pins:
+        workspace = replace(pins.config.workspace, setup=self.setup)
+        return replace(pins, config=replace(pins.config, commands=self.commands, workspace=workspace))
+
+
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")
 
 
-def encode_pins(pins: Pins) -> bytes:
+def encode_pins(pins: Pins | Commands) -> bytes:
     """Encode pins canonically: the same pins give the same bytes."""
     return _ENCODER.encode(pins)
 
 
 def decode_pins(data: bytes) -> Pins:
     return _decoder().decode(data)
+
+
+def decode_commands(data: bytes) -> Commands:
+    return msgspec.json.decode(data, type=Commands, dec_hook=decode_quantity)
 
 
 @cache

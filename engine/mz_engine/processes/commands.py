@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import stat
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 
 from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
+from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes.environment import command_environment, protected_paths, worktree_path, writable_paths
 from mz_engine.processes.guard import KEY_VARIABLE
@@ -25,6 +31,12 @@ from mz_engine.processes.supervise import (
 
 OUTPUT_BYTES_MAX = 20_000_000
 """Bytes kept of a command's output; half from its beginning, half from its end."""
+
+REPORTS_MAX = 2000
+"""Reports of one command that are read."""
+FOREIGN_FOLDERS = frozenset({".git", ".mz", "node_modules", ".venv", "venv", ".tox", ".nox"})
+CLOCK_TICK_NS = 10_000_000
+"""Times of files are as coarse as the kernel's clock."""
 
 NOT_STARTED_EXIT = 127
 """Exit code of a shell for a command that it cannot start."""
@@ -83,7 +95,7 @@ class ProcessExecutor(WorktreeProcesses):
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
         launch = replace(self.launch(("sh", "-c", command), feature_worktree, key), merge_stderr=True)
-        output = BoundedOutput(self.kept_bytes, Redactor(self._secrets))
+        output, started_ns = BoundedOutput(self.kept_bytes, Redactor(self._secrets)), time.time_ns()
         process_end = self.supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output)
         if process_end.reason is EndReason.STOPPED:
             raise Interrupted(command)
@@ -94,7 +106,29 @@ class ProcessExecutor(WorktreeProcesses):
             output=output.finish(),
             duration_ms=process_end.duration_ms,
             root=str(launch.cwd),
+            failed_tests=self._reported_failures(launch.cwd, started_ns) if exit_code(process_end) else None,
         )
+
+    def _reported_failures(self, folder: pathlib.Path, started_ns: int) -> tuple[str, ...] | None:
+        """Return the ids of failed tests, without secrets, from the JUnit reports that a command wrote; None: it wrote
+        none, or they hold no failure."""
+        failed: list[str] = []
+        for file in islice(new_reports(folder, started_ns), REPORTS_MAX):
+            with suppress(OSError):
+                failed += failed_cases(file.read_bytes()) or ()
+        return tuple(sorted(self._secrets.redact(" ".join(id_.split())) for id_ in failed)) or None
+
+
+def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[pathlib.Path]:
+    """Yield XML files below the folder that were written since then, without those of tools and dependencies."""
+    for directory, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - FOREIGN_FOLDERS)
+        for file in (pathlib.Path(directory, name) for name in sorted(names) if name.endswith(".xml")):
+            with suppress(OSError):
+                status = file.lstat()
+                is_new = status.st_mtime_ns >= started_ns - CLOCK_TICK_NS
+                if is_new and stat.S_ISREG(status.st_mode) and status.st_size <= REPORT_BYTES_MAX:
+                    yield file
 
 
 def exit_code(process_end: ProcessEnd) -> int | None:

@@ -111,6 +111,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """Optional for templates: one that ignores it renders the full prompt in a session too."""
     causes: tuple[str, ...] = ()
     """For a reviewer: the causes in the phase's `on_block`."""
+    known_failures: tuple[str, ...] = ()
+    """Ids of tests whose failure in a command of the phase is known: from the base, or accepted by a person."""
 
 
 # rendering ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from mz_events.catalog.run import (
     CancelAccepted,
     ChecksChanged,
     ClaimRejected,
+    CommandsChanged,
     FeatureMerged,
     FeatureOutcome,
     FeatureStopped,
@@ -28,7 +29,7 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, Store
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Held, InPhase, State, UnitRun
@@ -107,6 +108,14 @@ class Coordinator:
         run, feature = (None if limit is None else int(limit) for limit in (budget.run_nanousd, budget.feature_nanousd))
         if (limits.run_nanousd, limits.feature_nanousd) != (run, feature):
             self._append((BudgetChanged(run_nanousd=run, feature_nanousd=feature),))
+
+    def set_commands(self, commands: Digest) -> None:
+        """Record that other commands apply."""
+        self._append((CommandsChanged(commands=commands),))
+
+    def record_base(self, events: tuple[Event, ...]) -> None:
+        """Record results of commands on the base."""
+        self._append(events)
 
     def pause(self) -> None:
         """Pause after a signal: features stop after their current action, and the process waits."""

@@ -209,6 +209,9 @@ class FeatureLoop:
             starts_from=message.starts_from or (started.base_commit,),
             title=item.title,
             body=item.body,
+            known_failures=run_state.base_test.known_failures
+            if run_state.base_test and self.pins.config.gates.baseline == "no-new-failures"
+            else None,
         )
 
     def _retry_phase(self, requested: str | None) -> str:

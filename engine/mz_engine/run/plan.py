@@ -23,6 +23,7 @@ from mz_events.store import Log, Store
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
 from mz_projections.run.fold import FeatureTrack, RunState, fold_run, is_complete
+from mz_projections.views.timeline import list_names
 
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, all_adapters
@@ -33,7 +34,7 @@ from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.git.repository import branch_commit, current_branch, has_remote, open_repository
+from mz_engine.git.repository import branch_commit, current_branch, has_remote, lfs_files, open_repository, submodules
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins, decode_pins
@@ -187,7 +188,7 @@ def make_plan(
     material, pipeline, items, warnings = load_sources(root, environment, loaded)
     config, items = loaded.config, items or ()
     base = config.base or current_branch(root, environment)
-    branch_commit(root, base, environment)
+    gaps = missing_content(root, branch_commit(root, base, environment), config.workspace.setup, environment)
     check_requested_ids(only, items)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None
@@ -196,7 +197,7 @@ def make_plan(
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
     intake = take_items(items, only, delivered, in_run, pins.config.injection_screen, put)
-    return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
+    return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=(*warnings, *gaps))
 
 
 def _pins_of_unfinished(
@@ -328,6 +329,20 @@ def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -
         missing.append(Diagnostic(code="MZ1004", message=message, hint=hint))
     if missing:
         raise MzError.from_diagnostics(missing)
+
+
+def missing_content(
+    root: Path, commit: Commit, setup: Iterable[str], environment: Mapping[str, str]
+) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ1009) for submodules and LFS files, whose content is not in worktrees."""
+    hint = "add `git submodule update --init --recursive` to `workspace.setup` in mz.yaml"
+    if (paths := submodules(root, commit, environment)) and not any("git submodule" in line for line in setup):
+        message = f"worktrees have empty directories in place of submodules: {list_names(paths)}"
+        yield Diagnostic(code="MZ1009", message=message, hint=hint, severity="warning")
+    if paths := lfs_files(root, commit, environment):
+        message = f"worktrees have pointers in place of files in Git LFS: {list_names(paths)}"
+        hint = "agents and tests there do not see the content; `mz doctor --run-commands` shows which tests fail"
+        yield Diagnostic(code="MZ1009", message=message, hint=hint, severity="warning")
 
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:

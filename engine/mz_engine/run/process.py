@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
@@ -25,10 +25,12 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.run.fold import RunState, fold_run
 
-from mz_engine.errors.diagnostics import MzError
+from mz_engine.effects.commands import base_commands
+from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.repository import branch_commit
-from mz_engine.model.pins import Pins, decode_pins, encode_pins
+from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appends
@@ -135,15 +137,24 @@ class RunProcess:
         return forked
 
     def resume(self, run: str | None) -> None:
-        """Resume a run, with its pins; only the budget is read from the settings again. Raises MzError; MZ5001 if no
-        run is unfinished."""
+        """Resume a run, with its pins; only budget, commands and set-up are read from the settings again. Raises
+        MzError; MZ5001 if no run is unfinished."""
         state = self._unfinished_run(run)
         assert state.started is not None
         pins = decode_pins(self.blobs.get(state.started.pins))
-        self._check_prerequisites(pins)
-        coordinator = self._create_coordinator(state.started.run, pins)
+        if state.commands is not None:
+            pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
+        config, commands = None, Commands.of(pins.config)
         with suppress(MzError):  # The run has its pins, so settings that are invalid now do not matter.
-            coordinator.set_budget(load_config(self.root, self.environment, {}).config.budget)
+            config = load_config(self.root, self.environment, {}).config
+            commands = Commands.of(config)
+        corrected = commands.apply(pins)
+        self._check_prerequisites(corrected)
+        coordinator = self._create_coordinator(state.started.run, corrected)
+        if config is not None:
+            coordinator.set_budget(config.budget)
+        if corrected != pins:
+            coordinator.set_commands(self.blobs.put(encode_pins(commands)))
         coordinator.resume()
 
     def record_cancellations(self, run: str) -> None:
@@ -200,14 +211,33 @@ class RunProcess:
         return coordinator
 
     # driving ----------------------------------------------------------------------------------------------------------
-    def drive(self) -> RunState:
-        """Drive the run until it is idle, finished, halted or interrupted. Raises the exception of a failed thread."""
+    def drive(self, warn: Callable[[Diagnostic], None] = lambda warning: None) -> RunState:
+        """Test the base, then drive the run until it is idle, finished, halted or interrupted. Raises MzError if the
+        commands cannot be used, and the exception of a failed thread."""
         assert self.coordinator is not None
         try:
+            if self.coordinator.state.needs_base_test:
+                self._test_base(self.coordinator, warn)
             self.scheduler.run()
         except (StoreUnusable, OSError) as error:
             raise storage_error(error, self.coordinator.run) from error
         return self.coordinator.state
+
+    def _test_base(self, coordinator: Coordinator, warn: Callable[[Diagnostic], None]) -> None:
+        """Test the base once per run, before anything is paid. Raises MzError (MZ1008, MZ2018)."""
+        started, pins, events = coordinator.state.started, coordinator.pins, list[Event]()
+        if started is None or not (pins.config.workspace.setup or any(base_commands(pins))):
+            return
+
+        def append(new: tuple[Event, ...]) -> None:
+            events.extend(new)
+            self.scheduler.take_turn(lambda: coordinator.record_base(new))
+
+        drive_base_test(started.run, started.base_commit, pins, self._machine, append, self.scheduler.is_stopping)
+        if problem := base_problem(events, self.blobs, f"mz resume {started.run}"):
+            raise problem
+        for warning in base_warnings(events, self.blobs, pins):
+            warn(warning)
 
     def kill(self) -> None:
         """Kill every agent and command now; their outcomes are reconciled at the next resume."""

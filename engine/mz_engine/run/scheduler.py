@@ -74,9 +74,9 @@ class Scheduler:
 
     def pause(self, paused: bool) -> None:
         """Pause after the current actions, or continue."""
-        self._take_turn(self.coordinator.pause if paused else self.coordinator.unpause)
+        self.take_turn(self.coordinator.pause if paused else self.coordinator.unpause)
 
-    def _take_turn(self, act: Callable[[], None]) -> None:
+    def take_turn(self, act: Callable[[], None]) -> None:
         """Use the coordinator, unless a thread has failed or the run has ended."""
         with self.turn:
             self.turn.notify()
@@ -137,7 +137,7 @@ class Scheduler:
             end = partial(self._end_poll, poll, self.poll_forge(poll))
         except Exception as error:
             end = partial(self._fail, error)
-        self._take_turn(end)
+        self.take_turn(end)
 
     def _end_poll(self, poll: ForgePoll, change: ForgeChange | None) -> None:
         self.polls_in_progress.discard(poll)
@@ -156,7 +156,7 @@ class Scheduler:
             end = partial(self._fail, error)
         with self.turn:
             del self.threads[feature]
-            self._take_turn(end)
+            self.take_turn(end)
 
     def _end_worker(self, feature_loop: FeatureLoop) -> None:
         if self.stop_requested:

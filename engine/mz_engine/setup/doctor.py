@@ -37,12 +37,22 @@ from mz_engine.git import repository
 from mz_engine.git.process import run_program
 from mz_engine.git.process import safe_environment as without_git
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
+from mz_engine.model.pins import Pins
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.pipelines.load import load_valid_pipeline_files
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes import guard
 from mz_engine.processes.supervise import best_level
-from mz_engine.run.plan import delivered_items, load_configured_pipeline, missing_programs, missing_tools, read_backlog
+from mz_engine.run.base import try_base
+from mz_engine.run.plan import (
+    delivered_items,
+    load_configured_pipeline,
+    missing_content,
+    missing_programs,
+    missing_tools,
+    read_backlog,
+)
 from mz_engine.run.settings import LoadedConfig, load_config
 
 OUTSIDE_HINT = "the checks of a project were skipped; change into a repository, or create one with `git init`"
@@ -121,6 +131,8 @@ class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     online: bool
     """Remotes and the forge may be queried."""
+    run_commands: bool = False
+    """The set-up and the commands of the pipeline are run on the base."""
     now_seconds: float
     """Seconds since the epoch."""
 
@@ -180,6 +192,8 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
         "pipeline": lambda: pipeline_check(root, loaded),
         "backlog": lambda: backlog_check(root, config.backlog),
         "commands": lambda: commands_check(root, config, environment),
+        "content": lambda: content_check(root, config, environment),
+        "run-commands": lambda: run_commands_check(root, loaded, environment) if options.run_commands else None,
         "editor-schema": lambda: editor_schema_check(root),
         "remote": lambda: remote_check(root, config, environment, options.online),
         "gh": lambda: gh_check(root, config, environment, options.online),
@@ -425,6 +439,31 @@ def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -
         hint = "write `test: COMMAND LINE` under `commands:` in mz.yaml"
         return warn("there is no `test` command: agents' work is not tested", hint)
     return ok(f"programs found for {count} of {count} command line{'' if count == 1 else 's'}")
+
+
+def content_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck | None:
+    """Check that worktrees have the content of submodules and LFS files, if there are any."""
+    branch = config.base or repository.current_branch(root, environment)
+    commit = repository.branch_commit(root, branch, environment)
+    gaps = tuple(missing_content(root, commit, config.workspace.setup, environment))
+    if gaps:
+        return warn("; ".join(gap.message for gap in gaps), "; ".join(gap.hint for gap in gaps))
+    return None
+
+
+def run_commands_check(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> DoctorCheck:
+    """Run the set-up and the commands on the base, as a run does before it costs anything. Raises MzError."""
+    material = load_valid_pipeline_files(root)
+    pipeline, _ = load_configured_pipeline(loaded, root, material)
+    pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=loaded.config)
+    branch = loaded.config.base or repository.current_branch(root, environment)
+    commit = repository.branch_commit(root, branch, environment)
+    problem, warnings = try_base(root, commit, pins, environment)
+    if problem is not None:
+        return fail(problem.message, problem.hint)
+    if warnings:
+        return warn("; ".join(warning.message for warning in warnings), "\n".join(w.hint for w in warnings))
+    return ok(f"set-up and commands succeeded on {branch} at {commit[:12]}")
 
 
 def editor_schema_check(root: Path) -> DoctorCheck | None:

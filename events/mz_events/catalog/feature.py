@@ -37,6 +37,7 @@ class QuestionKind(Enum):
 
 
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
+    SCHEMA = 2
     NON_DETERMINISTIC = frozenset({"run_version", "starts_from"})
     feature: FeatureId
     run_version: int
@@ -48,6 +49,8 @@ class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.star
     """One or more commits; several are merged first."""
     title: Digest
     body: Digest
+    known_failures: Digest | None = None
+    """Blob: the base's failed tests, as in `BaseTested`. None: gates are strict."""
 
 
 class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):

@@ -43,6 +43,8 @@ class Verdict(Enum):
     RETRY = "retry"
     """Retry with the note."""
     REJECT = "reject"
+    ACCEPT = "accept"
+    """Continue with the work as it is, although a gate failed; what failed is known from here on."""
 
 
 class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
@@ -104,6 +106,24 @@ class ItemSkipped(ExternalEvent, frozen=True, kw_only=True, tag="item.skipped"):
     """The text differs from the delivered one."""
     head: Commit | None = None
     """The delivered commit; dependents start from it."""
+
+
+class BaseTested(DerivedEvent, frozen=True, kw_only=True, tag="base.tested"):
+    """Set-up and commands ran on the base commit, before anything was paid; each is a `CommandRan` before this one."""
+
+    red: tuple[str, ...] = ()
+    """Commands that failed."""
+    unusable: tuple[str, ...] = ()
+    """Commands that could not start, and set-up commands that failed: the run stops until they are mended."""
+    known_failures: Digest | None = None
+    """Blob: JSON object from red commands to the ids of the tests that failed; only commands that name them all."""
+
+
+class CommandsChanged(ExternalEvent, frozen=True, kw_only=True, tag="commands.changed"):
+    """The settings had other commands when the run was resumed; they apply from here on."""
+
+    commands: Digest
+    """Blob: canonical JSON of the engine's `Commands`: commands by name, and those of the set-up."""
 
 
 class FeatureAdmitted(DerivedEvent, frozen=True, kw_only=True, tag="feature.admitted"):

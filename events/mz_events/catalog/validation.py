@@ -28,19 +28,25 @@ class Unit(EventPart, frozen=True, kw_only=True):
 
 
 class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
-    """A process started by `mz`: setup, preparation or gate. The only source of test counts."""
+    """A process started by `mz`: setup, preparation or gate, or a command on the base, which is in the run's own
+    stream. The only source of test counts."""
 
-    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt"})
-    stage: Literal["setup", "prepare", "gate"]
+    SCHEMA = 2
+    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "failures"})
+    stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
     unit: str
     name: str
-    """Name of the command in `mz.yaml`."""
+    """Name of the command in `mz.yaml`; of a set-up command, the command itself."""
     exit: int | None
     """None: killed at its time limit. Negative: signal."""
     passed: int | None = None
     failed: int | None = None
     """`passed` and `failed` count tests, if the output reports them."""
+    failures: Digest | None = None
+    """Blob: JSON array with the ids of the failed tests, sorted. None: none failed, or not all are known."""
+    new_failures: int | None = None
+    """Failed tests that did not fail on the base; 0: the failure is a known one. None: not compared."""
     signature: str = ""
     """Hash of the first lines of the normalised output: equal failures have equal signatures."""
     output: Digest

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import InboxRead, ItemAdded, ItemSkipped, RunStarted
+from mz_events.catalog.validation import CommandRan
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, run_stream
 
@@ -46,7 +47,7 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
         features=features,
         decisions=tuple(decision for decision in people_decisions if decision.feature is None),
         spending=spending(priced_calls(calls), "feature"),
-        gaps=(*_pipeline_gaps(pinned, started_ref), *_rejected_messages(run_events)),
+        gaps=(*_pipeline_gaps(pinned, started_ref), *_red_base(run_events), *_rejected_messages(run_events)),
     )
 
 
@@ -100,6 +101,19 @@ def _pipeline_gaps(pinned: PinnedRun | None, started_ref: str) -> Iterator[Gap]:
     for phase in pinned.unchecked_phases():
         message = f"no check of the agent's work in {phase}: no rules, no gate, no review"
         yield Gap(kind="unchecked", feature="", message=message, event_refs=(started_ref,))
+
+
+def _red_base(run_events: Stream) -> Iterator[Gap]:
+    """Yield a remark for each command that failed on the base when it was tested last."""
+    runs: dict[str, tuple[CommandRan, str]] = {}
+    for recorded in run_events:
+        if isinstance(event := recorded.event, CommandRan) and event.stage == "base":
+            runs[event.name] = event, recorded.event_ref
+    for name, (ran, event_ref) in runs.items():
+        if ran.exit != 0:
+            tests = f": {ran.passed or 0} tests passed, {ran.failed} failed" if ran.failed else ""
+            known = "; gates are compared with these" if ran.failures else ""
+            yield Gap(kind="red-base", message=f"{name} failed on the base{tests}{known}", event_refs=(event_ref,))
 
 
 def _rejected_messages(run_events: Stream) -> Iterator[Gap]:

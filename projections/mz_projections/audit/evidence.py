@@ -62,6 +62,8 @@ class Evidence:
         """Event refs by gate, by phase and unit: gates that rejected the current work."""
         self._allowed_by = ""
         """Approval of a person since the last gate."""
+        self._accepted_gates: dict[str, str] = {}
+        """Event refs of a person's answers, by those of the gates that they accept."""
         self._unchecked_requests: dict[str, str] = {}
         """Event ref of the last request by phase whose reply did not pass the rules."""
         self._question: HumanRequested | None = None
@@ -103,6 +105,9 @@ class Evidence:
                 self._question = event
             case HumanAnswered(verdict=Verdict.APPROVE):
                 self._apply_approval(event_ref)
+            case HumanAnswered(verdict=Verdict.ACCEPT) if self._question is not None:
+                rejected = self._failing_gates.get((self._question.phase, self._question.unit), {})
+                self._accepted_gates |= dict.fromkeys(rejected.values(), event_ref)
             case RolledBack():
                 self._failing_gates.clear()
             case CommitRequested():
@@ -168,9 +173,8 @@ class Evidence:
         if event.purpose == "work":
             for gate, gate_ref in self._failing_gates.pop((event.phase, event.unit), {}).items():
                 message = f"{unit_name(event)} was committed although {gate} had rejected it"
-                self._past_gates.append(
-                    self._gap("past-gate", message, gate_ref, event_ref, allowed_by=self._allowed_by)
-                )
+                allowed_by = self._accepted_gates.get(gate_ref, self._allowed_by)
+                self._past_gates.append(self._gap("past-gate", message, gate_ref, event_ref, allowed_by=allowed_by))
 
     # gaps -------------------------------------------------------------------------------------------------------------
     def _not_delivered(self, last_ref: str) -> Iterable[Gap]:

@@ -210,12 +210,41 @@ def _apply_answer(suspended: Active, question: HumanRequested, event: HumanAnswe
                 progress = replace(
                     progress, agent_session=drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
                 )
+            if event.verdict is Verdict.ACCEPT and (gate := rejecting_gate(unit_run)):
+                return _accept_gate(suspended, unit_run, gate, question, event)
+            if event.verdict is Verdict.ACCEPT:  # There is no gate to accept.
+                event = replace(event, verdict=Verdict.APPROVE)
             return replace(suspended, progress=progress, unit_run=_answer_unit_run(unit_run, question, event))
     return suspended
 
 
 def _drop_failed_commands(state: RunningSetup) -> RunningSetup:
     return replace(state, command_runs=tuple(command for command in state.command_runs if command.exit == 0))
+
+
+def rejecting_gate(unit_run: UnitRun) -> str:
+    """Return the gate whose result blocks the unit run; empty if none does."""
+    check = unit_run.block.check if unit_run.block else ""
+    return check if unit_run.check_results.get(check) is False else ""
+
+
+def _accept_gate(
+    state: InPhase, unit_run: UnitRun, gate: str, question: HumanRequested, event: HumanAnswered
+) -> InPhase:
+    """Continue with the work as it is: the gate counts as passed, and its failure as known."""
+    ran, progress = unit_run.gate_runs.get(gate), state.progress
+    if ran is not None:
+        progress = replace(progress, accepted_runs=(*progress.accepted_runs, ran))
+    accepted_run = replace(
+        unit_run,
+        check_results={**unit_run.check_results, gate: True},
+        answered_question=question,
+        block=None,
+        reports=(),
+        signature="",
+        last_event=event,
+    )
+    return replace(state, progress=progress, unit_run=accepted_run)
 
 
 def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAnswered) -> UnitRun:

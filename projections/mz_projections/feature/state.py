@@ -127,6 +127,8 @@ class FeatureProgress(StateStruct, frozen=True):
     conflicted_files: tuple[Path, ...] = ()
     """Files into which the last merge of the target wrote conflict markers."""
     agent_session: AgentSession | None = None
+    accepted_runs: tuple[CommandRan, ...] = ()
+    """Failed gates that a person accepted; the same failure passes from there on."""
     failover_agent: str = ""
     """The agent that took over from the configured one; empty: none did."""
 
@@ -173,6 +175,8 @@ class UnitRun(StateStruct, frozen=True):
     """Role of the pending or last call."""
     attempts: dict[str, Attempts] = {}
     preparation_runs: tuple[CommandRan, ...] = ()
+    gate_runs: dict[str, CommandRan] = {}
+    """The last run of each command that is a gate."""
     check_results: dict[str, bool] = {}
     """Results of gates and rules on the current reply."""
     approved_questions: tuple[str, ...] = ()
@@ -294,6 +298,11 @@ class Ended(StateStruct, frozen=True):
 
 Active = CreatingWorkspace | RunningSetup | BetweenPhases | InPhase | Restoring
 State = NotStarted | Active | Held | Waiting | Ended
+
+
+def has_passed(ran: CommandRan) -> bool:
+    """Return True if a command succeeded, or failed only as it is known to fail."""
+    return ran.exit == 0 or ran.new_failures == 0
 
 
 def progress_of(state: State) -> FeatureProgress | None:

@@ -114,7 +114,9 @@ def count_wait(unit_run: UnitRun, until_us: int) -> UnitRun:
 def _on_command_ran(unit_run: UnitRun, event: CommandRan, at_us: int) -> UnitRun | None:
     if event.stage == "prepare":
         return replace(unit_run, preparation_runs=(*unit_run.preparation_runs, event), last_event=event)
-    return unit_run if event.stage in ("gate", "setup") else None
+    if event.stage == "gate":
+        return replace(unit_run, gate_runs={**unit_run.gate_runs, event.name: event})
+    return unit_run if event.stage == "setup" else None
 
 
 def _on_artifact_validated(unit_run: UnitRun, event: ArtifactValidated, at_us: int) -> UnitRun:

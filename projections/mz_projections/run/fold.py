@@ -11,11 +11,13 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerAccepted,
+    BaseTested,
     BudgetChanged,
     CancelAccepted,
     ChecksChanged,
     ClaimCompared,
     ClaimRejected,
+    CommandsChanged,
     FeatureAdmitted,
     FeatureMerged,
     FeatureOutcome,
@@ -39,7 +41,7 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import Commit, FeatureId, Path
+from mz_events.names import Commit, Digest, FeatureId, Path
 
 RunMessage = (
     FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerAccepted | CancelAccepted | RetryAccepted
@@ -109,8 +111,20 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
     budget: BudgetChanged | None = None
     """Replaces the pinned one."""
+    base_test: BaseTested | None = None
+    """None: the present commands were not tested on the base."""
+    commands: Digest | None = None
+    """Blob: the commands that replace the pinned ones."""
     inbox_version: int = 0
     version: int = 0
+
+    @property
+    def needs_base_test(self) -> bool:
+        """Return True before the first call of a run that is no fork, and after commands were corrected."""
+        is_new = self.fork is None and not any(track.admitted for track in self.tracks.values())
+        if self.base_test is None:
+            return is_new or self.commands is not None
+        return bool(self.base_test.unusable)
 
     @property
     def committed_nanousd(self) -> int:
@@ -151,6 +165,10 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
             return replace(state, stop_requested=True)
         case BudgetChanged():
             return replace(state, budget=event)
+        case BaseTested():
+            return replace(state, base_test=event)
+        case CommandsChanged(commands=commands):
+            return replace(state, commands=commands, base_test=None)
         case RunPaused():
             return replace(state, paused=True)
         case FeatureMerged(feature=feature, head=head):

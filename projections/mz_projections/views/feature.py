@@ -76,7 +76,8 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
             view = replace(view, branch=event.branch, target=event.target, title=event.title)
             return replace(view, status="working", started_us=started_us)
         case HumanRequested():
-            return replace(view, status="waiting", question=question_of(event, recorded))
+            question = replace(question_of(event, recorded), gate=_rejecting_gate(view, event))
+            return replace(view, status="waiting", question=question)
         case FeatureHeld():
             fault = (
                 TemplateFault(template=event.template, line=event.line, detail=event.detail) if event.template else None
@@ -151,6 +152,14 @@ def _merge_forbidden_changes(
     return tuple(dict.fromkeys((*earlier, *(f"{change.kind} {change.path}" for change in forbidden_changes))))
 
 
+def _rejecting_gate(view: FeatureView, event: HumanRequested) -> str:
+    """Return the gate that the question is about; empty if it is about something else."""
+    key = last_builder_key(view.calls, event.phase, event.unit)
+    rejections = next((call.rejections for call in view.calls if call.key == key), ())
+    gate = rejections[-1].gate if rejections else ""
+    return gate if gate and gate in (event.code, event.code.rpartition(".")[2]) else ""
+
+
 # checks and commits ---------------------------------------------------------------------------------------------------
 def _apply_check_or_commit(view: FeatureView, event: Event) -> FeatureView:
     match event:
@@ -194,7 +203,8 @@ def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
     call = next((call for call in view.calls if call.key == key), None)
     return CommandView(
         stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit, passed=event.passed,
-        failed=event.failed, output=event.output, excerpt=event.excerpt, duration_ms=event.duration_ms,
+        failed=event.failed, new_failures=event.new_failures, output=event.output, excerpt=event.excerpt,
+        duration_ms=event.duration_ms,
         iteration=iteration, attempt=call.attempt if call and call.iteration == iteration else 0,
     )  # fmt: skip
 

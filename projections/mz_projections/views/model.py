@@ -96,13 +96,15 @@ class PhaseView(View, frozen=True, kw_only=True):
 class CommandView(View, frozen=True, kw_only=True):
     """A configured command that ran: setup, preparation or gate."""
 
-    stage: Literal["setup", "prepare", "gate"]
+    stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
     unit: str = ""
     name: str
     exit: int | None
     passed: int | None
     failed: int | None
+    new_failures: int | None = None
+    """Failed tests that are not known; None: not compared."""
     output: Digest
     """Blob: full output."""
     excerpt: Digest
@@ -138,6 +140,8 @@ class Question(View, frozen=True, kw_only=True):
     since_us: int
     event_ref: str
     """`stream@version` of the question."""
+    gate: str = ""
+    """The gate that rejected the work, if a person can accept it as it is."""
 
     @property
     def run(self) -> str:

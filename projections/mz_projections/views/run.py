@@ -9,6 +9,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerAccepted,
+    BaseTested,
     BudgetChanged,
     ChecksChanged,
     ClaimRejected,
@@ -140,6 +141,8 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(view, budget=budget)
         case RunPaused():
             return replace(view, status="paused")
+        case BaseTested(unusable=unusable) if unusable:
+            return replace(view, status="halted", code="base-unusable")
         case RunHalted(code=code):
             return replace(view, status="halted", code=code)
         case RunStopRequested():
@@ -203,6 +206,7 @@ RUNS = ReadModel(
         RunStarted,
         RunResumed,
         RunHalted,
+        BaseTested,
         RunStopRequested,
         RunIdle,
         RunFinished,

@@ -126,8 +126,15 @@ def _reply_parsed(event: call.ReplyParsed) -> str:
 
 def _command_ran(event: validation.CommandRan) -> str:
     tests = "" if event.passed is None else f", {_count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
+    tests += "" if event.new_failures is None else f", {event.new_failures or 'none'} of them new"
     exit_text = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
     return f"{event.stage} {event.name} {unit_name(event)}".strip() + f": {exit_text}{tests}, {event.duration_ms} ms"
+
+
+def _base_tested(event: run.BaseTested) -> str:
+    if event.unusable:
+        return f"{list_names(event.unusable)} cannot be used on the base"
+    return f"{list_names(event.red)} failed on the base" if event.red else "all commands succeeded on the base"
 
 
 def _artifact_validated(event: validation.ArtifactValidated) -> str:
@@ -210,6 +217,8 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.RunResumed: lambda e: f"mz {e.mz_version}",
     run.ItemAdded: _item_added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
+    run.BaseTested: _base_tested,
+    run.CommandsChanged: lambda _: "the commands of the settings were corrected",
     run.FeatureAdmitted: lambda e: f"{e.feature} may start" + (f" on top of {e.stacked_on}" if e.stacked_on else ""),
     run.FeatureStopped: _feature_stopped,
     run.FeatureReleased: lambda e: f"{e.feature} may continue: {e.hold.value} released",

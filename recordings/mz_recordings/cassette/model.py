@@ -144,17 +144,19 @@ class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
     feature: str
     after: int
     """Number of trace events before the decision."""
-    action: Literal["approve", "retry", "reject", "retry-phase", "cancel"]
-    """Approve, retry and reject answer a question; retry-phase retries from a phase; cancel cancels the feature."""
+    action: Literal["approve", "retry", "reject", "accept", "retry-phase", "cancel"]
+    """Approve, retry, reject and accept answer a question; retry-phase retries from a phase; cancel cancels the
+    feature."""
     phase: str = ""
     """Phase of a retry (`retry-phase`) only."""
     note: str | None = None
 
 
-VERDICTS: Mapping[Literal["approve", "retry", "reject"], Verdict] = {
+VERDICTS: Mapping[Literal["approve", "retry", "reject", "accept"], Verdict] = {
     "approve": Verdict.APPROVE,
     "retry": Verdict.RETRY,
     "reject": Verdict.REJECT,
+    "accept": Verdict.ACCEPT,
 }
 """Answers to questions, by `RecordedDecision.action`."""
 
@@ -198,6 +200,8 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """Ordered by feature, then by time."""
     hints: tuple[Hint, ...] = ()
     delivered: tuple[DeliveredDependency, ...] = ()
+    known_failures: dict[str, tuple[str, ...]] = {}
+    """Ids of the tests that failed on the base, by command; gates passed in spite of them."""
 
     def dependencies(self, features: Iterable[str]) -> tuple[str, ...]:
         """Return the features and everything that they depend on, the nearest first."""
@@ -289,6 +293,8 @@ class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
     """The output, with tokens instead of paths."""
     data: bytes = b""
     """The output if it is not text."""
+    failed_tests: tuple[str, ...] | None = None
+    """Ids of the failed tests, from reports that the command wrote."""
 
     @classmethod
     def of(cls, output: bytes, **fields: Any) -> Self:
@@ -333,6 +339,6 @@ def parse_time(text: str) -> datetime:
 
 FIXTURE_KEYS = (
     "base", "workspace", "commands", "autonomy", "limits", "injection_screen", "denied_paths", "branch_prefix",
-    "sessions", "failover",
+    "sessions", "failover", "gates",
 )  # fmt: skip
 """Configuration keys that a replay takes from the cassette; all others come from the current project."""

@@ -34,7 +34,9 @@ Texts = Callable[[str], str | None]
 """Returns the text of a digest; None if it is not a digest, or the text is gone."""
 
 COMPARED_OUTCOME_FIELDS: dict[type[Event], frozenset[str]] = {
-    CommandRan: frozenset({"stage", "phase", "unit", "name", "passed", "failed", "signature", "excerpt"}),
+    CommandRan: frozenset(
+        {"stage", "phase", "unit", "name", "passed", "failed", "signature", "excerpt", "new_failures"}
+    ),
     ChangesChecked: frozenset({"ref", "changes", "forbidden_changes"}),
 }
 """Fields of these outcomes that follow from recorded bytes and trees. Of other outcomes, only `ref` and `key` are

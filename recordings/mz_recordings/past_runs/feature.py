@@ -46,7 +46,8 @@ class FeatureReplay:
 
     Everything that follows from the stream and its texts is computed with `inputs`. `base` is the run's base branch.
     Where the feature stopped by itself (`stops`), the current code must have nothing to do. From the first event that
-    needs recorded data which is gone, the stream is not comparable.
+    needs recorded data which is gone, the stream is not comparable. `corrected`: later pins, each with the position in
+    the log from which on they hold.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class FeatureReplay:
         base: str,
         changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
         stops: Stops | None = None,
+        corrected: tuple[tuple[int, Pins], ...] = (),
     ) -> None:
         self.events, self.pins, self.inputs, self.base, self.stops = events, pins, inputs, base, stops or {}
+        self.corrected = corrected
         self.stream = RecordedStream(events)
         self.ports = RecordedPorts(self.stream, inputs, base)
         self.not_recomputed: Counter[str] = Counter()
@@ -74,6 +77,8 @@ class FeatureReplay:
             comparison.apply_recorded()  # It was decided in another run, with other keys.
         try:
             while comparison.next_recorded is not None:
+                earlier = [pins for position, pins in self.corrected if position < comparison.next_recorded.position]
+                self.pins = earlier[-1] if earlier else self.pins
                 self._step(comparison.next_recorded.event)
                 self._check_stop()
         except RecordedDataMissing as error:

@@ -165,8 +165,14 @@ class RecordedPorts:
         command_ran = self.stream.outcome(CommandRan)
         if SETUP_KEY in key and not key.endswith(f"{SETUP_KEY}{command_ran.name}"):
             raise NotInRecord  # The process died in between, and the set-up started again.
+        failed_tests: tuple[str, ...] | None = None
+        if command_ran.failures is not None:
+            failed_tests = tuple(msgspec.json.decode(self.blobs.get(command_ran.failures)))
         return CommandResult(
-            exit=command_ran.exit, output=self.blobs.get(command_ran.output), duration_ms=command_ran.duration_ms
+            exit=command_ran.exit,
+            output=self.blobs.get(command_ran.output),
+            duration_ms=command_ran.duration_ms,
+            failed_tests=failed_tests,
         )
 
     # agents -----------------------------------------------------------------------------------------------------------

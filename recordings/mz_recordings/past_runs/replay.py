@@ -8,13 +8,14 @@ from collections.abc import Mapping
 
 import msgspec
 from mz_engine.decide.run import AwaitEvents, EndEvent, claim_files, decide_run, reserve_money
-from mz_engine.model.pins import Pins, decode_pins
+from mz_engine.model.pins import Pins, decode_commands, decode_pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
     ChecksChanged,
     ClaimCompared,
     ClaimRejected,
+    CommandsChanged,
     FeatureAdmitted,
     FeatureMerged,
     FeatureOutcome,
@@ -56,8 +57,9 @@ def replay_run(log: Store, run: str, inputs: ReplayInputs) -> RunReplay:
     prefix = feature_stream(run, "")
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
     stops = feature_stops(run_events)
+    corrected = corrected_pins(inputs.blobs, run_events, pins)
     replayed = (
-        FeatureReplay(events, pins, inputs, started.base, stops=stops.get(feature)).run()
+        FeatureReplay(events, pins, inputs, started.base, stops=stops.get(feature), corrected=corrected).run()
         for feature, events in streams.items()
     )
     own = RunStreamReplay(run_events, pins, streams).run()
@@ -81,6 +83,16 @@ def load_pins(blobs: Blobs, started: RunStarted) -> Pins:
     except msgspec.MsgspecError as error:
         message = f"this mz cannot read the settings that mz {started.mz_version} stored for run {started.run}: {error}"
         raise PinsUnreadable(message) from error
+
+
+def corrected_pins(blobs: Blobs, events: RecordedEvents, pins: Pins) -> tuple[tuple[int, Pins], ...]:
+    """Return the pins with corrected commands, each with the position in the log from which on they hold."""
+    changes = ((recorded.position, recorded.event) for recorded in events)
+    return tuple(
+        (position, decode_commands(blobs.get(event.commands)).apply(pins))
+        for position, event in changes
+        if isinstance(event, CommandsChanged)
+    )
 
 
 def feature_stops(events: RecordedEvents) -> Mapping[str, Stops]:

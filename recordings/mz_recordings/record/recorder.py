@@ -22,7 +22,7 @@ from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.model.pins import Pins, decode_pins
+from mz_engine.model.pins import Pins, decode_commands, decode_pins
 from mz_engine.model.pipeline import Phase
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.secrets import project_secrets
@@ -30,7 +30,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
-from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
+from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, RunStarted
 from mz_events.catalog.validation import RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
@@ -180,6 +180,8 @@ def record_run(
     if not items:
         raise NothingToRecord(run, unrecordable)
     pins = decode_pins(sources.blobs.get(started.pins))
+    if state.commands is not None:
+        pins = decode_commands(sources.blobs.get(state.commands)).apply(pins)
     traces = {str(item.feature): encode_trace(feature_trace(_events(sources.log, run, item.feature))) for item in items}
     heads = delivered_heads(items, state.skipped)
     bundle = b"" if template else create_bundle(sources.root, sources.environment, started.base_commit, heads)
@@ -241,6 +243,7 @@ def _fixture(
         delivered=tuple(
             DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
+        known_failures=known_failures(sources, run, features),
     )
 
 
@@ -271,6 +274,8 @@ def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[Exclud
 def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
     """Return why the feature's events cannot be reproduced in a scratch repository; empty if they can."""
     state: State = NotStarted()
+    run_events = log.read(run_stream(run))
+    corrected_at = max((old.position for old in run_events if isinstance(old.event, CommandsChanged)), default=0)
     for recorded in log.read(feature_stream(run, feature)):
         match recorded.event:
             case FeatureCancelled() if not isinstance(state, Waiting | Held):
@@ -281,6 +286,8 @@ def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
                 return "its target branch moved while it was running"
             case ChecksPolled(failed=failed_checks) if failed_checks:
                 return "checks of its pull request failed"
+            case FeatureStarted() if recorded.position < corrected_at:
+                return "the commands of the settings were corrected after it had started"
             case DeliveryFailed():
                 return "the remote or the forge rejected it"
         state = evolve(state, recorded)
@@ -305,9 +312,17 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
             events_before += is_in_trace(event)
 
 
+def known_failures(sources: RecordSources, run: str, features: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the ids of tests that failed on the base, by command, as the features began with them."""
+    events = (event for feature in features for event in _events(sources.log, run, feature))
+    digests = (event.known_failures for event in events if isinstance(event, FeatureStarted))
+    digest = next(filter(None, digests), None)
+    return msgspec.json.decode(sources.text(digest), type=dict[str, tuple[str, ...]]) if digest else {}
+
+
 def _decision(
     event: HumanAnswered | FeatureRetried | FeatureCancelled,
-) -> Literal["approve", "retry", "reject", "retry-phase", "cancel"]:
+) -> Literal["approve", "retry", "reject", "accept", "retry-phase", "cancel"]:
     if isinstance(event, HumanAnswered):
         return next(action for action, verdict in VERDICTS.items() if verdict is event.verdict)
     return "retry-phase" if isinstance(event, FeatureRetried) else "cancel"

@@ -113,7 +113,8 @@ def recorded_commands(
             continue
         environment = environment_digest(config, run.history, trees.get(run.start, ""))
         key = CommandKey(tree, run.command, int(run.timeout_seconds), setup, environment)
-        entry = RecordedCommand.of(output, exit=run.result.exit, **key._asdict())
+        tests = run.result.failed_tests
+        entry = RecordedCommand.of(output, exit=run.result.exit, failed_tests=tests, **key._asdict())
         earlier = entries.setdefault(key, entry)
         size += len(output)
         if earlier is None or earlier.exit != entry.exit:

@@ -9,6 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
+import msgspec
 from mz_engine.decide.run import AwaitEvents, EndEvent
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.ports import Ports
@@ -19,6 +20,7 @@ from mz_engine.version import VERSION
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import (
     AnswerAccepted,
+    BaseTested,
     CancelAccepted,
     FeatureOutcome,
     ItemAdded,
@@ -75,7 +77,11 @@ def start_run(
         )
         for position, item in enumerate(order)
     ]
-    store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added))], ports.clock.now_us())
+    tested = []
+    if fixture.known_failures:
+        known_failures = put(msgspec.json.encode(fixture.known_failures))
+        tested = [BaseTested(red=tuple(fixture.known_failures), known_failures=known_failures)]
+    store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added, *tested))], ports.clock.now_us())
 
 
 def drive(

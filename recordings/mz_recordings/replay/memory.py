@@ -432,7 +432,9 @@ class MemoryExecutor:
         root = str(worktree_path(self._folders.root, worktree))
         values = machine_values(root, self._folders.command_environment)
         output = self.ports.secrets.clean(expand(recorded.output, values))
-        return CommandResult(exit=recorded.exit, output=output, duration_ms=0, root=root)
+        return CommandResult(
+            exit=recorded.exit, output=output, duration_ms=0, root=root, failed_tests=recorded.failed_tests
+        )
 
     def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Execute a command in a worktree with processes."""

@@ -1,0 +1,124 @@
+"""Effects that run the user's commands: one in a worktree, and all of a pipeline on the base before a run costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from mz_events.catalog.run import BaseTested
+from mz_events.catalog.validation import CommandRan
+from mz_events.names import Commit, FeatureId, RunId
+from mz_events.store import Blobs
+
+from mz_engine.artifacts.command_output import (
+    UNSTARTABLE_EXITS,
+    can_start,
+    count_tests,
+    excerpt,
+    failed_tests,
+    failure_signature,
+)
+from mz_engine.decoding.quantity import Duration
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob
+from mz_engine.model.config import Command
+from mz_engine.model.pins import Pins
+from mz_engine.ports import Executor, FeatureWorktree, Workspace, WorkspaceCreated
+
+SETUP_SECONDS = 1800
+BASE = FeatureId("_base")
+"""Stands for a feature in paths and keys of what runs on the base; no feature can have this name."""
+
+
+def setup_command(line: str) -> Command:
+    return Command(run=line, timeout=Duration(SETUP_SECONDS))
+
+
+def run_command(
+    worktree: FeatureWorktree,
+    command: Command,
+    stage: Literal["setup", "prepare", "gate", "base"],
+    key: str,
+    name: str = "",
+) -> Steps[CommandRan]:
+    """Run a command; without a name, it is one of the set-up."""
+    if not name:
+        name, key = command.run, f"{key}/setup/{command.run}"
+    result = yield from call_port(Executor.run, worktree, command.run, command.timeout, key)
+    output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
+    passed, failed = count_tests(result.output) or (None, None)
+    failures = None
+    if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
+        failures = result.failed_tests if len(result.failed_tests or ()) >= (failed or 1) else None
+        failures = failures or failed_tests(result.output)
+    return CommandRan(
+        stage=stage,
+        phase="",
+        unit="",
+        name=name,
+        exit=result.exit,
+        passed=passed,
+        failed=failed,
+        signature=failure_signature(output_excerpt),
+        failures=None if failures is None else (yield from put_blob(msgspec.json.encode(failures).decode())),
+        output=(yield from put_blob(result.output)),
+        excerpt=(yield from put_blob(output_excerpt)),
+        duration_ms=result.duration_ms,
+    )
+
+
+def known_failures(context: StepContext, name: str) -> Steps[tuple[str, ...]]:
+    """Return the ids of tests whose failure in a command is known: from the base, or accepted by a person."""
+    progress, known = context.phase_state.progress, Counter[str]()
+    if progress.started.known_failures is not None:
+        known.update((yield from get_json(progress.started.known_failures)).get(name, ()))
+    for accepted in progress.accepted_runs:
+        if accepted.name == name and accepted.failures is not None:
+            known |= Counter((yield from get_json(accepted.failures)))
+    return tuple(sorted(known.elements()))
+
+
+# the base -------------------------------------------------------------------------------------------------------------
+def base_worktree(run: str) -> FeatureWorktree:
+    return FeatureWorktree(run=run, feature=BASE, branch="")
+
+
+def base_commands(pins: Pins) -> Iterator[str]:
+    """Yield the commands that gates and preparations of the pipeline run, each once, gates first."""
+    phases, commands = pins.pipeline.phases, pins.config.commands
+    uses = [gate.run for phase in phases for gate in phase.gates]
+    uses += [preparation.run for phase in phases for preparation in phase.prepare]
+    return (name for name in dict.fromkeys(uses) if name is not None and name in commands)
+
+
+def test_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
+    """Run the set-up and every command of the pipeline on the base, in a worktree that no branch names. What cannot
+    start ends the test."""
+    worktree, key = base_worktree(run), f"{run}/{BASE}"
+    yield from call_port(Workspace.close, worktree)  # What an interrupted test left.
+    opened = yield from call_port(Workspace.open, worktree, (commit,))
+    assert isinstance(opened, WorkspaceCreated)
+    red, known = list[str](), dict[str, list[str]]()
+    for line in pins.config.workspace.setup:
+        ran = yield from run_command(worktree, setup_command(line), "setup", key)
+        if ran.exit != 0:
+            yield from emit(ran, BaseTested(unusable=(line,)))
+            return
+        yield from emit(ran)
+    tree = (yield from call_port(Workspace.capture, worktree, opened.tree)).tree
+    yield from call_port(Workspace.adopt, worktree, tree)
+    for name in base_commands(pins):
+        yield from call_port(Workspace.ensure, worktree, opened.head, tree)
+        ran = yield from run_command(worktree, pins.config.commands[name], "base", f"{key}/{name}", name)
+        if not can_start(ran.exit, (yield from call_port(Blobs.get, ran.output))):
+            yield from emit(ran, BaseTested(unusable=(name,)))
+            return
+        if ran.exit != 0:
+            red.append(name)
+        if ran.failures is not None:
+            known[name] = yield from get_json(ran.failures)
+        yield from emit(ran)
+    yield from call_port(Workspace.close, worktree)
+    digest = (yield from put_blob(msgspec.json.encode(known).decode())) if known else None
+    yield from emit(BaseTested(red=tuple(red), known_failures=digest))

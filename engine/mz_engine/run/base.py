@@ -1,0 +1,110 @@
+"""The test of a run's base before anything is paid: drives it, and says what it means to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+from mz_events.adapters.memory import MemoryBlobs, MemoryStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import BaseTested
+from mz_events.catalog.validation import CommandRan
+from mz_events.names import Commit, RunId
+from mz_events.store import Blobs
+
+from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start
+from mz_engine.effects.commands import base_worktree, test_base
+from mz_engine.effects.steps import Do, Emit
+from mz_engine.errors.diagnostics import Diagnostic, MzError
+from mz_engine.model.pins import Pins
+from mz_engine.ports import Interrupted, Ports
+from mz_engine.run.ports import SystemPorts
+
+SHOWN_LINES = 12
+"""Last lines of the output of a command that cannot be used."""
+LISTED_MAX = 20
+
+Append = Callable[[tuple[Event, ...]], object]
+
+
+def drive_base_test(
+    run: RunId, commit: Commit, pins: Pins, ports: Ports, append: Append, is_stopping: Callable[[], bool]
+) -> None:
+    """Run the set-up and the commands on the base, and append the results; a stop ends it between two commands. Raises
+    RepositoryUnusable."""
+    steps, result = test_base(run, commit, pins), None
+    try:
+        while not is_stopping():
+            match steps.send(result):
+                case Do() as step:
+                    result = step.call(ports)
+                case Emit(events=events):
+                    result = append(events)
+    except (StopIteration, Interrupted):
+        return
+
+
+def try_base(
+    root: Path, commit: Commit, pins: Pins, environment: Mapping[str, str]
+) -> tuple[MzError | None, tuple[Diagnostic, ...]]:
+    """Run the set-up and the commands on the base without a run or a log; return the problem and the warnings."""
+    blobs, events, run = MemoryBlobs(), list[Event](), RunId(f"doctor-{token_hex(4)}")
+    ports = SystemPorts(root, pins.config, MemoryStore(), blobs, environment)
+    try:
+        drive_base_test(run, commit, pins, ports, events.extend, lambda: False)
+    finally:
+        ports.kill.set()
+        ports.workspace.close(base_worktree(run))
+    return base_problem(events, blobs, "mz doctor --run-commands"), tuple(base_warnings(events, blobs, pins))
+
+
+def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError | None:
+    """Return the error about a base on which no feature can be tested; None: it can. `resume`: the command to use
+    afterwards."""
+    tested = events[-1] if events else None
+    if not isinstance(tested, BaseTested) or not tested.unusable:
+        return None
+    ran, output, place = _last_run(events), "", ""
+    lines = blobs.get(ran.excerpt).decode("utf-8", "replace").splitlines()[-SHOWN_LINES:]
+    output = "it printed:\n" + "".join(f"  {line}\n" for line in lines) if lines else "it printed nothing\n"
+    place = "`workspace.setup`" if ran.stage == "setup" else f"`commands.{ran.name}`"
+    hint = f"{output}nothing was paid; correct {place} in mz.yaml or install what it needs, then: {resume}"
+    ending = "ran out of time" if ran.exit is None else f"ended with exit {ran.exit}"
+    if can_start(ran.exit, blobs.get(ran.output)):
+        return MzError("MZ2018", f"the set-up command `{ran.name}` {ending} on the base", hint=hint)
+    missing = "cannot start" if ran.exit in UNSTARTABLE_EXITS else "cannot run its tests"
+    return MzError("MZ1008", f"{place} {missing} on the base: it {ending}", hint=hint)
+
+
+def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator[Diagnostic]:
+    """Yield a warning for each command that fails on the base."""
+    tested = events[-1] if events else None
+    if not isinstance(tested, BaseTested):
+        return
+    for ran in (event for event in events if isinstance(event, CommandRan) and event.name in tested.red):
+        ending = "ran out of time" if ran.exit is None else f"exit {ran.exit}"
+        counts = f", {ran.failed} tests failed and {ran.passed} passed" if ran.failed else ""
+        names = decode_ids(blobs, ran)
+        listed = "".join(f"\n  {name}" for name in names[:LISTED_MAX])
+        listed += f"\n  and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+        if names and pins.config.gates.baseline != "strict":
+            meaning = f"known failures: as a gate it passes if no other test fails than{listed}"
+        elif names:
+            meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be mended{listed}"
+        else:
+            meaning = "its output names no failed tests, so as a gate it has to succeed: mend it before"
+        message = f"`commands.{ran.name}` fails on the base ({ending}{counts})"
+        yield Diagnostic(code="MZ2017", message=message, hint=meaning, severity="warning")
+
+
+def decode_ids(blobs: Blobs, ran: CommandRan) -> list[str]:
+    """Return the ids of the failed tests of a command."""
+    ids: Any = [] if ran.failures is None else msgspec.json.decode(blobs.get(ran.failures))
+    return list(ids)
+
+
+def _last_run(events: Sequence[Event]) -> CommandRan:
+    return next(event for event in reversed(events) if isinstance(event, CommandRan))

@@ -1,0 +1,172 @@
+"""The commands run on the base before anything is paid: what cannot start stops the run, what failed there is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mz_events.adapters.blobs import FileBlobs
+
+from tests.support.bench import MZ
+from tests.support.workshop import Workshop
+
+pytestmark = pytest.mark.slow
+
+PIPELINE = """\
+pipeline: notes
+version: 1
+phases:
+- phase: write
+  agent: {tier: mid, tools: [read, write]}
+  prompt: write.md.j2
+  prepare: [{run: test, result: baseline}]
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+  writable: ["**", "!letters/**"]
+  gates: [{run: lint}, {run: test}]
+- phase: sign
+  agent: {tier: mid, tools: [read, write]}
+  prompt: sign.md.j2
+  prepare: [{run: test, result: baseline, must_pass: true}]
+  outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
+  gates: [{run: test}]
+  deliver: [push, open_pr]
+"""
+TEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+SETTINGS = f"""\
+pipeline: notes
+autonomy: full_auto
+commands:
+  lint: {{run: "! grep -rn TABS src"}}
+  test: {{run: "PYTHONPATH=src {TEST}"}}
+"""
+BACKLOG = "# Backlog\n\n## [FEAT] alpha: The first\n\nPlease.\n"
+PROJECT = {
+    "pyproject.toml": '[project]\nname = "prices"\nversion = "1"\n[tool.pytest.ini_options]\ntestpaths = ["tests"]\n',
+    "src/prices/__init__.py": "def total(prices):\n    return sum(prices)\n",
+    "tests/test_total.py": "from prices import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n",
+    "tests/test_old.py": (
+        "import pytest\nfrom prices import total\n\n\n"
+        "@pytest.mark.parametrize('text', ['1 - 1', 'two'])\n"
+        "def test_words(text):\n    assert total(text) == 0\n"
+    ),
+    ".gitignore": "__pycache__/\n",
+}
+NOTE, LETTER = {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, {"letters/alpha.md": "# Letter\nabout alpha\n"}
+BROKEN = {"src/prices/__init__.py": "def total(prices):\n    return 'BROKEN'\n"}
+WHOLE = {"src/prices/__init__.py": "def total(prices):\n    return sum(prices, 0)\n"}
+GOOD: dict[str, dict[str, object]] = {"alpha.write.1.1": {"write": NOTE | WHOLE}, "alpha.sign.1.1": {"write": LETTER}}
+TEMPLATE = "Work on {{ title }}.\n{% for name in known_failures %}KNOWN {{ name }}\n{% endfor %}"
+REWORK = "{% if rework %}MEND {{ rework.messages | join('; ') }}\n{% endif %}"
+
+
+class Project:
+    """A package in `src/` with two tests that fail on the base."""
+
+    def __init__(self, folder: Path, trace: dict[str, dict[str, object]] = GOOD, settings: str = SETTINGS) -> None:
+        self.workshop = Workshop(folder, trace)
+        self.root, self.environment = self.workshop.root, self.workshop.environment
+        files = {
+            "mz.yaml": settings,
+            "features.md": BACKLOG,
+            "pipelines/notes.yaml": PIPELINE,
+            "pipelines/templates/write.md.j2": TEMPLATE + REWORK,
+            "pipelines/templates/sign.md.j2": TEMPLATE + REWORK,
+        }
+        self.workshop.repository.write(files | PROJECT)
+        self.workshop.repository.commit()
+
+    def mz(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [MZ, *arguments],
+            cwd=self.root,
+            env={**self.environment, "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == code, f"{arguments} gave {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def events(self, type_: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.mz("log", "--json").stdout.splitlines()]
+        return [line["event"] for line in lines if line["type"] == type_]
+
+    def prompts(self) -> list[str]:
+        blobs = FileBlobs(self.root / ".mz" / "blobs")
+        return [blobs.get(event["prompt"]).decode() for event in self.events("agent.requested")]
+
+
+def test_tests_that_failed_before_do_not_refuse_work(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    said = project.mz("run").stderr
+    assert "`commands.test` fails on the base (exit 1, 2 tests failed and 1 passed)" in said
+    assert "tests/test_old.py::test_words[1 - 1]" in said
+    assert [event["ending"] for event in project.events("feature.delivered")] == ["delivered"]
+    assert len(project.events("agent.requested")) == 2, "no attempt was refused"
+    assert [event["new_failures"] for event in project.events("command.ran") if event["stage"] == "gate"] == [
+        None,
+        0,
+        0,
+    ]
+
+
+def test_a_new_failure_is_refused_and_named_alone(tmp_path: Path) -> None:
+    trace = {"alpha.write.1.1": {"write": NOTE | BROKEN}, "alpha.write.1.2": {"write": NOTE | WHOLE}, **GOOD}
+    trace["alpha.write.1.1"] = {"write": NOTE | BROKEN}
+    project = Project(tmp_path, trace)
+    project.mz("run")
+    first, second, _ = project.prompts()
+    assert "KNOWN tests/test_old.py::test_words[two]" in first
+    mend = second[second.index("MEND") :]
+    assert "tests/test_total.py::test_total" in mend
+    assert "FAILED tests/test_old.py::test_words" not in mend
+
+
+def test_a_strict_baseline_refuses_every_failure(tmp_path: Path) -> None:
+    trace = {f"alpha.write.1.{attempt}": {"write": NOTE | WHOLE} for attempt in (1, 2, 3)}
+    project = Project(tmp_path, trace, SETTINGS + "gates: {baseline: strict}\n")
+    assert "strict" in project.mz("run", code=21).stderr
+    assert len(project.events("agent.requested")) == 3
+
+
+def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Path) -> None:
+    project = Project(tmp_path, settings=SETTINGS.replace(sys.executable, "env pythonn"))
+    said = project.mz("run", code=11).stderr
+    assert "MZ1008" in said
+    assert "pythonn" in said
+    assert project.events("agent.requested") == []
+    settings = project.root / "mz.yaml"
+    settings.write_text(SETTINGS)
+    assert "halted" in project.mz("status").stdout
+    project.mz("resume")
+    assert len(project.events("commands.changed")) == 1
+    assert len(project.events("feature.delivered")) == 1
+
+
+def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> None:
+    project = Project(tmp_path, settings=SETTINGS + 'workspace: {setup: ["echo no network; false"]}\n')
+    said = project.mz("run", code=10).stderr
+    assert "MZ2018" in said
+    assert "no network" in said
+    assert project.events("agent.requested") == []
+    (project.root / "mz.yaml").write_text(SETTINGS + 'workspace: {setup: ["true"]}\n')
+    project.mz("resume")
+    assert len(project.events("feature.delivered")) == 1
+
+
+def test_the_base_is_tested_once_and_leaves_nothing(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.mz("run")
+    before = len([event for event in project.events("command.ran") if event["stage"] == "base"])
+    assert before == 2
+    shutil.rmtree(project.root / ".mz" / "worktrees", ignore_errors=True)
+    git = ("git", "for-each-ref", "--format=%(refname)")
+    refs = subprocess.run(git, cwd=project.root, capture_output=True, text=True, check=True).stdout
+    assert "_base" not in refs
+    project.mz("audit", "--verify")
