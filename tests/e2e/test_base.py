@@ -117,8 +117,11 @@ def test_tests_that_failed_before_do_not_refuse_work(tmp_path: Path) -> None:
 
 
 def test_a_new_failure_is_refused_and_named_alone(tmp_path: Path) -> None:
-    trace = {"alpha.write.1.1": {"write": NOTE | BROKEN}, "alpha.write.1.2": {"write": NOTE | WHOLE}, **GOOD}
-    trace["alpha.write.1.1"] = {"write": NOTE | BROKEN}
+    again: dict[str, dict[str, object]] = {
+        "alpha.write.1.1": {"write": NOTE | BROKEN},
+        "alpha.write.1.2": {"write": NOTE | WHOLE},
+    }
+    trace = GOOD | again
     project = Project(tmp_path, trace)
     project.mz("run")
     first, second, _ = project.prompts()
@@ -129,7 +132,7 @@ def test_a_new_failure_is_refused_and_named_alone(tmp_path: Path) -> None:
 
 
 def test_a_strict_baseline_refuses_every_failure(tmp_path: Path) -> None:
-    trace = {f"alpha.write.1.{attempt}": {"write": NOTE | WHOLE} for attempt in (1, 2, 3)}
+    trace: dict[str, dict[str, object]] = {f"alpha.write.1.{attempt}": {"write": NOTE | WHOLE} for attempt in (1, 2, 3)}
     project = Project(tmp_path, trace, SETTINGS + "gates: {baseline: strict}\n")
     assert "strict" in project.mz("run", code=21).stderr
     assert len(project.events("agent.requested")) == 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.validate import validate
-from mz_engine.effects import call, dispatch, validation
+from mz_engine.effects import call, commands, dispatch, validation
 from mz_engine.effects.steps import Effect, SettleCall, emit
 from mz_engine.model import pins as pinned
 from mz_engine.model.rules import RuleFinding as BrokenRule
@@ -229,7 +229,7 @@ def test_code_that_breaks_off_is_told_with_its_place(past: Past, monkeypatch: py
         raise ZeroDivisionError("no")
 
     monkeypatch.setattr(validation, "FEATURE_RULES", dict.fromkeys(FEATURE_RULES, broken))
-    monkeypatch.setattr(validation, "failure_signature", broken)
+    monkeypatch.setattr(commands, "failure_signature", broken)
     result = past.replay(past.stream("b")).divergences
     assert {divergence.kind for divergence in result} == {"failure"}
     assert result[0].note == "ZeroDivisionError: no"

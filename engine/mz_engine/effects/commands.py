@@ -73,9 +73,9 @@ def known_failures(context: StepContext, name: str) -> Steps[tuple[str, ...]]:
     progress, known = context.phase_state.progress, Counter[str]()
     if progress.started.known_failures is not None:
         known.update((yield from get_json(progress.started.known_failures)).get(name, ()))
-    for accepted in progress.accepted_runs:
-        if accepted.name == name and accepted.failures is not None:
-            known |= Counter((yield from get_json(accepted.failures)))
+    for accepted in progress.accepted_gates:
+        if accepted.gate == name and accepted.ran is not None:
+            known |= Counter((yield from get_json(accepted.ran.failures)))
     return tuple(sorted(known.elements()))
 
 
@@ -92,7 +92,7 @@ def base_commands(pins: Pins) -> Iterator[str]:
     return (name for name in dict.fromkeys(uses) if name is not None and name in commands)
 
 
-def test_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
+def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     """Run the set-up and every command of the pipeline on the base, in a worktree that no branch names. What cannot
     start ends the test."""
     worktree, key = base_worktree(run), f"{run}/{BASE}"

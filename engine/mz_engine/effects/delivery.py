@@ -24,7 +24,17 @@ from mz_projections.feature.state import BetweenPhases, UnitUsage
 from mz_engine.artifacts.command_output import excerpt
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.effects.prompt import read_file
-from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob, put_report
+from mz_engine.effects.steps import (
+    Effect,
+    StepContext,
+    Steps,
+    call_port,
+    emit,
+    get_json,
+    get_text,
+    put_blob,
+    put_report,
+)
 from mz_engine.effects.validation import ensure_worktree
 from mz_engine.effects.workspace import commit_message
 from mz_engine.ports import CiCheck, Forge, MergeResult, RemoteError, Workspace
@@ -144,16 +154,30 @@ def open_pull_request(context: StepContext) -> Effect:
         return
     title = yield from get_text(started.title)
     body = yield from _pull_request_body(context)
+    gate_notes = yield from _gate_notes(context)
     request = PullRequestRequested(
         key=key,
         branch=started.branch,
         target=target,
         title=(yield from put_blob(title)),
-        body=(yield from put_blob(f"{body.rstrip()}\n\nMz-Key: {key}\n")),
+        body=(yield from put_blob(f"{body.rstrip()}{gate_notes}\n\nMz-Key: {key}\n")),
         strategy=context.pins.config.pull_requests.strategy,
     )
     yield from emit(request)
     yield from reconcile_pull_request(request, context)
+
+
+def _gate_notes(context: StepContext) -> Steps[str]:
+    """Return a section about tests that failed on the base and gates that a person accepted; empty without any."""
+    progress, lines = context.phase_state.progress, list[str]()
+    if progress.started.known_failures is not None:
+        for name, ids in (yield from get_json(progress.started.known_failures)).items():
+            lines.append(f"- `{name}`: {len(ids)} failed tests, which fail without this change too; no others fail.")
+    for accepted in progress.accepted_gates:
+        actor = yield from get_text(accepted.answer.actor)
+        note = (yield from get_text(accepted.answer.note)) if accepted.answer.note else "no reason given"
+        lines.append(f"- `{accepted.gate}` failed and was accepted as it is by {actor}: {' '.join(note.split())}")
+    return "\n".join(("\n\n## Gates\n", *lines)) if lines else ""
 
 
 def _pull_request_body(context: StepContext) -> Steps[str]:

@@ -127,7 +127,8 @@ def _run_command(context: StepContext, stage: Literal["setup", "prepare", "gate"
     ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
     if not ran.exit:
         return ran
-    accepted = [(earlier.name, earlier.exit, earlier.excerpt) for earlier in context.phase_state.progress.accepted_runs]
+    gates = context.phase_state.progress.accepted_gates
+    accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
     known = yield from known_failures(context, name)
     if known and ran.failures is not None:
         failed = yield from get_json(ran.failures)

@@ -16,7 +16,7 @@ from mz_events.names import Commit, RunId
 from mz_events.store import Blobs
 
 from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start
-from mz_engine.effects.commands import base_worktree, test_base
+from mz_engine.effects.commands import base_worktree, run_on_base
 from mz_engine.effects.steps import Do, Emit
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.pins import Pins
@@ -35,7 +35,7 @@ def drive_base_test(
 ) -> None:
     """Run the set-up and the commands on the base, and append the results; a stop ends it between two commands. Raises
     RepositoryUnusable."""
-    steps, result = test_base(run, commit, pins), None
+    steps, result = run_on_base(run, commit, pins), None
     try:
         while not is_stopping():
             match steps.send(result):
@@ -67,7 +67,7 @@ def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError 
     tested = events[-1] if events else None
     if not isinstance(tested, BaseTested) or not tested.unusable:
         return None
-    ran, output, place = _last_run(events), "", ""
+    ran = next(event for event in reversed(events) if isinstance(event, CommandRan))
     lines = blobs.get(ran.excerpt).decode("utf-8", "replace").splitlines()[-SHOWN_LINES:]
     output = "it printed:\n" + "".join(f"  {line}\n" for line in lines) if lines else "it printed nothing\n"
     place = "`workspace.setup`" if ran.stage == "setup" else f"`commands.{ran.name}`"
@@ -104,7 +104,3 @@ def decode_ids(blobs: Blobs, ran: CommandRan) -> list[str]:
     """Return the ids of the failed tests of a command."""
     ids: Any = [] if ran.failures is None else msgspec.json.decode(blobs.get(ran.failures))
     return list(ids)
-
-
-def _last_run(events: Sequence[Event]) -> CommandRan:
-    return next(event for event in reversed(events) if isinstance(event, CommandRan))

@@ -233,7 +233,10 @@ class RunProcess:
             events.extend(new)
             self.scheduler.take_turn(lambda: coordinator.record_base(new))
 
-        drive_base_test(started.run, started.base_commit, pins, self._machine, append, self.scheduler.is_stopping)
+        def is_stopping() -> bool:  # A pause does not count: the features must not start without the results.
+            return self.scheduler.stop_requested or self.scheduler.failure is not None
+
+        drive_base_test(started.run, started.base_commit, pins, self._machine, append, is_stopping)
         if problem := base_problem(events, self.blobs, f"mz resume {started.run}"):
             raise problem
         for warning in base_warnings(events, self.blobs, pins):

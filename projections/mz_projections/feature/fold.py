@@ -52,6 +52,7 @@ from mz_events.names import BUILDER, Digest
 from mz_projections.feature.rollback import superseded_phases
 from mz_projections.feature.session import add_written, apply_reply, apply_request, drop_session
 from mz_projections.feature.state import (
+    AcceptedGate,
     Active,
     BetweenPhases,
     CreatingWorkspace,
@@ -232,9 +233,8 @@ def _accept_gate(
     state: InPhase, unit_run: UnitRun, gate: str, question: HumanRequested, event: HumanAnswered
 ) -> InPhase:
     """Continue with the work as it is: the gate counts as passed, and its failure as known."""
-    ran, progress = unit_run.gate_runs.get(gate), state.progress
-    if ran is not None:
-        progress = replace(progress, accepted_runs=(*progress.accepted_runs, ran))
+    accepted = AcceptedGate(gate=gate, answer=event, ran=unit_run.gate_runs.get(gate))
+    progress = replace(state.progress, accepted_gates=(*state.progress.accepted_gates, accepted))
     accepted_run = replace(
         unit_run,
         check_results={**unit_run.check_results, gate: True},

@@ -89,6 +89,15 @@ class AgentSession(StateStruct, frozen=True):
     """Reason that no call may continue it."""
 
 
+class AcceptedGate(StateStruct, frozen=True):
+    """A gate that failed, accepted by a person as it is."""
+
+    gate: str
+    answer: HumanAnswered
+    ran: CommandRan | None
+    """Its command, whose failure is known from then on; None: a rule."""
+
+
 class FeatureProgress(StateStruct, frozen=True):
     """Progress of one feature across its phases."""
 
@@ -127,8 +136,7 @@ class FeatureProgress(StateStruct, frozen=True):
     conflicted_files: tuple[Path, ...] = ()
     """Files into which the last merge of the target wrote conflict markers."""
     agent_session: AgentSession | None = None
-    accepted_runs: tuple[CommandRan, ...] = ()
-    """Failed gates that a person accepted; the same failure passes from there on."""
+    accepted_gates: tuple[AcceptedGate, ...] = ()
     failover_agent: str = ""
     """The agent that took over from the configured one; empty: none did."""
 

@@ -1,0 +1,116 @@
+"""A gate whose command failed on the base passes if no other tests fail; a person can add to what is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+from mz_engine.model.config import Gates
+from mz_engine.model.pins import Pins
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested
+from mz_events.catalog.delivery import PullRequestRequested
+from mz_events.catalog.feature import Blocked, FeatureDelivered, FeatureStarted, HumanRequested
+from mz_events.catalog.run import BaseTested, Verdict
+from mz_events.catalog.validation import CommandRan, GateChecked
+from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_events.store import Append
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, World
+
+from tests.support import trial
+from tests.support.asking import must_pass
+
+OLD, NEW = "tests/test_a.py::test_old[x - y]", "tests/test_a.py::test_new"
+Outputs = Callable[[str, Files], tuple[int, str]]
+
+
+def pytest_output(*failed: str) -> tuple[int, str]:
+    lines = [f"FAILED {name} - AssertionError: no" for name in failed]
+    text = "\n".join(["== short test summary info ==", *lines, f"{len(failed)} failed, 3 passed in 0.1s"])
+    return 1 if failed else 0, f"something was printed\n{text}\n"
+
+
+def world_after(outputs: Outputs, pins: Pins, known: dict[str, list[str]]) -> World:
+    """A run of the feature `b` on a base on which these tests failed."""
+    world = World({"README.md": "a project"}, trial.script, outputs)
+    trial.begin(world, pins, {"b": ()})
+    tested = BaseTested(red=tuple(known), known_failures=world.blobs.put(msgspec.json.encode(known)))
+    world.store.append([Append(run_stream(trial.RUN), None, (tested,))], world.now_us)
+    drive_run(world, trial.RUN, pins, seed=1)
+    return world
+
+
+def events(world: World) -> list[Event]:
+    return [recorded.event for recorded in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+
+
+def of(world: World, kind: type[Event]) -> Iterator[Event]:
+    return (event for event in events(world) if isinstance(event, kind))
+
+
+def gates_of(world: World) -> list[bool]:
+    return [event.passed for event in events(world) if isinstance(event, GateChecked) and event.gate == "check"]
+
+
+def test_what_failed_on_the_base_passes() -> None:
+    world = world_after(lambda command, files: pytest_output(OLD), must_pass(), {"check": [OLD], "final": [OLD]})
+    assert gates_of(world) == [True] * 3
+    assert {event.new_failures for event in events(world) if isinstance(event, CommandRan)} == {0}
+    assert not list(of(world, Blocked)), "a preparation that must pass does, too"
+    assert list(of(world, FeatureDelivered))
+    (request,) = of(world, PullRequestRequested)
+    assert isinstance(request, PullRequestRequested)
+    body = world.blobs.get(request.body).decode()
+    assert "- `check`: 1 failed tests, which fail without this change too; no others fail." in body
+
+
+def test_what_did_not_fail_there_is_refused_and_named_alone() -> None:
+    world = world_after(lambda command, files: pytest_output(OLD, NEW), trial.pins(), {"check": [OLD]})
+    first = next(event for event in events(world) if isinstance(event, GateChecked))
+    assert first.passed is False
+    assert first.report is not None
+    (message,) = json.loads(world.blobs.get(first.report))
+    assert f"- {NEW}\n" in message
+    assert OLD not in message
+
+
+def test_the_same_name_twice_is_a_new_failure() -> None:
+    world = world_after(lambda command, files: pytest_output(OLD, OLD), trial.pins(), {"check": [OLD]})
+    assert gates_of(world)[0] is False
+
+
+def test_a_strict_baseline_knows_nothing() -> None:
+    pins = trial.pins()
+    pins = replace(pins, config=replace(pins.config, gates=Gates(baseline="strict")))
+    world = world_after(lambda command, files: pytest_output(OLD), pins, {"check": [OLD]})
+    (started,) = of(world, FeatureStarted)
+    assert isinstance(started, FeatureStarted)
+    assert started.known_failures is None
+    assert gates_of(world)[0] is False
+
+
+def test_a_command_that_was_killed_has_not_run_all_tests() -> None:
+    def outputs(command: str, files: Files) -> tuple[int, str]:
+        return -9, pytest_output(OLD)[1]
+
+    assert gates_of(world_after(outputs, trial.pins(), {"check": [OLD]}))[0] is False
+
+
+def test_what_a_person_accepts_is_known_from_there_on() -> None:
+    """`check` prints no tests: the same output passes in the next unit, another one does not."""
+    world = world_after(
+        lambda command, files: (1, "line too long") if command == "check" else (0, ""), trial.pins(), {}
+    )
+    assert list(of(world, HumanRequested))
+    calls = len(list(of(world, AgentRequested)))
+    trial.answer(world, "b", Verdict.ACCEPT, "the linter is wrong")
+    drive_run(world, trial.RUN, trial.pins(), seed=1)
+    assert gates_of(world)[-2:] == [True, True], "those of the other units"
+    later = [event for event in list(of(world, AgentRequested))[calls:] if isinstance(event, AgentRequested)]
+    assert all(event.ref.attempt == 1 or event.ref.role == "reviewer" for event in later)
+    (request,) = of(world, PullRequestRequested)
+    assert isinstance(request, PullRequestRequested)
+    assert "`check` failed and was accepted as it is by" in world.blobs.get(request.body).decode()
