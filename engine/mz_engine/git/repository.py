@@ -77,7 +77,7 @@ def submodules(root: pathlib.Path, commit: Commit, environment: Mapping[str, str
 
 def lfs_files(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the files of the commit that are pointers to contents in Git LFS."""
-    command = ("grep", "--name-only", "--fixed-strings", "-z", "-e")
+    command = ("--no-literal-pathspecs", "grep", "--name-only", "--fixed-strings", "-z", "-e")
     attributes = (commit, "--", ".gitattributes", ":(glob)**/.gitattributes")
     if run_git_as_user(root, environment, *command, "filter=lfs", *attributes).exit_code:
         return ()
