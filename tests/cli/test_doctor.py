@@ -82,7 +82,7 @@ def test_every_check_is_explained(repo: GitRepo, mz: Mz, monkeypatch: pytest.Mon
     (repo.root / "mz.yaml").write_text("# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\n")
     names = {item["name"] for item in json.loads(mz("doctor", "--json").out)["checks"]}
     page = (ROOT / "docs/doctor.md").read_text("utf-8")
-    named = {"agent:NAME" if name.startswith("agent:") else name for name in names}
+    named = {"agent:NAME" if name.startswith("agent:") else name for name in names} | {"content", "run-commands"}
     assert set(re.findall(r"^\| `([\w:-]+)` \|", page, re.MULTILINE)) == named
 
 
