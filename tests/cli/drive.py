@@ -57,17 +57,18 @@ def spawn(home: Path, *args: str, **environment: str) -> Result:
     """As a process of its own, with pipes."""
     everything = {**os.environ, **environment}
     if preloaded.can_serve(everything):
-        return _fork(home, args, everything)
+        return fork(home, args, everything)
     done = subprocess.run(
         [*MZ, *args], cwd=home, env=everything, capture_output=True, text=True, timeout=60, check=False
     )
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def _fork(home: Path, args: tuple[str, ...], environment: Mapping[str, str]) -> Result:
+def fork(home: Path, args: tuple[str, ...], environment: Mapping[str, str], seconds: float = SECONDS_MAX) -> Result:
+    """The same, where `preloaded.can_serve` this environment."""
     with open(os.devnull) as nothing, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = preloaded.start(args, home, environment, (nothing.fileno(), out.fileno(), err.fileno()))
-        late = threading.Timer(SECONDS_MAX, child.kill)
+        late = threading.Timer(seconds, child.kill)
         late.start()
         code = child.wait()
         late.cancel()

@@ -16,7 +16,7 @@ BRANCH = f"feat/{FEATURE}"
 
 def run(bench: Bench, phase: str, code: str, exit_code: int) -> None:
     bench.act(FEATURE, phase, code)
-    bench.mz("run", "--feature", FEATURE, code=exit_code, seconds=300)
+    bench.mz("run", "--feature", FEATURE, code=exit_code)
 
 
 def offences(bench: Bench) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
     assert (moved["name"], moved["old"]) == ("refs/heads/main", before)
     assert before in bench.git("for-each-ref", "refs/mz/*/rescue/**"), "the old value is kept"
     assert bench.git("rev-parse", "main").strip() == moved["new"], "no other ref is ever moved by us"
-    bench.mz("resume", "--feature", FEATURE, "--answer", "approve", seconds=300)
+    bench.mz("resume", "--feature", FEATURE, "--answer", "approve")
     assert delivered(bench)
 
 
@@ -124,7 +124,7 @@ def test_what_no_tree_can_hold_is_refused_with_its_name(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     act = "import os\nanswer()\nos.mkfifo('pipe')\nos.system('git init -q nested && touch nested/x')"
     bench.act(FEATURE, "code", act)
-    bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
+    bench.mz("run", "--feature", FEATURE, code=None)
     kinds = {kind for kind, _ in offences(bench)}
     assert {"special", "nested-git"} <= kinds
     refused = [violation["rule"] for event in bench.of_type("artifact.validated") for violation in event["violations"]]
@@ -149,7 +149,7 @@ def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:
     output = f"import sys\nsay('{canary}')\nsys.stderr.write('{canary}')"
     act = f"{output}\nanswer()\n(cwd / 'leak.md').write_text('{canary}')"
     bench.act(FEATURE, "prd", act)
-    bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
+    bench.mz("run", "--feature", FEATURE, code=None)
     import zstandard
 
     for path in (bench.root / ".mz").rglob("*"):

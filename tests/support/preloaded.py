@@ -52,7 +52,7 @@ class Process:
 
 def can_serve(environment: Mapping[str, str]) -> bool:
     """Say whether a Python started with this environment would be as the server is."""
-    return _read_at_start(environment) == _read_at_start(os.environ)
+    return read_at_start(environment) == read_at_start(os.environ)
 
 
 def start(args: Sequence[str], cwd: Path, environment: Mapping[str, str], files: tuple[int, int, int]) -> Process:
@@ -110,7 +110,8 @@ def _become(args: list[str], cwd: str, environment: dict[str, str], files: Seque
         setattr(sys, f"__{name}__", again)
 
 
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a process must share with the server."""
     return {name: value for name, value in environment.items() if name.startswith(AT_START)}
 
 
