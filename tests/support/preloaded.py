@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,12 +24,17 @@ from tests.support.tree import ROOT
 REQUEST_BYTES_MAX = 1 << 17
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """How names of variables begin that Python reads when it starts, and never again."""
+LOADED_LATE = ("genai_prices", "jinja2", "markdown_it", "re2", "mz_engine.agents.claude_code.adapter")
+"""What commands load when they come to need it."""
 SERVER = """
 import sys
 from mz_cli.main import main
-from tests.support.preloaded import serve
+from tests.support.preloaded import leave, serve
 serve(int(sys.argv[1]))
-main()
+try:
+    main()
+except SystemExit as ended:
+    leave(ended)
 """
 
 
@@ -68,7 +74,7 @@ def serve(descriptor: int) -> None:
     """Fork for each request; return in the child, which is to be `mz`, and end with whoever asks."""
     from mz_cli.app.command_table import MODULES
 
-    for module in sorted(set(MODULES.values())):
+    for module in (*sorted(set(MODULES.values())), *LOADED_LATE):
         import_module(module)
     gc.collect()
     gc.freeze()
@@ -90,6 +96,16 @@ def serve(descriptor: int) -> None:
             os.close(file)
         channel.send(str(pid).encode())
         channel.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+
+
+def leave(ended: SystemExit) -> None:
+    """Exit as a Python does, without taking apart what was loaded before the fork."""
+    if not isinstance(ended.code, int) or threading.active_count() > 1:
+        raise ended
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended.code)
 
 
 def _become(args: list[str], cwd: str, environment: dict[str, str], files: Sequence[int]) -> None:
