@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import Bench
+from tests.support.bench import TESTS, Bench
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def gone(bench: Bench) -> bool:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    bench = Bench(tmp_path_factory.mktemp("undisturbed"))
+    bench = Bench(tmp_path_factory.mktemp("undisturbed"), command=TESTS)
     bench.mz("run")
     return trees(bench)
 
@@ -70,7 +70,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_run_is_resumed_to_the_same_end(tmp_path: Path, undisturbed: dict[str, str], seed: int) -> None:
-    dice, bench = random.Random(seed), Bench(tmp_path)
+    dice, bench = random.Random(seed), Bench(tmp_path, command=TESTS)
     code = killed_run(bench, 1, dice.uniform(0, 0.5), "run")
     kills = int(code is None)
     while code is None:

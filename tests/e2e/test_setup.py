@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import Bench
+from tests.support.bench import LOADS, Bench
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = """
+SETTINGS = f"""
 commands:
-  test: test -f built/ready && python3 -m unittest
+  test: test -f built/ready && {LOADS}
 workspace:
   setup: ["mkdir -p built && touch built/ready", "echo once >> built/log"]
 """

@@ -17,19 +17,21 @@ from tests.support import fake_claude, preloaded
 
 MZ = Path(sys.executable).with_name("mz")
 MARK = b"MZ_KEY="
+LOADS = "python3 -SEc 'import tally.report'"
+"""In place of the sample's tests, which the demo runs."""
 TESTS = "python3 -m unittest tests.test_journal tests.test_money tests.test_report"
-"""The sample's tests that start no process: its command is tried by the demo."""
+"""Those that start no process; what the played agent writes first is refused by one of them."""
 
 
 class Bench:
     """`root` is the user's repository. `start` starts the installed program, `mz` a process that has loaded it."""
 
-    def __init__(self, directory: Path, root: Path | None = None) -> None:
+    def __init__(self, directory: Path, root: Path | None = None, command: str = LOADS) -> None:
         self.root = root or directory / "tally"
         self.home = directory / "home"
         self.home.mkdir(parents=True, exist_ok=True)
         create_sample(self.root, os.environ)
-        (self.root / "mz.yaml").write_text(f"commands: {{test: {TESTS}}}\n")
+        (self.root / "mz.yaml").write_text(f"commands: {{test: {command}}}\n")
         identity = ("-c", "user.name=A", "-c", "user.email=a@b")
         subprocess.run(["git", *identity, "commit", "-qam", "settings"], cwd=self.root, check=True)
         self.bin = fake_claude.install(directory / "bin")
