@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from mz_cli.app.context import open_log
+from mz_cli.common.recording import run_provenance
 from mz_cli.start.demo import AGENTS
 from mz_recordings.cassette.files import load
 
@@ -41,9 +43,11 @@ def test_another_agents_answers_as_json(tmp_path: Path, agent: str) -> None:
     looked = spawn(tmp_path / "tally", "status", "--json")
     assert msgspec.json.decode(looked.out)["run"] == shown["run"]
     assert agents_of(tmp_path / "tally") == [agent]
-    recorded = msgspec.json.decode(spawn(tmp_path / "tally", "record", "--json").out)
-    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
-        assert recorded["provenance"] == load(folder).manifest.provenance != "live"
+    with (
+        as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder,
+        open_log(tmp_path / "tally") as log,
+    ):
+        assert run_provenance(log, shown["run"]) == load(folder).manifest.provenance != "live"
 
 
 def agents_of(home: Path) -> list[str]:

@@ -32,28 +32,23 @@ def delivered(bench: Bench) -> bool:
     return bench.statuses() == {FEATURE: "delivered"}
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("say('no JSON at all')", "no-terminal"),
-        ("raise SystemExit(0)", "no-terminal"),
-        ("say({'type': 'system', 'subtype': 'init', 'session_id': 's'})", "no-terminal"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "no-terminal"),
-    ],
-    ids=["garbage", "nothing", "no end", "killed"],
-)
-def test_a_reply_without_an_end_is_called_again(tmp_path: Path, code: str, expected: str) -> None:
+def test_a_reply_without_an_end_is_called_again(tmp_path: Path) -> None:
+    """Garbage, nothing, no end, killed; and invalid UTF-8 on the way does no harm."""
     bench = Bench(tmp_path)
-    run(bench, "prd", code, 0)
+    bench.act(FEATURE, "prd", "say('no JSON at all')")
+    bench.act(FEATURE, "techspec", "raise SystemExit(0)")
+    bench.act(FEATURE, "tasks", "say({'type': 'system', 'subtype': 'init', 'session_id': 's'})")
+    bench.act(FEATURE, "code", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    invalid = r"import sys; sys.stdout.buffer.write(b'\xff\xfe{\x00\n'); sys.stdout.flush(); answer()"
+    run(bench, "tests", invalid, 0)
     assert delivered(bench)
-    assert problems(bench) == [expected]
-
-
-def test_invalid_utf8_on_the_way_does_no_harm(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    run(bench, "prd", r"import sys; sys.stdout.buffer.write(b'\xff\xfe{\x00\n'); sys.stdout.flush(); answer()", 0)
-    assert delivered(bench)
-    assert next(event["bad_lines"] for event in bench.of_type("reply.parsed")) == 1
+    parsed = [
+        (event["ref"]["phase"], event["problem"] and event["problem"]["code"])
+        for event in bench.of_type("reply.parsed")
+    ]
+    cut_off = [(phase, "no-terminal") for phase in ("prd", "techspec", "tasks", "code")]
+    assert parsed == [*(call for cut in cut_off for call in (cut, (cut[0], None))), ("tests", None), ("pr", None)]
+    assert [event["bad_lines"] for event in bench.of_type("reply.parsed")][-2:] == [1, 0]
 
 
 def test_two_hundred_megabytes_are_cut_off(tmp_path: Path) -> None:

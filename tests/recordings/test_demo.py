@@ -183,10 +183,13 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
 @pytest.mark.cli
 @pytest.mark.timeout(900)
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
-    """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
-    again = {call.recording.identity: call for call in record_scene(SCENES[BUNDLED.name], tmp_path).calls}
-    assert again.keys() == {item.recording.identity for item in cassette.calls}
-    for entry in cassette.calls:
+    """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made: for
+    the feature whose tests failed once. A refused artifact and dependencies are in the trial that is made again."""
+    scene = SCENES[BUNDLED.name]._replace(ends={"group-thousands": FeatureOutcome.DELIVERED})
+    again = {call.recording.identity: call for call in record_scene(scene, tmp_path).calls}
+    kept = [call for call in cassette.calls if call.recording.identity.feature in scene.ends]
+    assert again.keys() == {item.recording.identity for item in kept}
+    for entry in kept:
         other = again[entry.recording.identity]
         assert _fixed(other) == _fixed(entry), entry.recording.identity.path
 
