@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.run.process import RunProcess
 
 from tests.support.bench import Bench
 
@@ -51,9 +53,14 @@ def test_a_reply_without_an_end_is_called_again(tmp_path: Path) -> None:
     assert [event["bad_lines"] for event in bench.of_type("reply.parsed")][-2:] == [1, 0]
 
 
-def test_two_hundred_megabytes_are_cut_off(tmp_path: Path) -> None:
+def test_too_many_megabytes_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert AgentProcesses.output_bytes_max == 200_000_000
+    monkeypatch.setattr(AgentProcesses, "output_bytes_max", 20_000_000)
     bench = Bench(tmp_path)
-    run(bench, "prd", "import os\nwhile True: os.write(1, b'x' * 65535 + b'\\n')", 0)
+    bench.act(FEATURE, "prd", "import os\nwhile True: os.write(1, b'x' * 65535 + b'\\n')")
+    with RunProcess(bench.root, bench.env, lambda recorded: None) as session:
+        session.start({}, (FEATURE,))
+        session.drive()
     assert delivered(bench)
     assert problems(bench) == ["output-limit"]
 
