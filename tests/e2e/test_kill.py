@@ -36,10 +36,10 @@ def killed_run(bench: Bench, calls: int, seconds: float, *arguments: str) -> int
 def following(bench: Bench) -> list[str] | None:
     """Go on; where calls were lost too often in a row, a person has to say so. None when the run has ended: it may have
     been killed between the last event and its exit."""
-    asked = bench.mz("status", "--json", code=None)
-    if asked.exit != 0:
+    described = bench.mz("status", "--json", code=None)
+    if described.exit != 0:
         return ["run"]
-    document = json.loads(asked.out)
+    document = json.loads(described.out)
     waiting = [feature["id"] for feature in document["features"] if feature["status"] == "waiting"]
     answer = [word for feature in waiting for word in ("--feature", feature)]
     if document["status"] == "finished":
@@ -94,7 +94,7 @@ def test_a_killed_run_is_resumed_to_the_same_end(tmp_path: Path) -> None:
 def test_two_runs_at_once_and_a_clean_stop(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.act("month-filter", "prd", "import time; time.sleep(3); answer()")
-    first = bench.start("run")
+    first = bench.start("run", "--feature", "month-filter")
     deadline = time.monotonic() + 60
     while not bench.calls() and time.monotonic() < deadline:
         time.sleep(0.1)
