@@ -236,6 +236,7 @@ class GuardServer:
 
 
 SERVER = GuardServer()
+os.register_at_fork(after_in_child=lambda: vars(SERVER).update(_socket=None, _process=None))  # A copy starts its own.
 
 
 class Supervision:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -282,8 +283,7 @@ def replay_all(
 ) -> tuple[ReplayResult, ...]:
     """Replay all jobs; call `report` after each one. Results are in the order of the jobs."""
     results_by_path: dict[str, ReplayResult] = {}
-    command_id = token_hex(8)
-    jobs = tuple(replace(job, command_id=command_id) for job in jobs)
+    jobs = tuple(replace(job, command_id=command_id) for command_id in [token_hex(8)] for job in jobs)
 
     def add(result: ReplayResult) -> None:
         results_by_path[result.path] = result
@@ -293,15 +293,14 @@ def replay_all(
         for job in jobs:
             add(replay_and_update(job))
     else:
-        context = get_context("forkserver")  # One process imports mz, the workers are copies of it.
+        context = get_context("fork" if threading.active_count() == 1 else "forkserver")  # Threads may hold locks.
         context.set_forkserver_preload([__name__])
         with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
             try:
                 for future in as_completed([pool.submit(replay_and_update, job) for job in jobs]):
                     add(future.result())
             except BaseException:
-                # Do not wait for jobs that have not started.
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)  # Do not wait for jobs that have not started.
                 raise
     return tuple(results_by_path[job.path] for job in jobs)
 
