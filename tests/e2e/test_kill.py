@@ -36,10 +36,10 @@ def killed_run(bench: Bench, calls: int, seconds: float, *arguments: str) -> int
 def following(bench: Bench) -> list[str] | None:
     """Go on; where calls were lost too often in a row, a person has to say so. None when the run has ended: it may have
     been killed between the last event and its exit."""
-    described = bench.mz("status", "--json", code=None)
-    if described.exit != 0:
+    shown = bench.mz("status", "--json", code=None)
+    if shown.exit != 0:
         return ["run"]
-    document = json.loads(described.out)
+    document = json.loads(shown.out)
     waiting = [feature["id"] for feature in document["features"] if feature["status"] == "waiting"]
     answer = [word for feature in waiting for word in ("--feature", feature)]
     if document["status"] == "finished":
