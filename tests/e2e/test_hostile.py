@@ -90,24 +90,21 @@ def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
     assert delivered(bench)
 
 
-def test_configuration_and_hooks_stay_as_they_are(tmp_path: Path) -> None:
+def test_configuration_hooks_and_the_main_checkout_are_out_of_reach_and_no_process_is_left(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     config = (bench.root / ".git" / "config").read_text()
     act = (
         "git = root / '.git'\nfor name, text in (('config', '[core]\\n'), ('hooks/pre-commit', 'exit 1\\n')):\n"
         "    try: (git / name).write_text(text)\n    except OSError: pass\nanswer()"
     )
-    run(bench, "prd", act, 0)
+    bench.act(FEATURE, "prd", act)
+    bench.act(FEATURE, "techspec", "try: (root / 'README.md').write_text('mine')\nexcept OSError: pass\nanswer()")
+    stubborn = "setsid sleep 300 & (trap : TERM; sleep 300) &"
+    run(bench, "pr", f"import subprocess as s\ns.Popen('{stubborn}', shell=True)\nanswer()", 0)
+    assert bench.processes() == []
     assert delivered(bench)
     assert (bench.root / ".git" / "config").read_text() == config
     assert not (bench.root / ".git" / "hooks" / "pre-commit").exists()
-
-
-def test_the_main_checkout_is_out_of_reach(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    act = "try: (root / 'README.md').write_text('mine')\nexcept OSError: pass\nanswer()"
-    run(bench, "prd", act, 0)
-    assert delivered(bench)
     assert bench.git("status", "--porcelain") == ""
 
 
@@ -161,12 +158,3 @@ def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:
                 data = zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 24)
             assert canary.encode() not in data, path
     assert canary not in bench.git("log", "-p", BRANCH)
-
-
-def test_no_process_of_an_agent_is_left(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    stubborn = "setsid sleep 300 & (trap : TERM; sleep 300) &"
-    act = f"import subprocess as s\ns.Popen('{stubborn}', shell=True)\nanswer()"
-    run(bench, "prd", act, 0)
-    assert delivered(bench)
-    assert bench.processes() == []
