@@ -71,7 +71,7 @@ COUNTS = st.builds(
 PRICES = GenaiPrices()
 
 
-@examples(200)
+@examples(100)
 @given_any(MANY, MANY, st.one_of(st.none(), COUNTS))
 def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, expected: Coefficients | None) -> None:
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
