@@ -281,10 +281,10 @@ def test_aiders_words_are_those_of_its_model() -> None:
 
 
 BEGINNINGS = st.sampled_from([b'{"type":"result"', b'{"type": "result"', b'{"type":"use"', b'{"type": "use"'])
-WORDS = st.binary(max_size=60) | st.tuples(BEGINNINGS, st.binary(max_size=20)).map(b"".join)
+PARTS = st.binary(max_size=60) | st.tuples(BEGINNINGS, st.binary(max_size=20)).map(b"".join)
 
 
-@given(st.lists(WORDS))
+@given(st.lists(PARTS))
 @pytest.mark.slow
 def test_any_bytes_give_a_reading_or_a_failure(lines: list[bytes]) -> None:
     data = b"\n".join(lines)

@@ -70,13 +70,13 @@ class Mutation(msgspec.Struct, frozen=True):
     apply: Callable[[Draft], str | None]
 
 
-def words(number: int) -> str:
+def sentence_of(number: int) -> str:
     """From 8 to 16 of the texts, told by one number: to draw each for itself takes most of the time of a draft."""
     number, more = divmod(number, 9)
-    return " ".join(TEXTS[number // len(TEXTS) ** place % len(TEXTS)] for place in range(8 + more))
+    return " ".join(TEXTS[number // len(TEXTS) ** position % len(TEXTS)] for position in range(8 + more))
 
 
-sentence = st.integers(0, 9 * len(TEXTS) ** 16 - 1).map(words)
+sentence = st.integers(0, 9 * len(TEXTS) ** 16 - 1).map(sentence_of)
 name = st.text(f"{ascii_letters}{digits}_-", min_size=1, max_size=9).map(lambda text: text.lstrip("_-") or "0")
 path = st.builds(
     "{}/{}.{}".format,

@@ -17,5 +17,5 @@ JSON = st.recursive(
 
 def some_of(items: list[T]) -> st.SearchStrategy[list[T]]:
     """From one to three of them, the last as often as all others: to spoil each takes long and shows no more."""
-    place = st.integers(0, len(items) - 1) | st.just(len(items) - 1)
-    return st.lists(place, min_size=1, max_size=3, unique=True).map(lambda places: [items[at] for at in places])
+    index = st.integers(0, len(items) - 1) | st.just(len(items) - 1)
+    return st.lists(index, min_size=1, max_size=3, unique=True).map(lambda chosen: [items[at] for at in chosen])
