@@ -80,14 +80,6 @@ def content(kind: Kind, old: bytes, new: bytes) -> Callable[[Copy], None]:
     return calls(change)
 
 
-def every(*changes: Callable[[Copy], None]) -> Callable[[Copy], None]:
-    def change(copy: Copy) -> None:
-        for one in changes:
-            one(copy)
-
-    return change
-
-
 def without_patch(call: RecordedCall) -> RecordedCall:
     if call.identity.path != "beta/write.a2":
         return call
@@ -106,42 +98,35 @@ class Case:
 
 
 CASES = {
-    "parallel": Case(settings("parallel_max: 2"), set()),
-    "asked-otherwise": Case(
-        every(
-            edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief."),
-            edit("pipelines/notes.yaml", "cause: text", "cause: words"),
-            edit("pipelines/notes.yaml", "tools: [read, write]", "tools: [read]"),
-            settings("models: {mid: claude-haiku-4-5}"),
-            manifest(max_age_days=1, provenance="copied"),
-            calls(lambda call: None if call.identity.path == "beta/sign" else call),
-        ),
-        {"PROMPT", "DECISION", "CONFIG", "COPIED", "MISSING", "STREAM"},
-        parse=lambda reply: replace(reply, undecodable_lines=3),
-    ),
-    "paid-otherwise": Case(
-        every(
-            edit("pipelines/notes.yaml", "tier: mid", "tier: premium"),
-            settings("pass_environment: [LANG_OF_TESTS]"),
-        ),
-        {"CONFIG", "COST"}, executed=3, parse=lambda reply: replace(reply, usage=()),
-    ),
+    "nothing": Case(lambda copy: None, set()),
+    "template": Case(edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief."), {"PROMPT"}),
     "template-invalid": Case(edit("pipelines/templates/sign.md.j2", "{{ title }}", "{{ titel }}"), {"PIPELINE"}),
     "rule-stricter": Case(edit("pipelines/rules/note.yaml", "min: 10", "min: 26"), {"MISSING", "PROMPT"}),
     "rule-reason": Case(edit("pipelines/rules/note.yaml", "are needed", "are required"), {"PROMPT", "DECISION"}),
     "pipeline-invalid": Case(edit("pipelines/notes.yaml", "phase: sign", "phase: write"), {"PIPELINE"}),
+    "cause": Case(edit("pipelines/notes.yaml", "cause: text", "cause: words"), {"DECISION"}),
+    "gate-command": Case(gate("! grep -rh nothing notes"), set(), executed=3),
     "gate-red": Case(gate("! grep -rh enough notes"), {"MISSING"}, executed=1),
     "gate-network": Case(gate(CONNECT), {"NETWORK"}, executed=3),
     "gate-added": Case(
         edit("pipelines/notes.yaml", ASKS, f"{ASKS}\n  gates: [{{run: check}}]"),
         {"DECISION"}, executed=3,
     ),
+    "tier": Case(edit("pipelines/notes.yaml", "tier: mid", "tier: premium"), {"CONFIG"}),
+    "tools": Case(edit("pipelines/notes.yaml", "tools: [read, write]", "tools: [read]"), {"CONFIG"}),
+    "models": Case(settings("models: {mid: claude-haiku-4-5}"), {"CONFIG"}),
+    "variables": Case(settings("pass_environment: [LANG_OF_TESTS]"), set(), executed=3),
+    "parallel": Case(settings("parallel_max: 2"), set()),
     "person-missing": Case(fixture(lambda fixture: replace(fixture, decisions=())), {"UNUSED"}),
+    "copied": Case(manifest(max_age_days=1, provenance="copied"), {"COPIED"}),
+    "recording-deleted": Case(calls(lambda call: None if call.identity.path == "beta/sign" else call), {"MISSING"}),
     "patch-changed": Case(content("patch", b"long enough", b"LONG ENOUGH"), {"FILES", "PROMPT"}, in_memory=False),
     "patch-removed": Case(calls(without_patch), {"MISSING"}),
     "reply-cut": Case(content("stdout", b'"type": "result"', b'"type": "rest"'), {"FILES", "PROMPT"}),
     "byte-changed": Case(edit("recordings/notes/beta/sign.md", "beta", "other"), {"UNREADABLE"}),
     "bundle-gone": Case(lambda copy: (copy.folder / "repository.bundle").unlink(), {"UNREADABLE"}),
+    "parser-usage": Case(lambda copy: None, {"COST"}, parse=lambda reply: replace(reply, usage=())),
+    "parser-lines": Case(lambda copy: None, {"STREAM"}, parse=lambda reply: replace(reply, undecodable_lines=3)),
     "no-commands": Case(without_commands, set(), in_memory=False),
 }  # fmt: skip
 

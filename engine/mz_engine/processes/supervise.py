@@ -223,6 +223,7 @@ class GuardServer:
             )
         self._socket = ours
         atexit.register(self.stop)
+        os.register_at_fork(after_in_child=self._forget)
         return ours
 
     def stop(self) -> None:
@@ -232,11 +233,14 @@ class GuardServer:
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let the next guard start a server: a fork of this process needs its own."""
         self._socket = self._process = None
 
 
 SERVER = GuardServer()
-os.register_at_fork(after_in_child=lambda: vars(SERVER).update(_socket=None, _process=None))  # A copy starts its own.
 
 
 class Supervision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
 import threading
 import time
@@ -283,7 +284,8 @@ def replay_all(
 ) -> tuple[ReplayResult, ...]:
     """Replay all jobs; call `report` after each one. Results are in the order of the jobs."""
     results_by_path: dict[str, ReplayResult] = {}
-    jobs = tuple(replace(job, command_id=command_id) for command_id in [token_hex(8)] for job in jobs)
+    command_id = token_hex(8)
+    jobs = tuple(replace(job, command_id=command_id) for job in jobs)
 
     def add(result: ReplayResult) -> None:
         results_by_path[result.path] = result
@@ -293,7 +295,8 @@ def replay_all(
         for job in jobs:
             add(replay_and_update(job))
     else:
-        context = get_context("fork" if threading.active_count() == 1 else "forkserver")  # Threads may hold locks.
+        can_fork = sys.platform == "linux" and threading.active_count() == 1  # Else a fork may wait for a lock forever.
+        context = get_context("fork" if can_fork else "forkserver")
         context.set_forkserver_preload([__name__])
         with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
             try:
