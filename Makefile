@@ -8,7 +8,7 @@ TEST_WORKERS ?= 3
 SAMPLE ?= 40
 unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
-.PHONY: demo test quick lint types fix clis recordings replay check figures mutants dev help
+.PHONY: demo test tests quick lint types fix clis recordings replay check figures mutants dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -17,10 +17,13 @@ help:  ## Show this list
 demo: .venv/installed  ## Build a virtual environment and watch three features being delivered from bundled recordings
 	@$(BIN)/mz demo
 
-test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and mz check
+test:  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and mz check
+	@$(MAKE) --no-print-directory -j4 lint types tests
+	@$(BIN)/mz check -j $(WORKERS)
+
+tests: .venv/developed clis  ## Every test, the real agent CLIs included
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(TEST_WORKERS) --dist worksteal
-	@$(BIN)/mz check -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not cli" --hypothesis-profile=quick

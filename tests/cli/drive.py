@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import shlex
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from mz_cli.main import main
 
 from tests.support import preloaded
+from tests.support.programs import finished
 
 SECONDS_MAX = 60
 """Then a program that waits for an answer which nobody gives is killed."""
@@ -55,19 +57,30 @@ def run(capsys: pytest.CaptureFixture[str], *args: str, program: Callable[[tuple
 
 def spawn(home: Path, *args: str, **environment: str) -> Result:
     """As a process of its own, with pipes."""
-    everything = {**os.environ, **environment}
-    if preloaded.can_serve(everything):
-        return _fork(home, args, everything)
-    done = subprocess.run(
-        [*MZ, *args], cwd=home, env=everything, capture_output=True, text=True, timeout=60, check=False
-    )
+    return spawn_in(home, args, {**os.environ, **environment})
+
+
+def spawn_in(home: Path, args: Sequence[str], environment: Mapping[str, str]) -> Result:
+    """The same, with this environment and no other variable."""
+    if preloaded.can_serve(environment):
+        return fork(home, args, environment)
+    done = finished(*MZ, *args, cwd=home, environment=environment)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def _fork(home: Path, args: tuple[str, ...], environment: Mapping[str, str]) -> Result:
+def run_line(home: Path, line: str, environment: Mapping[str, str]) -> Result:
+    """A line for a shell; `mz` alone is started without one."""
+    if line.startswith("mz "):
+        return spawn_in(home, shlex.split(line, comments=True)[1:], environment)
+    done = finished("sh", "-c", line, cwd=home, environment=environment)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def fork(home: Path, args: Sequence[str], environment: Mapping[str, str], seconds: float = SECONDS_MAX) -> Result:
+    """The same, where `preloaded.can_serve` this environment."""
     with open(os.devnull) as nothing, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = preloaded.start(args, home, environment, (nothing.fileno(), out.fileno(), err.fileno()))
-        late = threading.Timer(SECONDS_MAX, child.kill)
+        late = threading.Timer(seconds, child.kill)
         late.start()
         code = child.wait()
         late.cancel()

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from mz_cli.check.command import check_document, check_suites, layer_line, remaining_lines, summary
 from mz_cli.terminal.width import plain_text
+from mz_engine.agents.registry import built_in_adapters
+from mz_qa.layers import adapters, replays
 from mz_qa.layers.run import LAYERS
 from mz_qa.results import CheckRun, LayerResult
+from mz_recordings.cassette.files import list_cassettes
 from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
@@ -103,7 +106,10 @@ def test_a_project_that_has_just_begun(project: Path, mz: Mz) -> None:
 
 
 @pytest.mark.slow
-def test_a_self_test(project: Path, mz: Mz) -> None:
+def test_a_self_test(project: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one adapter and one cassette; tests of the layers try all."""
+    monkeypatch.setattr(adapters, "built_in_adapters", lambda: {"codex": built_in_adapters()["codex"]})
+    monkeypatch.setattr(replays, "list_cassettes", lambda folder: list_cassettes(folder)[:1])
     result = mz("doctor", "--self-test", "--json")
     document = json.loads(result.out)
     assert (result.exit, document["schema"], document["verdict"]) == (0, "mz.doctor-self-test/1", "passed"), result.err

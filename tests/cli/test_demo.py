@@ -8,20 +8,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from mz_cli.app.context import open_log
+from mz_cli.common.recording import run_provenance
 from mz_cli.start.demo import AGENTS
 from mz_recordings.cassette.files import load
 
-from tests.cli.drive import on_terminal, spawn
+from tests.cli.drive import spawn
 
 FEATURE_KEYS = {"id", "status", "branch", "phases", "attempts", "tests", "tokens", "estimated_usd", "reported_usd",
                 "computed_usd"}  # fmt: skip
-MONEY = sorted(name for name in FEATURE_KEYS if name.endswith("_usd"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS[1:])
 def test_another_agents_answers_as_json(tmp_path: Path, agent: str) -> None:
-    """Those of the first agent are shown on a terminal, below."""
+    """Those of the first agent are shown on a terminal where the bundled recordings are tested."""
     answer = spawn(tmp_path, "demo", "--agent", agent, "--keep", "tally", "--json")
     assert answer.exit == 0, answer
     shown = msgspec.json.decode(answer.out)
@@ -41,9 +42,11 @@ def test_another_agents_answers_as_json(tmp_path: Path, agent: str) -> None:
     looked = spawn(tmp_path / "tally", "status", "--json")
     assert msgspec.json.decode(looked.out)["run"] == shown["run"]
     assert agents_of(tmp_path / "tally") == [agent]
-    recorded = msgspec.json.decode(spawn(tmp_path / "tally", "record", "--json").out)
-    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
-        assert recorded["provenance"] == load(folder).manifest.provenance != "live"
+    with (
+        as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder,
+        open_log(tmp_path / "tally") as log,
+    ):
+        assert run_provenance(log, shown["run"]) == load(folder).manifest.provenance != "live"
 
 
 def agents_of(home: Path) -> list[str]:
@@ -57,21 +60,6 @@ def test_the_agents_of_the_demo_are_those_that_are_bundled() -> None:
     assert {f"monozukuri-{agent}" for agent in AGENTS} == {
         traversable.name for traversable in bundled.iterdir() if traversable.name.startswith("monozukuri-")
     }
-
-
-@pytest.mark.slow
-def test_on_a_terminal(tmp_path: Path) -> None:
-    """With the answers of the first agent, which tells money too, and was asked for changes."""
-    shown = on_terminal(tmp_path, "demo", "--keep", "tally", columns=100, env={"NO_COLOR": "1"}, code=0)
-    assert "\x1b" not in shown
-    assert "group-thousands  delivered" in shown
-    assert "nothing was spent" in shown
-    assert f"cd {tmp_path / 'tally'}" in shown
-    features = msgspec.json.decode(spawn(tmp_path / "tally", "status", "--json").out)["features"]
-    assert [feature["status"] for feature in features] == ["delivered"] * 3
-    assert max(count for feature in features for count in feature["attempts"].values()) > 1
-    assert all(float(feature[name]) > 0 for feature in features for name in MONEY)
-    assert agents_of(tmp_path / "tally") == [AGENTS[0]]
 
 
 @pytest.mark.parametrize(("folder", "message"), [("tally", "already exists"), ("file/tally", "cannot be created")])

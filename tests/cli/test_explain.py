@@ -10,10 +10,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from mz_cli.inspect.log import log_entry
 from mz_cli.terminal.json import json_line, plain_value
 from mz_engine.config.schema import config_schema, events_schema, pipeline_schema
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS
 from mz_engine.errors.exits import Exit
 from mz_events.codec import CODEC
@@ -137,7 +137,7 @@ def test_an_unknown_schema(mz: Mz) -> None:
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 def test_real_pipelines_pass_their_schema(path: Path) -> None:
     validator = jsonschema.Draft7Validator(pipeline_schema())
-    pipeline = yaml.safe_load(path.read_text())
+    pipeline = load_yaml(path.read_text())
     validator.validate(pipeline)
     pipeline["phases"][0]["timout"] = {"total": "5m"}
     assert not validator.is_valid(pipeline)

@@ -15,9 +15,10 @@ from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_recordings.cassette.repository import create_sample
 from mz_recordings.findings.model import KIND_PROPERTIES
 
+from tests.cli.drive import run_line
 from tests.support.gitrepo import IDENTITY
 from tests.support.played_agent import install_agent
-from tests.support.programs import finished
+from tests.support.preloaded import read_at_start
 from tests.support.tree import ROOT
 
 PAGE = (ROOT / "docs" / "replay-in-ci.md").read_text("utf-8")
@@ -53,19 +54,20 @@ class Team:
             f"#!/bin/sh\nexec '{sys.executable}' -c 'from mz_cli.main import main; main()' \"$@\"\n"
         )
         (programs / "mz").chmod(0o755)
+        (programs / "python3").symlink_to(Path(sys.executable).resolve())  # What is on PATH may be a slow script.
         kept = {name: value for name, value in os.environ.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join((str(programs), os.environ["PATH"]))
         own = {"PATH": path, "HOME": str(folder / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
-        self.environment = {**kept, **IDENTITY, **own}
+        self.environment = {**kept, **read_at_start(os.environ), **IDENTITY, **own}
         for args in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
             self.run(args)
 
     def run(self, line: str) -> str:
         """What a line of the page writes; it must end as the page says."""
         expected = int(match[1]) if (match := EXIT.search(line)) else 0
-        done = finished("sh", "-c", line, cwd=self.root, environment=self.environment, seconds=300)
-        assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        done = run_line(self.root, line, self.environment)
+        assert done.exit == expected, f"{line}\n{done.out}{done.err}"
+        return done.out + done.err
 
 
 @pytest.mark.slow

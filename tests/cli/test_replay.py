@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -125,9 +126,11 @@ def copy(recorded: Path, tmp_path: Path) -> Copy:
 
 
 @pytest.mark.slow
-def test_a_run_is_recorded_and_played(tmp_path: Path) -> None:
+def test_a_run_is_recorded_and_played(recorded: Path, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
-    workshop.run()
+    shutil.rmtree(workshop.root)
+    shutil.copytree(recorded, workshop.root, symlinks=True)
+    shutil.rmtree(workshop.root / "recordings")
     made = spawn(workshop.root, "record", "--json", "--max-age", "90", **workshop.environment)
     assert made.exit == 0, made.err
     result = json.loads(made.out)

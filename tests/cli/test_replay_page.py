@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.programs import finished
+from tests.cli.drive import run_line
 from tests.support.tree import ROOT
 from tests.support.workshop import Copy, Workshop
 
@@ -24,9 +23,7 @@ ELSEWHERE = ("mz replay --bundled",)
 @pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
-    program = tmp_path / "bin" / "mz"
-    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c 'from mz_cli.main import main; main()' \"$@\"\n")
-    program.chmod(0o755)
+    environment = {**os.environ, **workshop.environment}
     played = 0
     for commands, remark in PARTS.findall(PAGE):
         if remark:
@@ -36,10 +33,8 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
             if args.strip() in ELSEWHERE:
                 continue
             match = re.search(r"exit (\d+)", output)
-            done = finished(
-                "sh", "-c", args, cwd=workshop.root, environment={**os.environ, **workshop.environment}, seconds=120
-            )
+            done = run_line(workshop.root, args, environment)
             expected = int(match[1]) if match else WAITS.get(args.strip(), 0)
-            assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
+            assert done.exit == expected, f"{line}\n{done.out}{done.err}"
             played += 1
     assert played == 16

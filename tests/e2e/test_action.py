@@ -135,7 +135,7 @@ def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surrounding
 
     copy.edit(*EDIT)
     red = Job(copy.root, surroundings, PUBLIC)
-    red.run(steps)
+    red.run([step for step in steps if step.get("name") != "Install mz"])
     assert red.find(REPLAY).outcome == "failure"
     assert red.find(REPLAY).text.endswith("exit 3\n")
     assert "::error file=pipelines/templates/write.md.j2,line=2,title=PROMPT" in red.find(REPLAY).text

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mz_recordings.cassette.files import load
 
-from tests.cli.drive import MZ, Result
+from tests.cli.drive import Result, fork
+from tests.support import preloaded
 from tests.support.canaries import ENVIRONMENT, SECRETS, USER, files, leaking, needles, objects, planted, survivors
 from tests.support.workshop import BACKLOG, SETTINGS, Workshop
 
@@ -47,17 +47,17 @@ class Scene:
         self.workshop.repository.commit({"mz.yaml": settings, ".gitignore": ".env\n.mz/\n"})
         (self.root / "features.md").write_text(first)  # Not committed: what is in git is the user's, and stays.
         planted(self.workshop.repository)
-        outside = {name: os.environ[name] for name in ("LANG", "VIRTUAL_ENV") if name in os.environ}
+        outside = preloaded.read_at_start(os.environ)
         self.environment = {
-            **outside, **self.workshop.environment, **ENVIRONMENT, "USER": USER, "TMPDIR": str(self.temporary),
+            **self.workshop.environment, **outside, **ENVIRONMENT, "USER": USER, "TMPDIR": str(self.temporary),
         }  # fmt: skip
         self.printed: list[tuple[str, bytes]] = []
 
     def mz(self, *args: str) -> Result:
-        done = subprocess.run([*MZ, *args], cwd=self.root, env=self.environment, capture_output=True, check=False)
-        self.printed += [(f"mz {' '.join(args)}: {name}", data) for name, data in
-                         (("stdout", done.stdout), ("stderr", done.stderr))]  # fmt: skip
-        return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+        done = fork(self.root, args, self.environment)
+        self.printed += [(f"mz {' '.join(args)}: {name}", text.encode())
+                         for name, text in (("stdout", done.out), ("stderr", done.err))]  # fmt: skip
+        return done
 
     def left(self) -> Iterator[tuple[str, bytes]]:
         """All but the inputs themselves."""
@@ -90,9 +90,10 @@ def test_no_canary_survives_a_run(tmp_path: Path) -> None:
     assert scene.mz("recordings", "list", "--json").exit == 0
 
     wanted = needles()
-    result = {name: hits for name, data in scene.left() if (hits := survivors(data, wanted))}
+    left = list(scene.left())
+    result = {name: hits for name, data in left if (hits := survivors(data, wanted))}
     assert result == {}
-    content = b"".join(data for name, data in scene.left() if "unpacked" in name)
+    content = b"".join(data for name, data in left if "unpacked" in name)
     assert content.count(b"says: <redacted>") > 50, "the canaries were there, and were taken out"
 
     assert places_in(scene) == {}

@@ -17,7 +17,7 @@ README = "README.md"
 
 
 def run(forge: Forge, code: int = 0) -> None:
-    forge.bench.mz("run", "--feature", FEATURE, code=code, seconds=200)
+    forge.bench.mz("run", "--feature", FEATURE, code=code)
 
 
 def status(forge: Forge) -> str:
@@ -47,7 +47,7 @@ def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tm
     run(forge)
     assert status(forge) == "delivered"
     assert [key.split("/")[4] for key in calls_of(forge, "code")] == ["1", "2"]
-    prompts = forge.bench.mz("show", f"{FEATURE}/code", "--prompt").stdout
+    prompts = forge.bench.mz("show", f"{FEATURE}/code", "--prompt").out
     assert "FAIL: the terminal is too narrow" in prompts
     assert forge.file(f"feat/{FEATURE}", "tally/narrow.py") == "WIDTH = 20\n"
     assert len(forge.gh.pulls) == 1
@@ -67,7 +67,7 @@ def test_checks_that_stay_red_are_for_a_person_who_may_take_them_as_they_are(tmp
     forge = Forge(tmp_path)
     forge.gh.plan(["red"])
     run(forge, code=21)
-    assert "checks" in forge.bench.mz("status").stdout
+    assert "checks" in forge.bench.mz("status").out
     forge.bench.mz("resume", "--feature", FEATURE, "--answer", "approve", "-m", "the runner is broken")
     assert status(forge) == "delivered"
 
@@ -111,7 +111,7 @@ for line in (cwd / {README!r}).read_text().splitlines(True):
 def test_with_merged_dependencies_the_dependent_waits_for_the_merge(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
     forge.gh.plan(["green"])
-    text = forge.bench.mz("pipelines", "show", "monozukuri", "--yaml").stdout
+    text = forge.bench.mz("pipelines", "show", "monozukuri", "--yaml").out
     pipelines = forge.bench.root / "pipelines"
     pipelines.mkdir()
     text = text.replace("pipeline: monozukuri", "pipeline: patient").replace("stacked", "merged")
@@ -120,13 +120,13 @@ def test_with_merged_dependencies_the_dependent_waits_for_the_merge(tmp_path: Pa
     (pipelines / "patient.yaml").write_text(text)
     settings = forge.bench.root / "mz.yaml"
     settings.write_text(settings.read_text() + "pipeline: patient\n")
-    forge.bench.mz("run", "--feature", FEATURE, "--feature", "month-compare", code=21, seconds=200)
+    forge.bench.mz("run", "--feature", FEATURE, "--feature", "month-compare", code=21)
     _, held = forge.bench.json("status")["features"]
     assert [held[key] for key in ("id", "status", "code", "blocked_by")] == ["month-compare", "held", "merge", FEATURE]
     assert held["next"].startswith("mz resume ")
     forge.gh.merge(f"feat/{FEATURE}", forge.remote_head(f"feat/{FEATURE}"))
     forge.move("main", forge.remote_head(f"feat/{FEATURE}"))
-    forge.bench.mz("resume", seconds=200)
+    forge.bench.mz("resume")
     assert forge.bench.statuses()["month-compare"] == "delivered"
     pulls = {pull["headRefName"]: pull["baseRefName"] for pull in forge.gh.pulls}
     assert pulls["feat/month-compare"] == "main"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.run.process import RunProcess
 
 from tests.support.bench import Bench
 
@@ -16,7 +18,7 @@ BRANCH = f"feat/{FEATURE}"
 
 def run(bench: Bench, phase: str, code: str, exit_code: int) -> None:
     bench.act(FEATURE, phase, code)
-    bench.mz("run", "--feature", FEATURE, code=exit_code, seconds=300)
+    bench.mz("run", "--feature", FEATURE, code=exit_code)
 
 
 def offences(bench: Bench) -> list[tuple[str, str]]:
@@ -32,33 +34,33 @@ def delivered(bench: Bench) -> bool:
     return bench.statuses() == {FEATURE: "delivered"}
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("say('no JSON at all')", "no-terminal"),
-        ("raise SystemExit(0)", "no-terminal"),
-        ("say({'type': 'system', 'subtype': 'init', 'session_id': 's'})", "no-terminal"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "no-terminal"),
-    ],
-    ids=["garbage", "nothing", "no end", "killed"],
-)
-def test_a_reply_without_an_end_is_called_again(tmp_path: Path, code: str, expected: str) -> None:
+def test_a_reply_without_an_end_is_called_again(tmp_path: Path) -> None:
+    """Garbage, nothing, no end, killed; and invalid UTF-8 on the way does no harm."""
     bench = Bench(tmp_path)
-    run(bench, "prd", code, 0)
+    bench.act(FEATURE, "prd", "say('no JSON at all')")
+    bench.act(FEATURE, "techspec", "raise SystemExit(0)")
+    bench.act(FEATURE, "tasks", "say({'type': 'system', 'subtype': 'init', 'session_id': 's'})")
+    bench.act(FEATURE, "code", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    invalid = r"import sys; sys.stdout.buffer.write(b'\xff\xfe{\x00\n'); sys.stdout.flush(); answer()"
+    run(bench, "tests", invalid, 0)
     assert delivered(bench)
-    assert problems(bench) == [expected]
+    parsed = [
+        (event["ref"]["phase"], event["problem"] and event["problem"]["code"])
+        for event in bench.of_type("reply.parsed")
+    ]
+    cut_off = [(phase, "no-terminal") for phase in ("prd", "techspec", "tasks", "code")]
+    assert parsed == [*(call for cut in cut_off for call in (cut, (cut[0], None))), ("tests", None), ("pr", None)]
+    assert [event["bad_lines"] for event in bench.of_type("reply.parsed")][-2:] == [1, 0]
 
 
-def test_invalid_utf8_on_the_way_does_no_harm(tmp_path: Path) -> None:
+def test_too_many_megabytes_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert AgentProcesses.output_bytes_max == 200_000_000
+    monkeypatch.setattr(AgentProcesses, "output_bytes_max", 20_000_000)
     bench = Bench(tmp_path)
-    run(bench, "prd", r"import sys; sys.stdout.buffer.write(b'\xff\xfe{\x00\n'); sys.stdout.flush(); answer()", 0)
-    assert delivered(bench)
-    assert next(event["bad_lines"] for event in bench.of_type("reply.parsed")) == 1
-
-
-def test_two_hundred_megabytes_are_cut_off(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    run(bench, "prd", "import os\nwhile True: os.write(1, b'x' * 65535 + b'\\n')", 0)
+    bench.act(FEATURE, "prd", "import os\nwhile True: os.write(1, b'x' * 65535 + b'\\n')")
+    with RunProcess(bench.root, bench.env, lambda recorded: None) as session:
+        session.start({}, (FEATURE,))
+        session.drive()
     assert delivered(bench)
     assert problems(bench) == ["output-limit"]
 
@@ -84,7 +86,7 @@ def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
     assert (moved["name"], moved["old"]) == ("refs/heads/main", before)
     assert before in bench.git("for-each-ref", "refs/mz/*/rescue/**"), "the old value is kept"
     assert bench.git("rev-parse", "main").strip() == moved["new"], "no other ref is ever moved by us"
-    bench.mz("resume", "--feature", FEATURE, "--answer", "approve", seconds=300)
+    bench.mz("resume", "--feature", FEATURE, "--answer", "approve")
     assert delivered(bench)
 
 
@@ -99,24 +101,21 @@ def test_a_commit_in_the_checkout_is_the_users_unless_the_agent_made_it(tmp_path
     assert bench.git("log", "-1", "--format=%s", "main").strip() == "x"
 
 
-def test_configuration_and_hooks_stay_as_they_are(tmp_path: Path) -> None:
+def test_configuration_hooks_and_the_main_checkout_are_out_of_reach_and_no_process_is_left(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     config = (bench.root / ".git" / "config").read_text()
     act = (
         "git = root / '.git'\nfor name, text in (('config', '[core]\\n'), ('hooks/pre-commit', 'exit 1\\n')):\n"
         "    try: (git / name).write_text(text)\n    except OSError: pass\nanswer()"
     )
-    run(bench, "prd", act, 0)
+    bench.act(FEATURE, "prd", act)
+    bench.act(FEATURE, "techspec", "try: (root / 'README.md').write_text('mine')\nexcept OSError: pass\nanswer()")
+    stubborn = "setsid sleep 300 & (trap : TERM; sleep 300) &"
+    run(bench, "pr", f"import subprocess as s\ns.Popen('{stubborn}', shell=True)\nanswer()", 0)
+    assert bench.processes() == []
     assert delivered(bench)
     assert (bench.root / ".git" / "config").read_text() == config
     assert not (bench.root / ".git" / "hooks" / "pre-commit").exists()
-
-
-def test_the_main_checkout_is_out_of_reach(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    act = "try: (root / 'README.md').write_text('mine')\nexcept OSError: pass\nanswer()"
-    run(bench, "prd", act, 0)
-    assert delivered(bench)
     assert bench.git("status", "--porcelain") == ""
 
 
@@ -135,7 +134,7 @@ def test_what_no_tree_can_hold_is_refused_with_its_name(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     act = "import os\nanswer()\nos.mkfifo('pipe')\nos.system('git init -q nested && touch nested/x')"
     bench.act(FEATURE, "code", act)
-    bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
+    bench.mz("run", "--feature", FEATURE, code=None)
     kinds = {kind for kind, _ in offences(bench)}
     assert {"special", "nested-git"} <= kinds
     refused = [violation["rule"] for event in bench.of_type("artifact.validated") for violation in event["violations"]]
@@ -160,7 +159,7 @@ def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:
     output = f"import sys\nsay('{canary}')\nsys.stderr.write('{canary}')"
     act = f"{output}\nanswer()\n(cwd / 'leak.md').write_text('{canary}')"
     bench.act(FEATURE, "prd", act)
-    bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
+    bench.mz("run", "--feature", FEATURE, code=None)
     import zstandard
 
     for path in (bench.root / ".mz").rglob("*"):
@@ -170,12 +169,3 @@ def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:
                 data = zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 24)
             assert canary.encode() not in data, path
     assert canary not in bench.git("log", "-p", BRANCH)
-
-
-def test_no_process_of_an_agent_is_left(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    stubborn = "setsid sleep 300 & (trap : TERM; sleep 300) &"
-    act = f"import subprocess as s\ns.Popen('{stubborn}', shell=True)\nanswer()"
-    run(bench, "prd", act, 0)
-    assert delivered(bench)
-    assert bench.processes() == []

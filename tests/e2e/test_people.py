@@ -99,16 +99,16 @@ def test_an_answer_is_taken_while_the_run_goes_on(tmp_path: Path) -> None:
     go = held_up(bench, OTHER, "prd")
     process = bench.start("run", "--feature", FEATURE, "--feature", OTHER)
     eventually(lambda: bench.calls() and question(bench) == ("prd", "blocker", "agent-blocker"))
-    output = bench.mz("review", "answer", FEATURE, "group by three, with commas", MZ_USER="Ada").stdout
+    output = bench.mz("review", "answer", FEATURE, "group by three, with commas", MZ_USER="Ada").out
     assert "has read it" in output
-    assert "has no open question" in bench.mz("review", "approve", FEATURE, code=2).stderr
+    assert "has no open question" in bench.mz("review", "approve", FEATURE, code=2).err
     assert process.poll() is None
     go.touch()
     ended(process, 0)
     assert bench.statuses() == {FEATURE: "delivered", OTHER: "delivered"}
     shown = bench.json("review", "show", FEATURE)
     assert [(item["actor"], item["note"]) for item in shown["decisions"]] == [("Ada", "group by three, with commas")]
-    assert "group by three, with commas" in bench.mz("show", FEATURE, "--prompt").stdout
+    assert "group by three, with commas" in bench.mz("show", FEATURE, "--prompt").out
 
 
 def test_two_people_answer_at_once(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_what_was_rejected_is_done_once_more(tmp_path: Path) -> None:
     bench.mz("retry", f"{FEATURE}/prd", "-m", "now it is time")
     bench.mz("resume")
     assert bench.statuses() == {FEATURE: "delivered"}
-    assert "now it is time" in bench.mz("show", f"{FEATURE}/prd", "--prompt").stdout
+    assert "now it is time" in bench.mz("show", f"{FEATURE}/prd", "--prompt").out
     shown = bench.json("review", "show", FEATURE)
     assert [(item["kind"], item["phase"]) for item in shown["decisions"]] == [("answer", None), ("retry", "prd")]
 
@@ -147,7 +147,7 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.mz("run", "--feature", FEATURE, code=21, MZ_LIMITS_FEATURE_FILES_MAX="1")
     assert question(bench) == ("tasks", "approval", "size")
-    page = bench.mz("review", "show", FEATURE).stdout
+    page = bench.mz("review", "show", FEATURE).out
     assert "artifact tasks (tasks/group-thousands/tasks.json)" in page
     assert "rejected by the gate size" in page
     assert "changes in" not in page, "the artifact is shown as it is"
@@ -170,7 +170,7 @@ def test_a_secret_is_named_and_never_shown(tmp_path: Path) -> None:
     bench.act(FEATURE, "prd", f"answer(); (cwd / {path!r}).write_text({key!r})")
     bench.mz("run", "--feature", FEATURE, code=21)
     assert question(bench) == ("prd", "secret", path)
-    for shown in (bench.mz("review", "show", FEATURE).stdout, bench.mz("review", "show", FEATURE, "--json").stdout):
+    for shown in (bench.mz("review", "show", FEATURE).out, bench.mz("review", "show", FEATURE, "--json").out):
         assert path in shown
         assert key not in shown
         assert "changes in" not in shown
@@ -194,7 +194,7 @@ def test_checkpoint_and_full_auto_ask_nothing_that_is_in_order(tmp_path: Path, a
     bench.mz("run", "--feature", FEATURE, "--autonomy", autonomy)
     assert bench.statuses() == {FEATURE: "delivered"}
     assert bench.of_type("human.requested") == []
-    prompt = bench.mz("show", f"{FEATURE}/prd", "--prompt").stdout
+    prompt = bench.mz("show", f"{FEATURE}/prd", "--prompt").out
     assert ("Blocker - need:" in prompt) is asks, "only where somebody is there may an agent ask"
 
 

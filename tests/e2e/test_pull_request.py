@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def test_stacked_features_become_stacked_draft_pull_requests(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
-    forge.bench.mz("run", "--feature", "month-filter", "--feature", "month-compare", seconds=200)
+    forge.bench.mz("run", "--feature", "month-filter", "--feature", "month-compare")
     pulls = {pull["headRefName"]: pull for pull in forge.gh.pulls}
     assert pulls["feat/month-filter"]["baseRefName"] == "main"
     assert pulls["feat/month-compare"]["baseRefName"] == "feat/month-filter"
@@ -26,8 +26,8 @@ def test_stacked_features_become_stacked_draft_pull_requests(tmp_path: Path) -> 
 
 def test_a_reply_that_got_lost_opens_no_second_pull_request(tmp_path: Path) -> None:
     forge = Forge(tmp_path, fault="lost-reply")
-    forge.bench.mz("run", "--feature", "group-thousands", code=None, seconds=200)
-    forge.bench.mz("resume", "--feature", "group-thousands", "-m", "again", code=None, seconds=200)
+    forge.bench.mz("run", "--feature", "group-thousands", code=None)
+    forge.bench.mz("resume", "--feature", "group-thousands", "-m", "again", code=None)
     assert forge.bench.statuses()["group-thousands"] == "delivered"
     assert len(forge.gh.pulls) == 1
     assert set(forge.bench.calls().values()) == {1}, "no agent is paid again for a delivery"
@@ -37,6 +37,6 @@ def test_delivery_that_cannot_work_is_said_before_anything_is_paid(tmp_path: Pat
     bench = Bench(tmp_path)
     (bench.root / "mz.yaml").write_text(SETTINGS)
     refused = bench.mz("run", code=15)
-    assert "error[MZ1003]" in refused.stderr
-    assert "origin" in refused.stderr
+    assert "error[MZ1003]" in refused.err
+    assert "origin" in refused.err
     assert bench.calls() == {}

@@ -4,8 +4,8 @@ once; only what is asked reaches the model, and what was recorded anew plays."""
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import RecordedCall
 from mz_recordings.record.recorder import RecordSources, record_run
 
-from tests.cli.drive import MZ
+from tests.cli.drive import Result, fork
+from tests.support import preloaded
 from tests.support.claude_cli import CLIS, environment
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected, Use
 from tests.support.gitrepo import GitRepo
@@ -92,8 +93,8 @@ def wrapped(directory: Path) -> Path:
     return directory
 
 
-def mz(root: Path, outside: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*MZ, *args], cwd=root, env=outside, capture_output=True, text=True, timeout=250, check=False)
+def mz(root: Path, outside: dict[str, str], *args: str) -> Result:
+    return fork(root, args, {**outside, **preloaded.read_at_start(os.environ)}, seconds=250)
 
 
 def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path: Path) -> None:
@@ -122,9 +123,9 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         args = ("--all", "--yes", "--accept", "ALL", "--provenance", "scripted-model", "--json")
         done = mz(root, outside, "rerecord", *args)
         assert endpoint.complaints == []
-        assert done.returncode == 0, done.stderr[-6000:]
+        assert done.exit == 0, done.err[-6000:]
         assert len(endpoint.requests) > before
-        (summary,) = json.loads(done.stdout)["cassettes"]
+        (summary,) = json.loads(done.out)["cassettes"]
         assert summary["kept"] == ["built", "files", "commits", "refused"]
         assert sorted(summary["called"]) == [
             "built/write",
@@ -141,7 +142,7 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
 
         count = len(endpoint.requests)
         replayed = mz(root, outside, "replay")
-        assert replayed.returncode == 0, replayed.stdout
+        assert replayed.exit == 0, replayed.out
         assert len(endpoint.requests) == count
         new = load(folder)
         the_question_has_changed(root, outside, endpoint)
@@ -161,17 +162,17 @@ def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endp
     )
     count = len(endpoint.requests)
     done = mz(root, outside, "rerecord", "--changed", "--yes", "--accept", "ALL", "--json")
-    assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
-    (summary,) = json.loads(done.stdout)["cassettes"]
-    assert summary["called"] == ["built/write"], (summary, done.stderr)
+    assert (done.exit, endpoint.complaints) == (0, []), done.err[-6000:]
+    (summary,) = json.loads(done.out)["cassettes"]
+    assert summary["called"] == ["built/write"], (summary, done.err)
     assert ("PROMPT", "built") in {(item["kind"], item["feature"]) for item in summary["differences"]}
     assert len(endpoint.requests) > count
 
     (root / "mz.yaml").write_text("pipeline: notes\nmodels: {mid: claude-opus-4-6}\n")
     args = ("files/write#1", "--changed", "--yes", "--accept", "ALL", "--json")
     done = mz(root, outside, "rerecord", *args)
-    assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
-    (summary,) = json.loads(done.stdout)["cassettes"]
+    assert (done.exit, endpoint.complaints) == (0, []), done.err[-6000:]
+    (summary,) = json.loads(done.out)["cassettes"]
     assert summary["called"] == ["files/write"]
     assert ("CONFIG", "files") in {(entry["kind"], entry["feature"]) for entry in summary["differences"]}
     (root / "mz.yaml").write_text("pipeline: notes\n")
@@ -189,13 +190,11 @@ def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, 
     manifest = replace(cassette.manifest, max_age_days=90)
     recorded = (old, RecordedCall(replace(surplus, files=files), renamed), *others)
     save(cassette._replace(manifest=manifest, calls=recorded), location, replace=True)
-    result = {
-        item["kind"] for item in json.loads(mz(root, outside, "drift", "--json").stdout)["cassettes"][0]["findings"]
-    }
+    result = {item["kind"] for item in json.loads(mz(root, outside, "drift", "--json").out)["cassettes"][0]["findings"]}
     assert {"EXPIRED", "UNUSED"} <= result
     done = mz(root, outside, "rerecord", "--expired", "--prune", "--yes", "--accept", "ALL", "--json")
-    assert done.returncode == 0, done.stderr[-6000:]
-    (summary,) = json.loads(done.stdout)["cassettes"]
+    assert done.exit == 0, done.err[-6000:]
+    (summary,) = json.loads(done.out)["cassettes"]
     assert summary["called"] == ["built/write"]
     left = {entry.recording.identity.path: entry.recording.recorded_at for entry in load(location).calls}
     assert "built/write.a9" not in left

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_a_signal_ends_a_command_too(tmp_path: Path) -> None:
         assert started.wait(60)
         while not (tmp_path / "running").exists():
             assert process.poll() is None
+            time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         process.stdin = None
         out, err = process.communicate(timeout=60)

@@ -150,7 +150,7 @@ EVENTS = st.dictionaries(KEYS, JSON).flatmap(
 LINES = st.binary(max_size=40) | EVENTS.map(lambda event: json.dumps(event).encode())
 
 
-@examples(300)
+@examples(100)
 @given(st.lists(LINES, max_size=6), st.sampled_from([0, 1, 143, -9, None]))
 @pytest.mark.slow
 def test_any_bytes_give_a_reading(lines: list[bytes], code: int | None) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import ParsedArtifact
 
@@ -42,7 +42,7 @@ def cases() -> list[tuple[str, Case]]:
     return [
         (kind, case)
         for kind in KINDS
-        for case in msgspec.convert(yaml.safe_load((CASES / f"{kind}.yaml").read_text("utf-8")), list[Case])
+        for case in msgspec.convert(load_yaml((CASES / f"{kind}.yaml").read_text("utf-8")), list[Case])
     ]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.config.schema import config_schema, list_settings
 from mz_engine.decoding.quantity import NANOUSD_PER_USD, Duration, Usd, encode_quantity
 from mz_engine.decoding.structs import decode_value
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Command, Config, Settings
 from mz_engine.run.settings import load_config
@@ -272,9 +272,9 @@ def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path)
     schema = config_schema()
     jsonschema.Draft7Validator.check_schema(schema)
     validator = jsonschema.Draft7Validator(schema)
-    validator.validate(yaml.safe_load(COMPLETE))
+    validator.validate(load_yaml(COMPLETE))
     for text in ("agnet: x\n", "parallel_max: 0\n", "autonomy: sometimes\n", "commands: {test: {timeout: 5}}\n"):
-        assert list(validator.iter_errors(yaml.safe_load(text)))
+        assert list(validator.iter_errors(load_yaml(text)))
         refused(tmp_path, text)
 
 

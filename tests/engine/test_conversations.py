@@ -411,7 +411,7 @@ SINGLE_ITEM: dict[str, tuple[str, ...]] = {"a": ()}
 
 
 def crashed(pinned: Pins, every: int) -> Iterator[World]:
-    """Runs that were killed after so many steps, and resumed."""
+    """Runs that were killed, each in another state, and resumed."""
     world = CrashingWorld(trial.FILES, script, trial.commands)
     trial.begin(world, pinned, SINGLE_ITEM)
     world.crash_at(1, every)
@@ -436,7 +436,7 @@ def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does(
     clean = new_world()
     trial.begin(clean, pinned, SINGLE_ITEM)
     trial.deliver(clean, pinned, 7)
-    for cut, world in enumerate(crashed(pinned, 17)):
+    for cut, world in enumerate(crashed(pinned, 7)):
         lost = [item.event for item in world.store.log if isinstance(item.event, AgentLost)]
         builders = [agent_lost for agent_lost in lost if agent_lost.ref.role == "builder"]
         extra = len(breaks(world)) - len(breaks(clean))
@@ -447,7 +447,7 @@ def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does(
 
 @pytest.mark.slow
 def test_a_crash_at_any_step_leaves_every_session_whole() -> None:
-    assert any(SessionDropReason.LOST in breaks(world) for world in list(crashed(pins(), 3)))
+    assert any(SessionDropReason.LOST in breaks(world) for world in list(crashed(pins(), 2)))
 
 
 def test_a_phase_may_say_otherwise_than_the_settings() -> None:

@@ -14,6 +14,8 @@ from hypothesis import given as given_any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.anthropic_api.adapter import AnthropicApi
+from mz_engine.agents.anthropic_api.main import Environment, execute, parse
+from mz_engine.agents.anthropic_api.model import OutputWriter
 from mz_engine.agents.anthropic_api.stream import read_count
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses
@@ -69,7 +71,7 @@ COUNTS = st.builds(
 PRICES = GenaiPrices()
 
 
-@examples(200)
+@examples(100)
 @given_any(MANY, MANY, st.one_of(st.none(), COUNTS))
 def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, expected: Coefficients | None) -> None:
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
@@ -329,6 +331,19 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
     assert endpoint.requests == []
 
 
+class Here(Answers):
+    """Runs the program in this process: to load it takes most of the time of a question."""
+
+    def __init__(self, cwd: Path, sessions: Path) -> None:
+        super().__init__(1, b"")
+        self.cwd, self.sessions = cwd, sessions
+
+    def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        out, context = bytearray(), Environment(lambda: invocation.stdin, invocation.env, self.cwd, self.sessions)
+        code = execute(parse(invocation.argv[1:]), context, OutputWriter(out.extend))
+        return CallResult(stdout=bytes(out), stderr=b"", exit=code, duration_ms=1)
+
+
 @pytest.mark.slow
 def test_the_program_counts_and_touches_nothing(tmp_path: Path) -> None:
     """A conversation that goes on is counted with all that it holds. Nobody is asked for an answer; no conversation is
@@ -343,7 +358,7 @@ def test_the_program_counts_and_touches_nothing(tmp_path: Path) -> None:
     before = kept.read_bytes()
     with Endpoint(lambda _: Reply("This costs money.")) as endpoint:
         texts = anthropic_cli.environment(home, endpoint.url)
-        door = AgentRegistry(AgentProcesses(tmp_path / "project", texts, Secrets({})), texts)
+        door = AgentRegistry(Here(path, kept.parent), texts)
         spec = replace(call(fresh_key()), agent="anthropic", prompt="Make it longer.", session="s-2")
         fresh, going_on = door.count_tokens(spec), door.count_tokens(replace(spec, session="s-1", resumes=True))
     assert fresh is not None

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.config.schema import config_schema
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.run.settings import load_config
 from mz_engine.setup.detect import detect, installed_agents
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
@@ -38,7 +38,7 @@ def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: Detect
     assert text.splitlines()[:2] == [
         "# yaml-language-server: $schema=.mz/schema/mz.yaml.json", "# $schema: .mz/schema/mz.yaml.json",
     ]  # fmt: skip
-    jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(text))
+    jsonschema.Draft7Validator(config_schema()).validate(load_yaml(text))
     (tmp_path / "mz.yaml").write_text(text)
     config = load_config(tmp_path, {}, {}).config
     assert {name: command.run for name, command in config.commands.items()} == detected.commands

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.registry import all_adapters, built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.config.schema import config_schema, description_errors
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec
@@ -29,7 +29,7 @@ LOCAL = (ROOT / "tests" / "cases" / "agents" / "local.yaml").read_text()
 
 
 def local() -> AgentDescription:
-    return msgspec.convert(yaml.safe_load(LOCAL)["agents"]["local"], AgentDescription)
+    return msgspec.convert(load_yaml(LOCAL)["agents"]["local"], AgentDescription)
 
 
 def adapter(summary: AgentDescription | None = None) -> DescribedAgent:

@@ -33,6 +33,7 @@ def say(*words):
     print(*words, flush=True)
 
 
+say("loaded")
 opened = port.open(place, (base,))
 head, tree = opened.head, opened.tree
 step = 0
@@ -70,15 +71,17 @@ def descendants(pid: int) -> list[int]:
 
 
 def killed_after(desk: Desk, seconds: float, turn: str, full: bool) -> list[list[str]]:
-    """Run the worker for a while, kill it (`whole`: with its gits), and return what it had said."""
+    """Let the worker work for a while, kill it (`full`: with its gits), and return what it had said."""
     command = [sys.executable, "-c", WORKER, str(desk.repo.root), desk.base, turn]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "loaded\n"
         time.sleep(seconds)
         assert worker.poll() is None
         for pid in descendants(worker.pid) if full else [worker.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        out, _ = worker.communicate()
+        out = worker.stdout.read()
     return [line.split() for line in out.splitlines() if line.endswith(tuple("0123456789abcdef"))]
 
 
@@ -88,7 +91,7 @@ def test_any_instant_will_do(tmp_path: pathlib.Path, full: bool) -> None:
     desk = Desk(tmp_path)
     dice = random.Random(7)
     for turn in range(12):
-        rows = killed_after(desk, 0.5 + dice.random() * 1.5, f"turn{turn}", full)
+        rows = killed_after(desk, dice.random() * 0.7, f"turn{turn}", full)
         port = desk.another()
         strings = [arguments[1] for arguments in rows if arguments[0] == "asked"]
         for key in strings[-1:]:

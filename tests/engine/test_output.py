@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.artifacts import command_output
@@ -25,6 +24,7 @@ from mz_engine.artifacts.command_output import (
     failure_signature,
     output_patterns,
 )
+from mz_engine.decoding.yaml import load_yaml
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
 
@@ -47,9 +47,9 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     failures: tuple[str, ...] | None
 
 
-SHOWN = msgspec.convert(yaml.safe_load((CASES / "output.yaml").read_text("utf-8")), list[Shown])
-COUNTED = msgspec.convert(yaml.safe_load((CASES / "counts.yaml").read_text("utf-8")), list[Counted])
-FAILED = msgspec.convert(yaml.safe_load((CASES / "failures.yaml").read_text("utf-8")), list[Failed])
+SHOWN = msgspec.convert(load_yaml((CASES / "output.yaml").read_text("utf-8")), list[Shown])
+COUNTED = msgspec.convert(load_yaml((CASES / "counts.yaml").read_text("utf-8")), list[Counted])
+FAILED = msgspec.convert(load_yaml((CASES / "failures.yaml").read_text("utf-8")), list[Failed])
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=lambda case: case.name)

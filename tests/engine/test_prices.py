@@ -11,12 +11,12 @@ from decimal import ROUND_HALF_EVEN, Decimal
 import genai_prices
 import msgspec
 import pytest
-import yaml
 from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.pricing.table import (
     EPOCH,
     UNSUPPORTED_KEYS,
@@ -43,8 +43,8 @@ class Priced(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unpriced: tuple[str, ...] = ()
 
 
-PRICED = msgspec.convert(yaml.safe_load((CASES / "priced.yaml").read_text("utf-8")), list[Priced])
-NAMES: dict[str, str | None] = yaml.safe_load((CASES / "names.yaml").read_text("utf-8"))
+PRICED = msgspec.convert(load_yaml((CASES / "priced.yaml").read_text("utf-8")), list[Priced])
+NAMES: dict[str, str | None] = load_yaml((CASES / "names.yaml").read_text("utf-8"))
 
 
 def at(day: date) -> int:

@@ -36,6 +36,7 @@ from tests.support.processes import (
     wait_for,
     wait_until_marked,
 )
+from tests.support.programs import finished
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.slow
@@ -425,3 +426,14 @@ def test_a_guard_shows_no_environment_but_that_of_its_command(tmp_path: Path, mo
     if best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE):
         assert b"MZ_KEY=" in sink.stdout
         assert b"hunter2" not in sink.stdout
+
+
+@pytest.mark.slow
+def test_a_copy_of_this_process_has_a_server_of_its_own() -> None:
+    """What two processes send through one socket, and what is answered, would be mixed up."""
+    program = (
+        "import os\nfrom mz_engine.processes.supervise import SERVER, best_level\nbest_level()\n"
+        "assert SERVER._socket\nif not os.fork():\n    os._exit(SERVER._socket is not None)\n"
+        "assert os.wait()[1] == 0 and SERVER._socket"
+    )
+    assert finished(sys.executable, "-c", program, cwd=ROOT).stderr == ""

@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.pricing.mismatch import (
     NEVER_BEGAN,
     TOLERANCE_NANOUSD,
@@ -41,7 +41,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 CASES = msgspec.convert(
-    yaml.safe_load((ROOT / "tests" / "cases" / "prices" / "reconciled.yaml").read_text("utf-8")), list[Case]
+    load_yaml((ROOT / "tests" / "cases" / "prices" / "reconciled.yaml").read_text("utf-8")), list[Case]
 )
 
 

@@ -10,10 +10,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mz_engine.decoding import yaml as yaml_module
 from mz_engine.decoding.structs import decode_value
 from mz_engine.decoding.text_file import decode_text, read_text
 from mz_engine.decoding.yaml import decode_yaml, parse_yaml
 from mz_engine.errors.diagnostics import MzError, SourceLocation
+
+from tests.support.tree import ROOT
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,3 +192,11 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_is_no_text() -> None:
     assert decode_text(b"\xef\xbb\xbfa: 1\n", "f.yaml") == "a: 1\n"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "engine" / "mz_engine").rglob("*.yaml")), ids=lambda path: path.name)
+def test_both_readers_compose_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text("utf-8")
+    by_libyaml = parse_yaml(text, path.name)
+    monkeypatch.setattr(yaml_module, "_Loader", yaml_module._ExplainingLoader)
+    assert parse_yaml(text, path.name) == by_libyaml

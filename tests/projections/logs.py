@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
@@ -59,17 +61,16 @@ usages = st.lists(st.builds(
 def run_events(draw: st.DrawFn) -> Event:
     """An event of a run's own stream."""
     feature = FeatureId(draw(st.sampled_from(FEATURES)))
-    kinds: list[Event] = [
-        replace(sample(RunStarted), pipeline=draw(st.sampled_from(["one", "two"]))),
-        sample(RunResumed), sample(RunHalted), sample(RunStopRequested), sample(RunIdle), sample(RunFinished),
-        replace(sample(ItemAdded), feature=feature, source=f"f.md#{feature}", body=draw(digests)),
-        replace(sample(ItemSkipped), feature=feature),
-        replace(sample(FeatureAdmitted), feature=feature),
-        replace(sample(FeatureStopped), feature=feature, status=draw(st.sampled_from(FeatureOutcome))),
-        replace(sample(AnswerAccepted), feature=feature),
-        CallSettled(feature=feature, key=f"r1/{feature}/1", nanousd=draw(st.integers(0, 99))),
-    ]  # fmt: skip
-    return draw(st.sampled_from(kinds))
+    kinds: list[Callable[[], Event]] = [
+        lambda: replace(sample(RunStarted), pipeline=draw(st.sampled_from(["one", "two"]))),
+        lambda: replace(sample(ItemAdded), feature=feature, source=f"f.md#{feature}", body=draw(digests)),
+        lambda: replace(sample(ItemSkipped), feature=feature),
+        lambda: replace(sample(FeatureAdmitted), feature=feature),
+        lambda: replace(sample(FeatureStopped), feature=feature, status=draw(st.sampled_from(FeatureOutcome))),
+        lambda: replace(sample(AnswerAccepted), feature=feature),
+        lambda: CallSettled(feature=feature, key=f"r1/{feature}/1", nanousd=draw(st.integers(0, 99))),
+    ]
+    return draw_one(draw, kinds, (RunResumed, RunHalted, RunStopRequested, RunIdle, RunFinished))
 
 
 @st.composite
@@ -77,19 +78,26 @@ def feature_events(draw: st.DrawFn, run: str, feature: str) -> Event:
     """An event of a feature's stream."""
     attempt = draw(st.integers(1, 3))
     ref = replace(sample(CallRef), key=f"{run}/{feature}/{attempt}", attempt=attempt)
-    kinds: list[Event] = [
-        replace(sample(AgentRequested), ref=ref, estimated_nanousd=draw(amounts)),
-        replace(sample(AgentReplied), ref=ref),
-        replace(sample(AgentFailed), ref=ref),
-        replace(sample(AgentLost), ref=ref),
-        replace(sample(ReplyParsed), ref=ref, usage=draw(usages), reported_nanousd=draw(amounts)),
-        CallPriced(key=ref.key, computed_nanousd=draw(amounts)),
-        CallSettled(feature=FeatureId(feature), key=ref.key, nanousd=draw(st.integers(0, 99))),
-        sample(FeatureStarted), sample(UnitStarted), sample(FeatureDelivered),
-        sample(HumanRequested), sample(HumanAnswered), sample(PhaseStarted), replace(sample(GateChecked), passed=False),
-        RolledBack(source="phase", to="phase", units=draw(st.sampled_from([(), ("unit",)]))),
-    ]  # fmt: skip
-    return draw(st.sampled_from(kinds))
+    kinds: list[Callable[[], Event]] = [
+        lambda: replace(sample(AgentRequested), ref=ref, estimated_nanousd=draw(amounts)),
+        lambda: replace(sample(AgentReplied), ref=ref),
+        lambda: replace(sample(AgentFailed), ref=ref),
+        lambda: replace(sample(AgentLost), ref=ref),
+        lambda: replace(sample(ReplyParsed), ref=ref, usage=draw(usages), reported_nanousd=draw(amounts)),
+        lambda: CallPriced(key=ref.key, computed_nanousd=draw(amounts)),
+        lambda: CallSettled(feature=FeatureId(feature), key=ref.key, nanousd=draw(st.integers(0, 99))),
+        lambda: replace(sample(GateChecked), passed=False),
+        lambda: RolledBack(source="phase", to="phase", units=draw(st.sampled_from([(), ("unit",)]))),
+    ]
+    return draw_one(
+        draw, kinds, (FeatureStarted, UnitStarted, FeatureDelivered, HumanRequested, HumanAnswered, PhaseStarted)
+    )
+
+
+def draw_one(draw: st.DrawFn, kinds: list[Callable[[], Event]], plain: tuple[type[Event], ...]) -> Event:
+    """One of the kinds, with what it alone needs, or a sample of a plain one."""
+    number = draw(st.integers(0, len(kinds) + len(plain) - 1))
+    return kinds[number]() if number < len(kinds) else sample(plain[number - len(kinds)])
 
 
 @st.composite

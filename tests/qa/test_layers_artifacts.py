@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mz_engine.artifacts.load import assemble_rules, load_rules, shared_rules
 from mz_engine.artifacts.validate import validate
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import ByteSize, FieldRule, RuleSet, SectionRule
 from mz_qa.generators import Mutation, generate_artifact, mutations
@@ -47,9 +48,8 @@ def test_what_comes_with_mz_accepts_and_refuses_as_it_says(kind: str) -> None:
 
 @pytest.mark.parametrize("path", TRIAL, ids=lambda path: path.stem)
 def test_so_do_the_projects_own(path: Path) -> None:
-    import yaml
 
-    rules = assemble_rules(yaml.safe_load(path.read_text("utf-8")), shared_rules())
+    rules = assemble_rules(load_yaml(path.read_text("utf-8")), shared_rules())
     assert findings(check_rules(rules, Limits(), "")) == []
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import load_patterns
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.ports import CallResult
 from mz_qa.conformance.contract import check_contract
 from mz_qa.conformance.endings import REQUESTED_MODEL, STREAM_FILE_NAME, ExpectedParse, StoredEnding, stored_failures
@@ -37,7 +37,7 @@ def adapter() -> Adapter:
 
 
 def endings() -> tuple[StoredEnding, ...]:
-    expected = msgspec.convert(yaml.safe_load(block("yaml")), dict[str, ExpectedParse])
+    expected = msgspec.convert(load_yaml(block("yaml")), dict[str, ExpectedParse])
     stored = re.findall(r"^\| `(\S+\.exit\S+)` \| `(\{.*\})` \|$", PAGE, re.MULTILINE)
     made = []
     for file, line in stored:

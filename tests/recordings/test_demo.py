@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from mz_cli.app.context import open_log
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult
@@ -21,17 +22,18 @@ from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyP
 from mz_events.catalog.run import FeatureOutcome
 from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.envelope import Recorded
-from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.repository import SAMPLE, create_sample
 from mz_recordings.record.recorder import RecordSources, record_run
 from mz_recordings.replay.stand_in import DRIFT, install
 
+from tests.cli.drive import on_terminal, spawn
 from tests.support.rerecord import BUNDLED, SCENES, record_scene
 from tests.support.tapes import git
 
 FEATURES = {"month-filter", "month-compare", "group-thousands"}
+MONEY = ("estimated_usd", "reported_usd", "computed_usd")
 PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
 
 
@@ -98,37 +100,35 @@ def test_the_world_is_the_sample_project(cassette: Cassette, tmp_path: Path) -> 
 class Played(NamedTuple):
     """The demonstration, played once with the bundled recordings."""
 
-    observed: list[Recorded[Event]]
-    state: RunState
+    shown: str
+    """What its terminal received."""
     root: Path
+    events: list[Event]
     troubles: list[str]
     recorded: Cassette
     """The run, recorded again."""
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+def play(path: Path) -> Played:
     """Spawning, streaming, parsing, rules, gates and git are real; only `claude` is played."""
-    path = tmp_path_factory.mktemp("demo") / "a place"
-    path.mkdir()
-    root, environment = set_stage(path, {**os.environ, "GITHUB_TOKEN": "tell-nobody", "ANTHROPIC_MODEL": "x"})
-    recorded_events: list[Recorded[Event]] = []
-    with RunProcess(root, environment, recorded_events.append) as session:
-        session.start({}, ())
-        state = session.drive()
-        outcomes = [item.event for item in recorded_events if isinstance(item.event, AgentReplied | AgentFailed)]
+    outside = {"NO_COLOR": "1", "GITHUB_TOKEN": "tell-nobody", "ANTHROPIC_MODEL": "x"}
+    shown = on_terminal(path, "demo", "--keep", "tally", columns=100, env=outside, code=0)
+    with open_log(path / "tally") as log:
+        events = [recorded.event for recorded in log.store.read_all()]
         troubles = [
-            session.blobs.get(agent_failed.stderr).decode() for agent_failed in outcomes if _went_wrong(agent_failed)
+            log.load_text(event.stderr)
+            for event in events
+            if isinstance(event, AgentReplied | AgentFailed) and _went_wrong(event)
         ]
-        assert state.started is not None
+        (run,) = log.runs()
         recorded = record_run(
-            RecordSources(root, environment, session.store, session.blobs),
-            state.started.run,
+            RecordSources(log.root, {**os.environ, "HOME": str(log.root / ".mz/demo/home")}, log.store, log.blobs),
+            run,
             name=BUNDLED.name,
             provenance="scripted-model",
             template=SAMPLE,
         ).cassette
-    return Played(recorded_events, state, root, troubles, recorded)
+    return Played(shown, log.root, events, troubles, recorded)
 
 
 def _went_wrong(outcome: AgentReplied | AgentFailed) -> bool:
@@ -136,34 +136,44 @@ def _went_wrong(outcome: AgentReplied | AgentFailed) -> bool:
 
 
 @pytest.mark.slow
-def test_they_deliver_every_feature(played: Played) -> None:
+def test_they_deliver_every_feature_on_a_terminal(tmp_path: Path, cassette: Cassette) -> None:
+    (tmp_path / "a place").mkdir()
+    played = play(tmp_path / "a place")
     assert played.troubles == []
-    rests = {str(name): track.last_stop and track.last_stop.status for name, track in played.state.tracks.items()}
-    assert rests == dict.fromkeys(FEATURES, FeatureOutcome.DELIVERED)
+    features = msgspec.json.decode(spawn(played.root, "status", "--json").out)["features"]
+    assert {feature["id"]: feature["status"] for feature in features} == dict.fromkeys(FEATURES, "delivered")
+    assert max(count for feature in features for count in feature["attempts"].values()) > 1
+    assert all(float(feature[name]) > 0 for feature in features for name in MONEY)
     assert git(played.root, "show", "feat/month-compare:tally/period.py").count("class Month") == 1
 
+    assert "\x1b" not in played.shown
+    assert "group-thousands  delivered" in played.shown
+    assert "nothing was spent" in played.shown
+    assert f"cd '{played.root}'" in played.shown
+    check_what_was_refused_and_mended(played)
+    check_that_reported_and_computed_money_agree(played)
+    check_that_it_is_recorded_again_as_it_was(played, cassette)
 
-@pytest.mark.slow
-def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
-    events = [recorded.event for recorded in played.observed]
+
+def check_what_was_refused_and_mended(played: Played) -> None:
     refused = {
-        violation.rule for event in events if isinstance(event, ArtifactValidated) for violation in event.violations
+        violation.rule
+        for event in played.events
+        if isinstance(event, ArtifactValidated)
+        for violation in event.violations
     }
     assert refused == {"techspec.approach", "techspec.paths"}
-    assert [event.gate for event in events if isinstance(event, GateChecked) and not event.passed] == ["test"]
+    assert [event.gate for event in played.events if isinstance(event, GateChecked) and not event.passed] == ["test"]
 
 
-@pytest.mark.slow
-def test_reported_and_computed_money_agree(played: Played) -> None:
-    events = [recorded.event for recorded in played.observed]
-    reported = {event.ref.key: event.reported_nanousd for event in events if isinstance(event, ReplyParsed)}
-    computed = {event.key: event.computed_nanousd for event in events if isinstance(event, CallPriced)}
+def check_that_reported_and_computed_money_agree(played: Played) -> None:
+    reported = {event.ref.key: event.reported_nanousd for event in played.events if isinstance(event, ReplyParsed)}
+    computed = {event.key: event.computed_nanousd for event in played.events if isinstance(event, CallPriced)}
     assert reported == computed
     assert all(reported.values())
 
 
-@pytest.mark.slow
-def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cassette) -> None:
+def check_that_it_is_recorded_again_as_it_was(played: Played, cassette: Cassette) -> None:
     """On another machine's paths, in another HOME, with other runs and sessions: not a byte differs."""
     again = {item.recording.identity: item for item in played.recorded.calls}
     for call in cassette.calls:
@@ -183,10 +193,13 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
 @pytest.mark.cli
 @pytest.mark.timeout(900)
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
-    """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
-    again = {call.recording.identity: call for call in record_scene(SCENES[BUNDLED.name], tmp_path).calls}
-    assert again.keys() == {item.recording.identity for item in cassette.calls}
-    for entry in cassette.calls:
+    """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made: for
+    the feature whose tests failed once. A refused artifact and dependencies are in the trial that is made again."""
+    scene = SCENES[BUNDLED.name]._replace(ends={"group-thousands": FeatureOutcome.DELIVERED})
+    again = {call.recording.identity: call for call in record_scene(scene, tmp_path).calls}
+    kept = [call for call in cassette.calls if call.recording.identity.feature in scene.ends]
+    assert again.keys() == {item.recording.identity for item in kept}
+    for entry in kept:
         other = again[entry.recording.identity]
         assert _fixed(other) == _fixed(entry), entry.recording.identity.path
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from mz_engine.decoding.yaml import load_yaml
 from mz_recordings.cassette.files import (
     CassetteUnreadable,
     NewerFormat,
@@ -80,7 +81,7 @@ def test_a_file_that_lies_elsewhere(small: Path) -> None:
 )
 def test_a_world_that_leads_out_of_its_place(small: Path, key: str, value: object) -> None:
     path = small / "cassette.yaml"
-    content = yaml.safe_load(path.read_text())
+    content = load_yaml(path.read_text())
     content["fixture"][key] = value
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(CassetteUnreadable, match=r"cassette\.yaml"):

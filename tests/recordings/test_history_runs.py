@@ -36,7 +36,7 @@ from mz_recordings.record.recorder import known_hint
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
-from tests.support.workshop import SCRIPT, Workshop
+from tests.support.workshop import SCRIPT, Copy, Workshop
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +118,8 @@ def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
 
 
 def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> None:
-    """A call that ends at its limit, one that is lost with its process, and what the memory said of a failure."""
+    """A call that ends at its limit, one that is lost with its process, and what the memory said of a failure. A replay
+    answers the first two without a process."""
     broken = {"write": {"notes/beta.md": "# Beta\nit is broken here\n"}}
     document = {**SCRIPT, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
     document["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
@@ -130,10 +131,16 @@ def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> Non
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    workshop.run()
+    made = workshop.record(workshop.run())
     history = replayed(workshop.root)
     assert history.divergences == ()
     assert left(history) == {}
+    outcomes = {call.recording.identity.path: call.recording.outcome for call in made.cassette.calls}
+    assert (outcomes["alpha/write"], outcomes["alpha/sign"]) == ("failed", "lost")
+    workshop.keep(made.cassette)
+    begun = time.monotonic()
+    assert Copy(workshop.root).settle().findings == ()
+    assert time.monotonic() - begun < 30  # The call that was lost slept for a minute.
 
 
 # by today's rules -----------------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.reading.records import ReaderState
+from mz_engine.decoding.yaml import load_yaml
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.imported import ImportedFileRead, ImportedSessionFound
@@ -248,7 +248,7 @@ def test_a_file_may_be_cut_anywhere(home: Path, files: Path) -> None:
 @pytest.mark.parametrize("path", REPORTED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_real_file_comes_to_what_is_known_of_it(home: Path, files: Path, path: Path) -> None:
     """To the last token and nano-dollar, as `mz transcript` says it too."""
-    expected = yaml.safe_load(path.with_suffix(".yaml").read_text("utf-8"))["expected"]
+    expected = load_yaml(path.with_suffix(".yaml").read_text("utf-8"))["expected"]
     rows = counted(home, files / path.name, path.read_bytes())
     for field in ("input", "output", "cache_read"):
         if expected["usage"][field] is not None:

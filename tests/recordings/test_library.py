@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from mz_engine.decoding.yaml import load_yaml
 from mz_recordings.cassette.files import (
     CassetteExists,
     CassetteUnreadable,
@@ -108,7 +109,7 @@ def test_a_renamed_recording_is_named(tmp_path: Path) -> None:
 def test_a_newer_format_is_no_difference(tmp_path: Path) -> None:
     save(cassette(), tmp_path / "small")
     manifest = tmp_path / "small" / "cassette.yaml"
-    content = yaml.safe_load(manifest.read_text())
+    content = load_yaml(manifest.read_text())
     manifest.write_text(yaml.safe_dump({**content, "format": 99, "new_key": 1}))
     with pytest.raises(NewerFormat, match="use a newer mz"):
         load(tmp_path / "small")

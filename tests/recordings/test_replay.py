@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.model import ReplayResult
 from mz_recordings.replay.replay import replay_all, replay_cassette, shuffled
 
-from tests.cli.drive import MZ
+from tests.support.gitrepo import GitRepo
 from tests.support.tapes import git
 from tests.support.workshop import SCRIPT, TODAY, Copy, Workshop
 
@@ -75,37 +74,12 @@ def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
     assert stories(2, 2, 4) == expected
 
 
-def test_a_shallow_clone_at_another_commit_and_the_original_gone(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path)
-    workshop.keep(workshop.record(workshop.run()).cassette)
-    workshop.repository.write({"other.txt": "unrelated"})
-    workshop.repository.commit()
-    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{workshop.root}", "clone")
-    workshop.root.rename(tmp_path / "gone")
-    copy = Copy(tmp_path / "clone")
-    assert copy.settle().findings == ()
-
-
-def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path: Path) -> None:
-    """A call that hangs until its limit, and one that is lost because mz is killed."""
-    document = {**SCRIPT, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
-    document["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
-    document["alpha.sign.1.2"] = SCRIPT["alpha.sign.1.1"]
-    workshop = Workshop(tmp_path, document, limit="3s")
-    process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
-    while not (tmp_path / "home" / "mark").exists() and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    made = workshop.record(workshop.run())
-    outcomes = {call.recording.identity.path: call.recording.outcome for call in made.cassette.calls}
-    assert outcomes["alpha/write"] == "failed"
-    assert outcomes["alpha/sign"] == "lost"
-    workshop.keep(made.cassette)
-    copy = Copy(workshop.root)
-    begun = time.monotonic()
-    assert copy.settle().findings == ()
-    assert time.monotonic() - begun < 30  # The call that was lost slept for a minute.
+def test_a_shallow_clone_at_another_commit_and_the_original_gone(recorded: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(recorded, tmp_path / "project", symlinks=True))
+    GitRepo(root).commit({"other.txt": "unrelated"})
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{root}", "clone")
+    root.rename(tmp_path / "gone")
+    assert Copy(tmp_path / "clone").settle(real=True).findings == ()
 
 
 def test_what_the_memory_said_and_a_fatal_stop_that_a_person_mended(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.support.workshop import Copy, Workshop
 pytestmark = pytest.mark.slow
 
 ASKS = "autonomy: [supervised, checkpoint, full_auto]}]"
-CONNECT = "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)' 2>/dev/null; true"
+CONNECT = f"{sys.executable} -IS -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)' 2>/dev/null; true"
 
 
 def rewrite(copy: Copy, change: Callable[[Cassette], Cassette]) -> None:
@@ -210,10 +211,9 @@ def test_a_gate_that_looks_at_the_history_is_executed_when_that_differs(copy: Co
     assert memory.commands_executed > 0
 
 
-@pytest.mark.parametrize("pattern", ["node_modules", "node_mod**", "node_modules/x"])
-def test_a_command_that_leaves_files_for_later_ones_is_never_answered(copy: Copy, pattern: str) -> None:
+def test_a_command_that_leaves_files_for_later_ones_is_never_answered(copy: Copy) -> None:
     gate("mkdir -p node_modules && touch node_modules/x")(copy)
-    kept = {"workspace": {"keep_ignored": [pattern]}}
+    kept = {"workspace": {"keep_ignored": ["node_mod**"]}}
     fixture(lambda fixture: replace(fixture, config={**fixture.config, **kept}))(copy)
     copy.settle(keep=True)
     result = copy.settle()

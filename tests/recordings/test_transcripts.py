@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_cli.terminal.json import json_document
@@ -24,6 +23,7 @@ from mz_cli.usage.transcript import transcript_report
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.transcripts.read import FORMATS, Undetected, detect_transcript, read_piece
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
@@ -55,7 +55,7 @@ def glob_safe(stem: str) -> str:
 
 
 ALL = {name: (file, expected) for name, file, expected in cases()}
-FORM_OF = {name: yaml.safe_load(expected.read_text())["format"] for name, (_, expected) in ALL.items()}
+FORM_OF = {name: load_yaml(expected.read_text())["format"] for name, (_, expected) in ALL.items()}
 
 
 def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE_BYTES_MAX) -> TranscriptSummary:
@@ -83,7 +83,7 @@ def codes(plain: dict[str, object]) -> list[str]:
 @pytest.mark.parametrize("name", ALL)
 def test_a_stored_file_says_what_is_expected(name: str) -> None:
     file, path = ALL[name]
-    expected = yaml.safe_load(path.read_text())
+    expected = load_yaml(path.read_text())
     assert set(expected) <= FIELDS
     assert expected["made"].startswith(("real ", "constructed "))
     transcript_summary = summarised(file.read_bytes())

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
+from string import ascii_letters, ascii_lowercase, digits
 from typing import Any
 
 import msgspec
@@ -68,9 +70,20 @@ class Mutation(msgspec.Struct, frozen=True):
     apply: Callable[[Draft], str | None]
 
 
-sentence = st.lists(st.sampled_from(TEXTS), min_size=8, max_size=16).map(" ".join)
-name = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
-path = st.from_regex(r"[a-z]{1,6}/[a-z_]{1,8}\.(py|md|ts)", fullmatch=True)
+def sentence_of(number: int) -> str:
+    """From 8 to 16 of the texts, told by one number: to draw each for itself takes most of the time of a draft."""
+    number, more = divmod(number, 9)
+    return " ".join(TEXTS[number // len(TEXTS) ** position % len(TEXTS)] for position in range(8 + more))
+
+
+sentence = st.integers(0, 9 * len(TEXTS) ** 16 - 1).map(sentence_of)
+name = st.text(f"{ascii_letters}{digits}_-", min_size=1, max_size=9).map(lambda text: text.lstrip("_-") or "0")
+path = st.builds(
+    "{}/{}.{}".format,
+    st.text(ascii_lowercase, min_size=1, max_size=6),
+    st.text(f"{ascii_lowercase}_", min_size=1, max_size=8),
+    st.sampled_from(["py", "md", "ts"]),
+)
 CASES: list[Callable[[str], str]] = [str.upper, str.lower, str.title, str.swapcase, str]
 recase = st.sampled_from(CASES)
 
@@ -131,7 +144,13 @@ def worst_of(rules: RuleSet, findings: list[dict[str, Any]]) -> str:
 
 @st.composite
 def item(draw: DrawFn, rules: RuleSet, within: str | None) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    return {draw(key): draw(value) for key, value in fields(rules, within)}
+
+
+@cache
+def fields(rules: RuleSet, within: str | None) -> list[tuple[st.SearchStrategy[str], st.SearchStrategy[Any]]]:
+    """The names and the values of each field."""
+    drawn = []
     for rule in (rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.within == within):
         if rule.optional and rule.type != "number":
             continue
@@ -144,9 +163,9 @@ def item(draw: DrawFn, rules: RuleSet, within: str | None) -> dict[str, Any]:
             "choice": st.sampled_from(rule.values or ("",)),
             "objects": st.lists(item(rules, rule.field), max_size=3) if rule.type == "objects" else st.nothing(),
         }
-        key = draw(st.sampled_from([rule.field, *rule.aliases])) if rule.field not in ("id", "task_id") else rule.field
-        made[key] = draw(values[rule.type])
-    return made
+        aliases = () if rule.field in ("id", "task_id") else rule.aliases
+        drawn.append((st.sampled_from([rule.field, *aliases]), values[rule.type]))
+    return drawn
 
 
 def set_files(draft: Draft, files: list[str], as_table: bool = False) -> None:

@@ -12,30 +12,33 @@ from typing import Any
 
 from mz_recordings.cassette.repository import create_sample
 
-from tests.support import fake_claude
+from tests.cli.drive import Result, fork
+from tests.support import fake_claude, preloaded
 
 MZ = Path(sys.executable).with_name("mz")
 MARK = b"MZ_KEY="
+LOADS = "python3 -SEc 'import tally.report'"
+"""In place of the sample's tests, which the demo runs."""
 TESTS = "python3 -m unittest tests.test_journal tests.test_money tests.test_report"
-"""The sample's tests that start no process: its command is tried by the demo."""
+"""Those that start no process; what the played agent writes first is refused by one of them."""
 
 
 class Bench:
-    """`root` is the user's repository. Whatever runs `mz` here runs the installed program."""
+    """`root` is the user's repository. `start` starts the installed program, `mz` a process that has loaded it."""
 
-    def __init__(self, directory: Path, root: Path | None = None) -> None:
+    def __init__(self, directory: Path, root: Path | None = None, command: str = LOADS) -> None:
         self.root = root or directory / "tally"
         self.home = directory / "home"
         self.home.mkdir(parents=True, exist_ok=True)
         create_sample(self.root, os.environ)
-        (self.root / "mz.yaml").write_text(f"commands: {{test: {TESTS}}}\n")
+        (self.root / "mz.yaml").write_text(f"commands: {{test: {command}}}\n")
         identity = ("-c", "user.name=A", "-c", "user.email=a@b")
         subprocess.run(["git", *identity, "commit", "-qam", "settings"], cwd=self.root, check=True)
         self.bin = fake_claude.install(directory / "bin")
         self.env = {
             "PATH": f"{self.bin}:{MZ.parent}:{os.environ['PATH']}",
             "HOME": str(self.home),
-            "LANG": "C.UTF-8",
+            **preloaded.read_at_start(os.environ),
             "ANTHROPIC_API_KEY": "the-tests-need-no-key",
             "NO_COLOR": "1",
         }
@@ -55,24 +58,21 @@ class Bench:
             text=True,
         )
 
-    def mz(
-        self, *arguments: str, code: int | None = 0, seconds: float = 120, **more: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs to its end and checks the exit code (None: any)."""
-        process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=seconds)
-        assert code is None or process.returncode == code, f"mz {arguments} gave {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    def mz(self, *arguments: str, code: int | None = 0, seconds: float = 200, **more: str) -> Result:
+        """Runs to its end, without the time to load, and checks the exit code (None: any)."""
+        done = fork(self.root, arguments, self.env | more, seconds)
+        assert code is None or done.exit == code, f"mz {arguments} gave {done.exit}\n{done.out}\n{done.err}"
+        return done
 
     def json(self, *arguments: str, code: int | None = 0) -> Any:
-        return json.loads(self.mz(*arguments, "--json", code=code).stdout)
+        return json.loads(self.mz(*arguments, "--json", code=code).out)
 
     def statuses(self) -> dict[str, str]:
         return {feature["id"]: feature["status"] for feature in self.json("status")["features"]}
 
     def events(self) -> list[dict[str, Any]]:
         """The log of the newest run, as `mz log --json` gives it, with the type in each event."""
-        lines = [json.loads(line) for line in self.mz("log", "--json").stdout.splitlines()]
+        lines = [json.loads(line) for line in self.mz("log", "--json").out.splitlines()]
         return [{**line["event"], "type": line["type"]} for line in lines if "event" in line]
 
     def of_type(self, type_: str) -> list[dict[str, Any]]:

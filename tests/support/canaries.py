@@ -3,6 +3,7 @@ a search for them through every byte that a run leaves."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -126,9 +127,9 @@ def files(folder: Path) -> Iterator[tuple[str, bytes]]:
 def objects(root: Path) -> Iterator[tuple[str, bytes]]:
     """Every object that git has, and the names of all refs."""
     git = ["git", "-C", str(root)]
-    names = subprocess.run([*git, "cat-file", "--batch-all-objects", "--batch-check"], capture_output=True, check=True)
-    for line in names.stdout.splitlines():
-        oid, kind, _ = line.decode().split()
-        done = subprocess.run([*git, "cat-file", kind, oid], capture_output=True, check=True)
-        yield f"{kind} {oid}", done.stdout
+    listed = subprocess.run([*git, "cat-file", "--batch-all-objects", "--batch"], capture_output=True, check=True)
+    output = io.BytesIO(listed.stdout)
+    for line in iter(output.readline, b""):
+        oid, kind, size = line.decode().split()
+        yield f"{kind} {oid}", output.read(int(size) + 1)
     yield "refs", subprocess.run([*git, "for-each-ref"], capture_output=True, check=True).stdout

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -106,9 +105,8 @@ def perform(take: dict[str, Any], prompt: str) -> None:
 
 
 def carry_out(action: dict[str, str]) -> None:
-    if action["run"]:
-        subprocess.run(["sh", "-c", action["run"]], capture_output=True, check=False)
-    elif action["write"]:
+    """Whatever the script runs is tests, which leave nothing."""
+    if action["write"]:
         Path(action["write"]).parent.mkdir(parents=True, exist_ok=True)
         Path(action["write"]).write_text(action["text"])
     elif action["edit"]:

@@ -33,14 +33,14 @@ def main(folder: Path) -> None:
         full = {"code": process.returncode, "err": err, "out": out}
         readable = bench.mz("status", "--json", code=None)
         (folder / "filler").unlink()
-        resumed = bench.mz("run", code=None, seconds=200)
+        resumed = bench.mz("run", code=None)
         print(
             json.dumps(
                 {
                     "full": full,
-                    "status": readable.returncode,
-                    "resumed": resumed.returncode,
-                    "words": resumed.stderr[-2000:],
+                    "status": readable.exit,
+                    "resumed": resumed.exit,
+                    "words": resumed.err[-2000:],
                     "calls": dict(bench.calls()),
                     "statuses": bench.statuses(),
                 }

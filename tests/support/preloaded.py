@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,12 +24,17 @@ from tests.support.tree import ROOT
 REQUEST_BYTES_MAX = 1 << 17
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """How names of variables begin that Python reads when it starts, and never again."""
+LOADED_LATE = ("genai_prices", "jinja2", "markdown_it", "re2", "mz_engine.agents.claude_code.adapter")
+"""What commands load when they come to need it."""
 SERVER = """
 import sys
 from mz_cli.main import main
-from tests.support.preloaded import serve
+from tests.support.preloaded import leave, serve
 serve(int(sys.argv[1]))
-main()
+try:
+    main()
+except SystemExit as ended:
+    leave(ended)
 """
 
 
@@ -52,7 +58,7 @@ class Process:
 
 def can_serve(environment: Mapping[str, str]) -> bool:
     """Say whether a Python started with this environment would be as the server is."""
-    return _read_at_start(environment) == _read_at_start(os.environ)
+    return read_at_start(environment) == read_at_start(os.environ)
 
 
 def start(args: Sequence[str], cwd: Path, environment: Mapping[str, str], files: tuple[int, int, int]) -> Process:
@@ -68,7 +74,7 @@ def serve(descriptor: int) -> None:
     """Fork for each request; return in the child, which is to be `mz`, and end with whoever asks."""
     from mz_cli.app.command_table import MODULES
 
-    for module in sorted(set(MODULES.values())):
+    for module in (*sorted(set(MODULES.values())), *LOADED_LATE):
         import_module(module)
     gc.collect()
     gc.freeze()
@@ -92,6 +98,16 @@ def serve(descriptor: int) -> None:
         channel.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
+def leave(ended: SystemExit) -> None:
+    """Exit as a Python does, without taking apart what was loaded before the fork."""
+    if not isinstance(ended.code, int) or threading.active_count() > 1:
+        raise ended
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended.code)
+
+
 def _become(args: list[str], cwd: str, environment: dict[str, str], files: Sequence[int]) -> None:
     """Be as a Python would be that was started like this."""
     for number, file in enumerate(files):
@@ -110,7 +126,8 @@ def _become(args: list[str], cwd: str, environment: dict[str, str], files: Seque
         setattr(sys, f"__{name}__", again)
 
 
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a process must share with the server."""
     return {name: value for name, value in environment.items() if name.startswith(AT_START)}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.support.bench import TESTS, Bench
+from tests.support.bench import LOADS, Bench
 from tests.support.forge import FakeGh
 
 URL = "https://github.com/acme/tally.git"
 SETTINGS = f"""
-commands: {{test: {TESTS}}}
+commands: {{test: {LOADS}}}
 pull_requests: {{strategy: draft, checks_poll: 1s, checks_settle: 1s}}
 """
 

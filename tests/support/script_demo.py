@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-import yaml
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.model.config import Limits
 
 from tests.support.endpoint import Answer, Reply, Request, Unexpected, Use
@@ -79,7 +79,7 @@ def play(feature: str) -> Play:
     path = CASES / f"{feature}.yaml"
     if not path.is_file():
         raise Unexpected(f"there is no script for the feature {feature!r}")
-    return msgspec.convert(yaml.safe_load(path.read_text("utf-8")), Play)
+    return msgspec.convert(load_yaml(path.read_text("utf-8")), Play)
 
 
 def features() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-import yaml
+from mz_engine.decoding.yaml import load_yaml
 
 from tests.support.endpoint import Answer, Request, Unexpected
 from tests.support.script_demo import Step, answer
@@ -35,7 +35,7 @@ Play = dict[str, tuple[Take, ...]]
 
 @cache
 def plays() -> dict[str, Play]:
-    return msgspec.convert(yaml.safe_load((CASES / "script.yaml").read_text("utf-8")), dict[str, Play])
+    return msgspec.convert(load_yaml((CASES / "script.yaml").read_text("utf-8")), dict[str, Play])
 
 
 def trial(request: Request) -> Answer:

@@ -223,6 +223,7 @@ class GuardServer:
             )
         self._socket = ours
         atexit.register(self.stop)
+        os.register_at_fork(after_in_child=self._forget)
         return ours
 
     def stop(self) -> None:
@@ -232,6 +233,10 @@ class GuardServer:
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let the next guard start a server: a fork of this process needs its own."""
         self._socket = self._process = None
 
 

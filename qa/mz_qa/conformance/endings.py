@@ -9,8 +9,8 @@ from importlib.resources.abc import Traversable
 from typing import Literal
 
 import msgspec
-import yaml
 from mz_engine.agents.catalog import agent_package
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.ports import CallResult
 from mz_events.catalog.call import ProblemClass, Usage
 
@@ -67,7 +67,7 @@ def expectations(agent: str) -> dict[str, ExpectedParse]:
     file = agent_folder(agent) / "fixtures.yaml"
     if not file.is_file():
         return {}
-    return msgspec.convert(yaml.safe_load(file.read_text("utf-8")), dict[str, ExpectedParse])
+    return msgspec.convert(load_yaml(file.read_text("utf-8")), dict[str, ExpectedParse])
 
 
 def stored_endings(agent: str) -> tuple[StoredEnding, ...]:
@@ -90,7 +90,7 @@ def _load_ending(file: Traversable, agent: str, expected_by_name: dict[str, Expe
 
 def stored_failures() -> Iterator[StoredEnding]:
     """Load failures without a final event, which mean the same for any agent."""
-    for entry in yaml.safe_load((fixtures() / FAILURES_FILE).read_text("utf-8")):
+    for entry in load_yaml((fixtures() / FAILURES_FILE).read_text("utf-8")):
         code, stderr = entry.pop("exit"), entry.pop("stderr")
         expected = msgspec.convert({"terminal": "no-terminal", **entry}, ExpectedParse)
         yield _ending(f"exit {code}, {stderr!r}", b"", stderr.encode(), code, expected)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import yaml
+from mz_engine.decoding.yaml import CSafeLoader
 from mz_events.names import parse_name
 
 from mz_recordings.cassette.model import (
@@ -363,17 +364,18 @@ INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,39})")
 FLOAT = re.compile(r"[-+]?(?:[0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+][0-9]{1,4})?")
 """Numbers as `write_yaml` writes them; all other plain scalars, such as `1e5` and `089`, are strings."""
 _END = yaml.CollectionEndEvent
-_EVENTS: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Parser of events; the C one, if PyYAML has it, is ten times as fast. No loader of PyYAML reads a cassette, which may
-come from anywhere: tags, base 60 and the graph of nodes would cost any time and memory, or raise anything."""
 
 
 def parse_manifest_text(text: str, evidence: bool = True) -> Any:
-    """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect."""
+    """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect.
+
+    Only events are PyYAML's: a cassette may come from anywhere, and tags, base 60 and the graph of nodes would cost any
+    time and memory, or raise anything.
+    """
     if not evidence and (at := text.find(EVIDENCE)) >= 0:
         text = f"{text[:at]}{EVIDENCE} {{}}\n"
     try:
-        nodes = (event for event in yaml.parse(text, Loader=_EVENTS) if isinstance(event, yaml.NodeEvent | _END))
+        nodes = (event for event in yaml.parse(text, Loader=CSafeLoader) if isinstance(event, yaml.NodeEvent | _END))
         value = _read_value(first, nodes, NESTING_MAX) if (first := next(nodes, None)) else None
         if (event := next(nodes, None)) is not None:
             raise _error(event, "begins a second document")

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import yaml
 from msgspec.structs import replace
+from mz_engine.decoding.yaml import load_yaml
 
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, locked, read_plain
@@ -300,7 +301,7 @@ def append_entries(text: str, before: tuple[NoiseEntry, ...], entries: tuple[Noi
 
 
 def _parse(text: str | bytes) -> tuple[NoiseEntry, ...]:
-    values = yaml.safe_load(text)
+    values = load_yaml(text)
     return msgspec.convert(values if values is not None else {}, _File).noise or ()
 
 

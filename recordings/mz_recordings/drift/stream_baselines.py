@@ -12,6 +12,7 @@ from typing import get_args
 import msgspec
 import yaml
 from mz_engine.agents.registry import all_adapters
+from mz_engine.decoding.yaml import load_yaml
 
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, read_plain
@@ -67,7 +68,7 @@ def load_baselines(folders: tuple[Path, ...]) -> dict[tuple[str, str], StreamSha
 def read_baseline(path: Path) -> StreamShape:
     """Read one file. Raises CassetteUnreadable."""
     try:
-        values = yaml.load(read_plain(path, TEXT_BYTES_MAX), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        values = load_yaml(read_plain(path, TEXT_BYTES_MAX))
         baseline = msgspec.convert(values, BaselineFile)
         events = {event: _fields(uses) for event, uses in baseline.events.items()}
         return StreamShape(agent=baseline.agent, version=baseline.version, events=events)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -293,15 +295,15 @@ def replay_all(
         for job in jobs:
             add(replay_and_update(job))
     else:
-        context = get_context("forkserver")  # One process imports mz, the workers are copies of it.
+        can_fork = sys.platform == "linux" and threading.active_count() == 1  # Else a fork may wait for a lock forever.
+        context = get_context("fork" if can_fork else "forkserver")
         context.set_forkserver_preload([__name__])
         with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
             try:
                 for future in as_completed([pool.submit(replay_and_update, job) for job in jobs]):
                     add(future.result())
             except BaseException:
-                # Do not wait for jobs that have not started.
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)  # Do not wait for jobs that have not started.
                 raise
     return tuple(results_by_path[job.path] for job in jobs)
 

@@ -6,6 +6,7 @@ for wrong arguments, 143 when terminated. The last line always reports the outco
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.metadata
 import os
 import signal
@@ -38,7 +39,10 @@ INTERNAL_ERROR = "loop_failed"
 
 def main() -> None:
     """Run the console script."""
-    sys.exit(run(sys.argv[1:]))
+    gc.set_threshold(100_000)  # The package loads many objects and no garbage.
+    exit_code = run(sys.argv[1:])
+    gc.freeze()
+    sys.exit(exit_code)
 
 
 class Environment(NamedTuple):
@@ -60,8 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return execute(options, Environment(sys.stdin.buffer.read, os.environ, Path.cwd()), OutputWriter(_write))
     except BrokenPipeError:
-        # The reader is gone. Python would fail again when it closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would fail again when it closes standard output.
         return 1
 
 
@@ -89,20 +92,15 @@ def execute(options: Options, environment: Environment, writer: OutputWriter) ->
 
 def _make_call(options: Options, environment: Environment, writer: OutputWriter, end_fields: dict[str, object]) -> None:
     """Make the call; fills `end_fields` for the last line, also if it raises."""
+    version, tools = importlib.metadata.version(PACKAGE), list(options.tools)
     writer.write_event(
-        "start",
-        version=importlib.metadata.version(PACKAGE),
-        model=options.model,
-        session=options.session,
-        resumed=options.resumes,
-        tools=list(options.tools),
+        "start", version=version, model=options.model, session=options.session, resumed=options.resumes, tools=tools
     )
     api_credentials(environment.variables)  # Before the prompt is read, so that nobody types one in vain.
     prompt = environment.read_prompt().decode("utf-8", "replace")
     if not prompt.strip():
         raise Failure("invalid_request_error", "there is no prompt on standard input")
-    # Imported late: the package takes a second to load, and the first line should not wait for it.
-    from mz_engine.agents.anthropic_api.client import ApiClient
+    from mz_engine.agents.anthropic_api.client import ApiClient  # Takes a second, after the first line is written.
     from mz_engine.agents.anthropic_api.loop import Loop, SessionStore
     from mz_engine.agents.anthropic_api.tools import Sandbox, Toolbox
 
