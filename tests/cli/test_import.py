@@ -63,7 +63,7 @@ def test_an_import_without_anything_new_loads_no_more_than_it_needs(data: Path, 
     script = (
         "import sys; from mz_cli.main import mz\n"
         "mz.main(['import'], standalone_mode=False)\n"
-        "print('genai_prices' in sys.modules)"
+        "print('mz_engine.pricing.data' in sys.modules)"
     )
 
     def loaded() -> str:

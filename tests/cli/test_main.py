@@ -20,7 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from tests.cli.drive import MZ, Mz, on_terminal, run, spawn
 from tests.cli.stored_run import StoredRun
 
-HEAVY = ("sqlalchemy", "rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
+HEAVY = ("sqlalchemy", "rich", "jinja2", "mz_engine.pricing.data", "markdown_it", "msgspec", "yaml", "sqlite3")
 
 
 @pytest.mark.parametrize("args", [("--version",), ("--help",), ("nonsense",)])

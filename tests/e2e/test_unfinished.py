@@ -62,17 +62,17 @@ def test_features_that_were_not_asked_for_are_not_continued_in_silence(tmp_path:
     bench.mz("run", "--feature", "group-thousands", code=11)
     for dry in ([], ["--dry-run"]):
         refused = bench.mz("run", "--feature", "month-filter", *dry, code=16)
-        assert "MZ5003" in refused.stderr
-        assert "group-thousands" in refused.stderr
-    bench.mz("run", "--feature", "month-filter", "--feature", "group-thousands", seconds=200)
+        assert "MZ5003" in refused.err
+        assert "group-thousands" in refused.err
+    bench.mz("run", "--feature", "month-filter", "--feature", "group-thousands")
     assert bench.statuses() == {"group-thousands": "delivered", "month-filter": "delivered"}
 
 
 def test_a_feature_whose_dependency_is_not_delivered_says_so(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     ended = bench.mz("run", "--feature", "month-compare", code=21)
-    assert "month-compare waits for month-filter, which is not delivered: mz run --feature month-filter" in ended.stderr
-    assert "nothing to do" in ended.stderr
+    assert "month-compare waits for month-filter, which is not delivered: mz run --feature month-filter" in ended.err
+    assert "nothing to do" in ended.err
 
 
 def test_with_nothing_to_do_there_is_no_run(tmp_path: Path) -> None:

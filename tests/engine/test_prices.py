@@ -22,10 +22,12 @@ from mz_engine.pricing.table import (
     UNSUPPORTED_KEYS,
     GenaiPrices,
     RateCard,
+    _providers,
     may_cross_step,
     scaled_rate,
     usage_cost,
 )
+from mz_engine.pricing.types import find_model
 from mz_events.catalog.call import Usage
 
 from tests.support.examples import examples
@@ -193,9 +195,40 @@ def test_the_table_is_named_with_version_and_digest() -> None:
 
 
 @pytest.mark.slow
-def test_the_table_is_loaded_when_it_is_needed() -> None:
-    code = "import sys, mz_engine.pricing.table; sys.exit('genai_prices' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_the_table_is_loaded_when_it_is_needed_and_alone() -> None:
+    code = (
+        "import sys; from mz_engine.pricing.table import GenaiPrices\n"
+        "loaded = ['mz_engine.pricing.data' in sys.modules]\n"
+        "GenaiPrices().estimate('claude-sonnet-4-5', 1, 1, 0); loaded.append('mz_engine.pricing.data' in sys.modules)\n"
+        "print(*loaded, *{'genai_prices', 'pydantic', 'asyncio'} & sys.modules.keys())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False True\n"
+
+
+ALL_NAMES = [
+    (f"{model.id}{ending}", name)
+    for provider in get_snapshot().providers
+    for model in provider.models
+    for name in (None, provider.id)
+    for ending in ("", "-20251211", "-20251399", "x")
+]
+
+
+@examples(200)
+@given(st.sampled_from(ALL_NAMES), st.datetimes(datetime(2023, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)))
+def test_models_are_those_of_the_package(name: tuple[str, str | None], when: datetime) -> None:
+    model, provider = name
+    try:
+        expected, info = get_snapshot().find_provider_model(model, None, provider, None)
+    except LookupError:
+        assert find_model(_providers(), model, provider) is None
+        return
+    match = find_model(_providers(), model, provider)
+    assert match is not None
+    assert (match[0].id, match[1].id) == (expected.id, info.id)
+    assert {key: repr(value) for key, value in match[1].prices_at(when).items()} == {
+        key: repr(value) for key, value in info.get_prices(when).__dict__.items()
+    }
 
 
 def test_threads_share_a_table() -> None:

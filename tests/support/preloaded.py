@@ -24,7 +24,7 @@ from tests.support.tree import ROOT
 REQUEST_BYTES_MAX = 1 << 17
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """How names of variables begin that Python reads when it starts, and never again."""
-LOADED_LATE = ("genai_prices", "jinja2", "markdown_it", "re2", "mz_engine.agents.claude_code.adapter")
+LOADED_LATE = ("jinja2", "markdown_it", "re2", "mz_engine.agents.claude_code.adapter")
 """What commands load when they come to need it."""
 SERVER = """
 import sys

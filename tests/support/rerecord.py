@@ -163,8 +163,7 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
     home.mkdir()
     scene.make(root)
     with ExitStack() as stack:
-        # The stored recordings have the names that were asked for; dated ones come with the next `make recordings`.
-        endpoint = stack.enter_context(Endpoint(scene.script(), apart=True, dated=False))
+        endpoint = stack.enter_context(Endpoint(scene.script(), apart=True))
         outside = PLAYERS[scene.agent].environment(home, endpoint.url)
         session = stack.enter_context(RunProcess(root, outside, _tell))
         session.start({**scene.flags, "agent": scene.agent}, tuple(scene.ends) if scene.template else ())

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import importlib.util
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -28,9 +29,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config, LongRequestRates, PriceRow, Rates, SettingsBase
 from mz_engine.ports import Price
 from mz_engine.pricing.models import AGENT_PRICES, base_name, candidate_names
-
-if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, ModelPrice, Provider
+from mz_engine.pricing.types import ModelInfo, ModelPrice, Provider, StartDateConstraint, TieredPrices, find_model
 
 PRICES_PACKAGE, PRICES_DATA_FILE = "genai-prices", "genai_prices/data.py"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,7 +61,7 @@ Rate = tuple[tuple[int, int], ...]
 
 
 class GenaiPrices:
-    """Implements `mz_engine.ports.Prices`. The table is loaded for the first price (0.3 s). `own`: layers of custom
+    """Implements `mz_engine.ports.Prices`. The table is loaded for the first price. `own`: layers of custom
     rows; the first layer with a matching row wins. Thread-safe."""
 
     def __init__(self, *own: tuple[PriceRow, ...]) -> None:
@@ -138,26 +137,36 @@ class GenaiPrices:
 
 # the table ------------------------------------------------------------------------------------------------------------
 @cache
-def _table_name() -> str:
-    """Name the table without importing the package, which is slow."""
-    import importlib.metadata
+def _data_file() -> tuple[str, Path]:
+    """Return the version of the package and its data module."""
+    import importlib.metadata  # Slow.
 
     package = importlib.metadata.distribution(PRICES_PACKAGE)
-    data = Path(str(package.locate_file(PRICES_DATA_FILE))).read_bytes()
-    return f"{PRICES_PACKAGE} {package.version} sha256:{hashlib.sha256(data).hexdigest()}"
+    return package.version, Path(str(package.locate_file(PRICES_DATA_FILE)))
+
+
+@cache
+def _table_name() -> str:
+    version, path = _data_file()
+    return f"{PRICES_PACKAGE} {version} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+@cache
+def _providers() -> list[Provider]:
+    """Run the package's data module as one of this package, so that it gets the classes of `types`."""
+    spec = importlib.util.spec_from_file_location(f"{__package__}.data", _data_file()[1])
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    providers: list[Provider] = module.providers
+    return providers
 
 
 @cache
 def _find_model(model: str) -> tuple[Provider, ModelInfo] | None:
-    from genai_prices.data_snapshot import get_snapshot
-
-    snapshot = get_snapshot()
-    for name in candidate_names(model):
-        try:
-            return snapshot.find_provider_model(name.model, None, name.provider, None)
-        except LookupError:
-            continue
-    return None
+    matches = (find_model(_providers(), name.model, name.provider) for name in candidate_names(model))
+    return next(filter(None, matches), None)
 
 
 def _table_card(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> RateCard | None:
@@ -166,28 +175,26 @@ def _table_card(provider: Provider, info: ModelInfo, at: datetime, tier: str) ->
     if model_price is not None:
         return _to_card(model_price)
     if tier == BATCH and provider.id in HALF_PRICE_BATCH_PROVIDERS:
-        standard = _to_card(info.get_prices(at))
+        standard = _to_card(info.prices_at(at))
         return None if standard is None else scale_card(standard, 50)
     return None
 
 
 def _tier_prices(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> ModelPrice | None:
+    prices = info.prices_at(at)
     if not tier:
-        return info.get_prices(at)
-    context = dict.fromkeys(TIER_KEYS, tier)
+        return prices
     is_listed = any(info is model for model in provider.models)
-    has_price = any(
-        variant.constraint is None or variant.constraint.active(at)
-        for variant in (info.price_variants or () if is_listed else ())
-        if all(context.get(key) == value for key, value in variant.when.items())
-    )
-    return info.get_prices(at, context) if has_price else None
+    variants = info.variants_at(at, dict.fromkeys(TIER_KEYS, tier)) if is_listed else []
+    for variant in reversed(variants):
+        prices = ModelPrice(prices | {key: price for key, price in variant.prices.items() if price is not None})
+    return prices if variants else None
 
 
 def _to_card(prices: ModelPrice) -> RateCard | None:
     rates: dict[str, Rate] = {}
-    for key, value in prices.__dict__.items():
-        if value is None or key.startswith("_"):
+    for key, value in prices.items():
+        if value is None:
             continue
         if key in RATE_FIELDS:
             rate = _parse_rate(value)
@@ -199,30 +206,24 @@ def _to_card(prices: ModelPrice) -> RateCard | None:
     return card_of(rates)
 
 
-def _parse_rate(value: object) -> Rate | None:
-    from genai_prices.types import TieredPrices
-
+def _parse_rate(value: Decimal | TieredPrices) -> Rate | None:
     if isinstance(value, TieredPrices):
-        return scaled_rate((-1, value.base), *((tier.start, tier.price) for tier in value.tiers))
-    return scaled_rate((-1, value)) if isinstance(value, Decimal) else None
+        steps = sorted((tier.start, tier.price) for tier in value.tiers)
+        return scaled_rate((-1, value.base), *steps)
+    return scaled_rate((-1, value))
 
 
 def _has_daily_prices(info: ModelInfo) -> bool:
     """Return True if the model's prices change at midnight only; some change by the time of day."""
-    from genai_prices.types import StartDateConstraint
-
-    constraints = [] if not isinstance(info.prices, list) else [price.constraint for price in info.prices]
-    constraints += [variant.constraint for variant in info.price_variants or ()]
-    return all(constraint is None or isinstance(constraint, StartDateConstraint) for constraint in constraints)
+    rows = [*info.standard_prices, *(info.price_variants or ())]
+    return all(row.constraint is None or isinstance(row.constraint, StartDateConstraint) for row in rows)
 
 
 def _first_days(info: ModelInfo) -> list[datetime]:
     """Return the start of each price that has one."""
-    from genai_prices.types import StartDateConstraint
-
-    if not isinstance(info.prices, list):
-        return []
-    starts = [price.constraint.start_date for price in info.prices if isinstance(price.constraint, StartDateConstraint)]
+    starts = [
+        row.constraint.start_date for row in info.standard_prices if isinstance(row.constraint, StartDateConstraint)
+    ]
     return [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in starts]
 
 
