@@ -76,8 +76,8 @@ def test_a_gate_that_a_person_accepts() -> None:
     world, stream = asking.world(), feature_stream(trial.RUN, FeatureId(asking.feature))
     state = fold(world.store.read(stream))
     assert isinstance(state, Waiting)
-    said = dict(verdict_effects(state, asking.pins.pipeline))[Verdict.ACCEPT]
-    assert said == "the feature continues although check failed; the same failure passes from here on"
+    effect = dict(verdict_effects(state, asking.pins.pipeline))[Verdict.ACCEPT]
+    assert effect == "the feature continues although check failed; the same failure passes from here on"
     trial.answer(world, asking.feature, Verdict.ACCEPT, "the check is wrong")
     drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [recorded.event for recorded in world.store.read(stream)]

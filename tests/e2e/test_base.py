@@ -58,8 +58,8 @@ PROJECT = {
 }
 NOTE, LETTER = {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, {"letters/alpha.md": "# Letter\nabout alpha\n"}
 BROKEN = {"src/prices/__init__.py": "def total(prices):\n    return 'BROKEN'\n"}
-WHOLE = {"src/prices/__init__.py": "def total(prices):\n    return sum(prices, 0)\n"}
-GOOD: dict[str, dict[str, object]] = {"alpha.write.1.1": {"write": NOTE | WHOLE}, "alpha.sign.1.1": {"write": LETTER}}
+PACKAGE = {"src/prices/__init__.py": "def total(prices):\n    return sum(prices, 0)\n"}
+GOOD: dict[str, dict[str, object]] = {"alpha.write.1.1": {"write": NOTE | PACKAGE}, "alpha.sign.1.1": {"write": LETTER}}
 TEMPLATE = "Work on {{ title }}.\n{% for name in known_failures %}KNOWN {{ name }}\n{% endfor %}"
 REWORK = "{% if rework %}MEND {{ rework.messages | join('; ') }}\n{% endif %}"
 
@@ -110,18 +110,18 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
     """Two tests failed before. The first attempt breaks another one and is refused; the second one is accepted."""
     again: dict[str, dict[str, object]] = {
         "alpha.write.1.1": {"write": NOTE | BROKEN},
-        "alpha.write.1.2": {"write": NOTE | WHOLE},
+        "alpha.write.1.2": {"write": NOTE | PACKAGE},
     }
     project = Project(tmp_path, GOOD | again)
-    said = project.mz("run").stderr
-    assert "`commands.test` fails on the base (exit 1, 2 tests failed and 1 passed)" in said
-    assert "tests/test_old.py::test_words[1 - 1]" in said
+    errors = project.mz("run").stderr
+    assert "`commands.test` fails on the base (exit 1, 2 tests failed and 1 passed)" in errors
+    assert "tests/test_old.py::test_words[1 - 1]" in errors
     assert [event["ending"] for event in project.events("feature.delivered")] == ["delivered"]
     first, second, _ = project.prompts()
     assert "KNOWN tests/test_old.py::test_words[two]" in first
-    mend = second[second.index("MEND") :]
-    assert "tests/test_total.py::test_total" in mend
-    assert "FAILED tests/test_old.py::test_words" not in mend
+    rework = second[second.index("MEND") :]
+    assert "tests/test_total.py::test_total" in rework
+    assert "FAILED tests/test_old.py::test_words" not in rework
     ran = project.events("command.ran")
     assert [event["name"] for event in ran if event["stage"] == "base"] == ["lint", "test"], "once"
     tests = [event for event in ran if event["name"] == "test"]
@@ -142,9 +142,9 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
 
 def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Path) -> None:
     project = Project(tmp_path, settings=SETTINGS.replace(sys.executable, "env pythonn"))
-    said = project.mz("run", code=11).stderr
-    assert "MZ1008" in said
-    assert "pythonn" in said
+    errors = project.mz("run", code=11).stderr
+    assert "MZ1008" in errors
+    assert "pythonn" in errors
     assert project.events("agent.requested") == []
     (project.root / "mz.yaml").write_text(QUICK)
     assert "halted" in project.mz("status").stdout
@@ -155,9 +155,9 @@ def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Pat
 
 def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> None:
     project = Project(tmp_path, settings=SETTINGS + 'workspace: {setup: ["echo no network; false"]}\n')
-    said = project.mz("run", code=10).stderr
-    assert "MZ2018" in said
-    assert "no network" in said
+    errors = project.mz("run", code=10).stderr
+    assert "MZ2018" in errors
+    assert "no network" in errors
     assert project.events("agent.requested") == []
     (project.root / "mz.yaml").write_text(QUICK + "workspace: {setup: ['true']}\n")
     project.mz("resume")
@@ -167,7 +167,10 @@ def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> No
 def test_a_gate_that_a_person_accepts(tmp_path: Path) -> None:
     """A linter that fails on the base names no tests: a person says whether that matters."""
     settings = SETTINGS.replace("! grep -rn TABS src", "echo E501 line too long; false")
-    trace: dict[str, dict[str, object]] = {f"alpha.write.1.{attempt}": {"write": NOTE | WHOLE} for attempt in (1, 2, 3)}
+    attempts = {f"alpha.write.1.{attempt}": {"write": NOTE | PACKAGE} for attempt in (1, 2, 3)}
+    trace: dict[str, dict[str, object]] = {**attempts}
+        f"alpha.write.1.{attempt}": {"write": NOTE | PACKAGE} for attempt in (1, 2, 3)
+    }
     project = Project(tmp_path, GOOD | trace, settings.replace(TEST, "true"))
     assert "names no failed tests" in project.mz("run", code=21).stderr
     project.mz("review", "accept", "alpha", "-m", "nobody minds long lines")
@@ -200,9 +203,9 @@ def test_content_that_worktrees_lack_is_named(tmp_path: Path) -> None:
     files = {"data/model.bin": pointer, "data/.gitattributes": "*.bin filter=lfs\n", ".gitmodules": modules}
     project.workshop.repository.write(files)
     project.workshop.repository.commit()
-    said = project.mz("run", "--dry-run").stderr
-    assert "empty directories in place of submodules: vendor/lib" in said
-    assert "pointers in place of files in Git LFS: data/model.bin" in said
+    errors = project.mz("run", "--dry-run").stderr
+    assert "empty directories in place of submodules: vendor/lib" in errors
+    assert "pointers in place of files in Git LFS: data/model.bin" in errors
     (check,) = (
         check for check in json.loads(project.mz("doctor", "--json").stdout)["checks"] if check["name"] == "content"
     )

@@ -102,9 +102,9 @@ def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
     config = Config(workspace=WorkspaceSettings(setup=("one", "two")))
     pins = trial.pins(config)
     assert then(*OPENED, pins=pins) == act.RunSetup(command="one")
-    one, two = ran("setup", name="one"), ran("setup", name="two")
-    assert then(*OPENED, one, pins=pins) == act.RunSetup(command="two")
-    assert isinstance(then(*OPENED, one, two, pins=pins), PhaseStarted)
+    first, second = ran("setup", name="one"), ran("setup", name="two")
+    assert then(*OPENED, first, pins=pins) == act.RunSetup(command="two")
+    assert isinstance(then(*OPENED, first, second, pins=pins), PhaseStarted)
     failed = then(*OPENED, ran("setup", 1), pins=pins)
     assert failed == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="setup-failed", text=DIGEST)
 

@@ -33,11 +33,11 @@ def pytest_output(*failed: str) -> tuple[int, str]:
     return 1 if failed else 0, f"something was printed\n{text}\n"
 
 
-def world_after(outputs: Outputs, pins: Pins, known: dict[str, list[str]]) -> World:
+def world_after(outputs: Outputs, pins: Pins, failures: dict[str, list[str]]) -> World:
     """A run of the feature `b` on a base on which these tests failed."""
     world = World({"README.md": "a project"}, trial.script, outputs)
     trial.begin(world, pins, {"b": ()})
-    tested = BaseTested(red=tuple(known), known_failures=world.blobs.put(msgspec.json.encode(known)))
+    tested = BaseTested(red=tuple(failures), known_failures=world.blobs.put(msgspec.json.encode(failures)))
     world.store.append([Append(run_stream(trial.RUN), None, (tested,))], world.now_us)
     drive_run(world, trial.RUN, pins, seed=1)
     return world

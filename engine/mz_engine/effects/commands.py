@@ -70,13 +70,13 @@ def run_command(
 
 def known_failures(context: StepContext, name: str) -> Steps[tuple[str, ...]]:
     """Return the ids of tests whose failure in a command is known: from the base, or accepted by a person."""
-    progress, known = context.phase_state.progress, Counter[str]()
+    progress, ids = context.phase_state.progress, Counter[str]()
     if progress.started.known_failures is not None:
-        known.update((yield from get_json(progress.started.known_failures)).get(name, ()))
+        ids.update((yield from get_json(progress.started.known_failures)).get(name, ()))
     for accepted in progress.accepted_gates:
         if accepted.gate == name and accepted.ran is not None:
-            known |= Counter((yield from get_json(accepted.ran.failures)))
-    return tuple(sorted(known.elements()))
+            ids |= Counter((yield from get_json(accepted.ran.failures)))
+    return tuple(sorted(ids.elements()))
 
 
 # the base -------------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     yield from call_port(Workspace.close, worktree)  # What an interrupted test left.
     opened = yield from call_port(Workspace.open, worktree, (commit,))
     assert isinstance(opened, WorkspaceCreated)
-    red, known = list[str](), dict[str, list[str]]()
+    red, ids = list[str](), dict[str, list[str]]()
     for line in pins.config.workspace.setup:
         ran = yield from run_command(worktree, setup_command(line), "setup", key)
         if ran.exit != 0:
@@ -117,8 +117,8 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
         if ran.exit != 0:
             red.append(name)
         if ran.failures is not None:
-            known[name] = yield from get_json(ran.failures)
+            ids[name] = yield from get_json(ran.failures)
         yield from emit(ran)
     yield from call_port(Workspace.close, worktree)
-    digest = (yield from put_blob(msgspec.json.encode(known).decode())) if known else None
+    digest = (yield from put_blob(msgspec.json.encode(ids).decode())) if ids else None
     yield from emit(BaseTested(red=tuple(red), known_failures=digest))

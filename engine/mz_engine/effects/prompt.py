@@ -202,9 +202,9 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
     config, outputs = context.pins.config, outputs_of(context, role)
     files = unit_files(context)
     uses = dict.fromkeys([*(ran.name for ran in unit_run.preparation_runs), *(gate.run or "" for gate in phase.gates)])
-    known = dict[str, None]()
+    failures = dict[str, None]()
     for name in uses:
-        known |= dict.fromkeys((yield from known_failures(context, name)))
+        failures |= dict.fromkeys((yield from known_failures(context, name)))
     prepared = []
     for ran in unit_run.preparation_runs:
         excerpt = yield from get_text(ran.excerpt)
@@ -233,7 +233,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         notes=(*(yield from get_texts(unit_run.notes)), *_advice(unit_run)),
         context=(yield from _context_files(context, phase.context)),
         causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
-        known_failures=tuple(known),
+        known_failures=tuple(failures),
     )
 
 

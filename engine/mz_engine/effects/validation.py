@@ -77,9 +77,9 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     output, new = (yield from get_text(ran.excerpt)), ""
     ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
     if ran.new_failures is not None:
-        known = yield from known_failures(context, gate)
-        failed, output = (yield from get_json(ran.failures)), without_lines(output, known)
-        names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(known)).elements()))
+        expected = yield from known_failures(context, gate)
+        failed, output = (yield from get_json(ran.failures)), without_lines(output, expected)
+        names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
         new = f"; tests that did not fail before your work fail now:\n{names}\n"
     command = context.pins.config.commands[gate].run
     message = f"the command `{gate}` ({command}) {ending}{new or '; '}it printed:\n{output}"
@@ -129,10 +129,10 @@ def _run_command(context: StepContext, stage: Literal["setup", "prepare", "gate"
         return ran
     gates = context.phase_state.progress.accepted_gates
     accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
-    known = yield from known_failures(context, name)
-    if known and ran.failures is not None:
+    expected = yield from known_failures(context, name)
+    if expected and ran.failures is not None:
         failed = yield from get_json(ran.failures)
-        return replace(ran, new_failures=(Counter(failed) - Counter(known)).total())
+        return replace(ran, new_failures=(Counter(failed) - Counter(expected)).total())
     return replace(ran, new_failures=0) if (name, ran.exit, ran.excerpt) in accepted else ran
 
 

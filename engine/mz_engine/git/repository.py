@@ -81,8 +81,8 @@ def lfs_files(root: pathlib.Path, commit: Commit, environment: Mapping[str, str]
     attributes = (commit, "--", ".gitattributes", ":(glob)**/.gitattributes")
     if run_git_as_user(root, environment, *command, "filter=lfs", *attributes).exit_code:
         return ()
-    found = run_git_as_user(root, environment, *command, "version https://git-lfs.github.com/spec/v1", commit)
-    return tuple(name.partition(":")[2] for name in os.fsdecode(found.stdout).split("\0") if name)
+    matches = run_git_as_user(root, environment, *command, "version https://git-lfs.github.com/spec/v1", commit)
+    return tuple(name.partition(":")[2] for name in os.fsdecode(matches.stdout).split("\0") if name)
 
 
 def open_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Git:

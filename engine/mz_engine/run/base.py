@@ -70,13 +70,13 @@ def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError 
     ran = next(event for event in reversed(events) if isinstance(event, CommandRan))
     lines = blobs.get(ran.excerpt).decode("utf-8", "replace").splitlines()[-SHOWN_LINES:]
     output = "it printed:\n" + "".join(f"  {line}\n" for line in lines) if lines else "it printed nothing\n"
-    place = "`workspace.setup`" if ran.stage == "setup" else f"`commands.{ran.name}`"
-    hint = f"{output}nothing was paid; correct {place} in mz.yaml or install what it needs, then: {resume}"
+    setting = "`workspace.setup`" if ran.stage == "setup" else f"`commands.{ran.name}`"
+    hint = f"{output}nothing was paid; correct {setting} in mz.yaml or install what it needs, then: {resume}"
     ending = "ran out of time" if ran.exit is None else f"ended with exit {ran.exit}"
     if can_start(ran.exit, blobs.get(ran.output)):
         return MzError("MZ2018", f"the set-up command `{ran.name}` {ending} on the base", hint=hint)
     missing = "cannot start" if ran.exit in UNSTARTABLE_EXITS else "cannot run its tests"
-    return MzError("MZ1008", f"{place} {missing} on the base: it {ending}", hint=hint)
+    return MzError("MZ1008", f"{setting} {missing} on the base: it {ending}", hint=hint)
 
 
 def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator[Diagnostic]:
@@ -93,9 +93,9 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
         if names and pins.config.gates.baseline != "strict":
             meaning = f"known failures: as a gate it passes if no other test fails than{listed}"
         elif names:
-            meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be mended{listed}"
+            meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be fixed{listed}"
         else:
-            meaning = "its output names no failed tests, so as a gate it has to succeed: mend it before"
+            meaning = "its output names no failed tests, so as a gate it has to succeed: fix it before"
         message = f"`commands.{ran.name}` fails on the base ({ending}{counts})"
         yield Diagnostic(code="MZ2017", message=message, hint=meaning, severity="warning")
 

@@ -112,8 +112,8 @@ def _red_base(run_events: Stream) -> Iterator[Gap]:
     for name, (ran, event_ref) in runs.items():
         if ran.exit != 0:
             tests = f": {ran.passed or 0} tests passed, {ran.failed} failed" if ran.failed else ""
-            known = "; gates are compared with these" if ran.failures else ""
-            yield Gap(kind="red-base", message=f"{name} failed on the base{tests}{known}", event_refs=(event_ref,))
+            use = "; gates are compared with these" if ran.failures else ""
+            yield Gap(kind="red-base", message=f"{name} failed on the base{tests}{use}", event_refs=(event_ref,))
 
 
 def _rejected_messages(run_events: Stream) -> Iterator[Gap]:
