@@ -167,8 +167,7 @@ def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> No
 def test_a_gate_that_a_person_accepts(tmp_path: Path) -> None:
     """A linter that fails on the base names no tests: a person says whether that matters."""
     settings = SETTINGS.replace("! grep -rn TABS src", "echo E501 line too long; false")
-    attempts = {f"alpha.write.1.{attempt}": {"write": NOTE | PACKAGE} for attempt in (1, 2, 3)}
-    trace: dict[str, dict[str, object]] = {**attempts}
+    trace: dict[str, dict[str, object]] = {
         f"alpha.write.1.{attempt}": {"write": NOTE | PACKAGE} for attempt in (1, 2, 3)
     }
     project = Project(tmp_path, GOOD | trace, settings.replace(TEST, "true"))
