@@ -194,6 +194,15 @@ def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compa
     assert then(*events) == act.AwaitEvents(until_us=None)
 
 
+def test_the_comparison_leaves_the_pipelines_own_artifacts_out() -> None:
+    """The trial's are `plans/{feature}.json`, `notes/{feature}.{unit}.md` and `letters/{feature}.md`."""
+    changed = ("plans/a.json", "notes/a.u1.md", "letters/a.md", "letters/b.md", "notes/sub/a.u1.md", "x")
+    stop = rested(A, FeatureOutcome.DELIVERED, changed_paths=tuple(map(Path, changed)))
+    missed = (Path("letters/b.md"), Path("notes/sub/a.u1.md"))
+    compared = ClaimCompared(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=missed)
+    assert then(*BOTH, CLAIMED, stop) == compared
+
+
 def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
     held, waiting = rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM), rested(A, FeatureOutcome.WAITING)
     assert then(*BOTH, CLAIMED, CONTENDED, held, waiting) == RunIdle()

@@ -4,16 +4,18 @@ dependencies that must be merged, pauses, and features that a person wants done 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import Duration
+from mz_engine.effects.delivery import is_flaky
 from mz_engine.model.config import PullRequests
-from mz_engine.ports import CallSpec, CiCheck
+from mz_engine.ports import CallSpec, CiCheck, PullRequest, RemoteError
 from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.delivery import PullRequestRequested
+from mz_events.catalog.delivery import DeliveryFailed, PullRequestOpened, PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import FeatureOutcome, InboxRead, RetryAccepted, RunPaused, RunResumed, Verdict
 from mz_events.catalog.validation import GateChecked
@@ -22,7 +24,7 @@ from mz_events.store import Append
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended, State, Waiting, progress_of
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, Tree, World
 
 from tests.support import trial
 from tests.support.crashing import CrashingWorld
@@ -211,6 +213,44 @@ def test_a_pull_request_without_any_check_is_delivered_after_the_grace() -> None
     before = bench.world.now_us
     assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert 90 <= (bench.world.now_us - before) / 1_000_000 < 150
+
+
+def test_the_documented_pattern_of_flaky_checks_is_that_of_their_job() -> None:
+    check = CiCheck(name="CI / e2e-chrome", state="red", run="7")
+    assert is_flaky(check, ("e2e*",))
+    assert is_flaky(check, ("CI / e2e*",))
+    assert not is_flaky(check, ("chrome*",))
+    assert not is_flaky(replace(check, run=None), ("e2e*",)), "the forge cannot start it again"
+
+
+def test_a_pull_request_whose_reply_was_lost_is_looked_up_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    open_pull_request, lost = SimulatedForge.open, [True]
+
+    def lose_reply(self: SimulatedForge, *arguments: Any) -> PullRequest:
+        opened = open_pull_request(self, *arguments)
+        if lost and lost.pop():
+            raise RemoteError("`gh pr create` failed: killed")
+        return opened
+
+    monkeypatch.setattr(SimulatedForge, "open", lose_reply)
+    bench = Bench()
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
+    assert not lost
+    assert bench.kinds()["DeliveryFailed"] == 0
+    assert [event.url for event in bench.events() if isinstance(event, PullRequestOpened)] == ["forge/1"]
+
+
+def test_a_pull_request_that_was_not_opened_is_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: SimulatedForge, *arguments: Any) -> PullRequest:
+        raise RemoteError("HTTP 502")
+
+    monkeypatch.setattr(SimulatedForge, "open", refuse)
+    bench = Bench()
+    assert status(bench.run()) is FeatureOutcome.WAITING
+    [failure] = [event for event in bench.events() if isinstance(event, DeliveryFailed)]
+    assert bench.world.blobs.get(failure.detail) == b"HTTP 502"
 
 
 # dependencies ---------------------------------------------------------------------------------------------------------

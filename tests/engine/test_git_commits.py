@@ -148,6 +148,15 @@ def test_pushing_is_found_again(desk: Desk, far: GitRepo) -> None:
     assert far.head("feat/f1") == desk.base
 
 
+@pytest.mark.parametrize("url", ["../far", "./../far/.git"])
+def test_a_relative_remote_is_relative_to_the_checkout_as_in_git(desk: Desk, far: GitRepo, url: str) -> None:
+    relative = os.path.relpath(far.root, desk.repo.root)
+    desk.repo.git("remote", "set-url", "origin", url.replace("../far", relative))
+    desk.port.push("origin", WORKTREE.branch, desk.base, None)
+    assert desk.port.remote_head("origin", WORKTREE.branch) == desk.base == far.head("feat/f1")
+    assert desk.port.target_head("origin", WORKTREE.branch) == desk.base
+
+
 def test_a_push_over_somebody_elses_work_is_refused(desk: Desk, far: GitRepo) -> None:
     desk.port.push("origin", WORKTREE.branch, desk.base, None)
     far.git("checkout", "--quiet", "feat/f1")

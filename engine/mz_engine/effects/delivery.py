@@ -206,8 +206,13 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
         elif pull_request.key != intent.key and pull_request.number is not None:
             yield from call_port(Forge.update, pull_request.number, intent.target, title, body)
     except RemoteError as error:
-        yield from _record_failure(intent.key, "pull-request-refused", error)
-        return
+        done = None
+        with suppress(RemoteError):  # The forge may have done it although its reply was lost.
+            done = yield from call_port(Forge.find, intent.branch, intent.key)
+        if done is None or done.state != "open":
+            yield from _record_failure(intent.key, "pull-request-refused", error)
+            return
+        pull_request = done
     yield from emit(PullRequestOpened(key=intent.key, url=pull_request.url, number=pull_request.number))
 
 
@@ -260,8 +265,10 @@ def failed_checks(checks: tuple[CiCheck, ...] | None) -> tuple[CiCheck, ...]:
 
 
 def is_flaky(check: CiCheck, patterns: Iterable[str]) -> bool:
-    """Return True if the CI check is known to fail at random and the forge can run it again."""
-    return check.run is not None and any(fnmatchcase(check.name, pattern) for pattern in patterns)
+    """Return True if the CI check is known to fail at random and the forge can run it again. A pattern names a job, or
+    workflow and job."""
+    names = (check.name, check.name.partition(" / ")[2])
+    return check.run is not None and any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
 def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest | None]:

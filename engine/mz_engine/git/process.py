@@ -107,10 +107,12 @@ class Git:
         check: bool = True,
     ) -> ProgramResult:
         """Run to the end. Raises RepositoryUnusable (`git-failed`) on a non-zero exit if `check` is set."""
-        # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect.
-        directories = {"GIT_DIR": str(git_dir or self.directory), "GIT_WORK_TREE": str(self.directory)}
+        # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect. Only
+        # relative paths of the user's remotes begin at the checkout.
+        work_tree = self.repository.root if as_user else self.directory
+        directories = {"GIT_DIR": str(git_dir or self.directory), "GIT_WORK_TREE": str(work_tree)}
         base = self.user_environment if as_user else self._safe_environment
-        result = run_git(args, self.directory, {**base, **directories, **(env or {})}, stdin)
+        result = run_git(args, work_tree, {**base, **directories, **(env or {})}, stdin)
         if check and result.exit_code:
             raise git_error(args[0], result)
         return result

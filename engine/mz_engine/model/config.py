@@ -118,7 +118,11 @@ class PullRequests(SettingsBase, frozen=True, kw_only=True):
         Duration, doc("How long after a push checks may still appear; then the list counts as complete.")
     ] = default_duration("1m")
     flaky: Annotated[
-        tuple[NonEmpty, ...], doc("Checks that are known to fail at random, such as `e2e*`; they are started again.")
+        tuple[NonEmpty, ...],
+        doc(
+            "Checks that are known to fail at random, by job (`e2e*`) or by workflow and job (`CI / e2e*`); "
+            "they are started again."
+        ),
     ] = ()
     reruns_max: Annotated[int, doc("How often flaky checks are started again.", ge=0)] = 2
 
