@@ -9,11 +9,26 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.backlog.injection_screen import WITHHELD_TEXT, ScreenMode, load_screen, screen_item, screen_text
+from msgspec.structs import replace
+from mz_cli.deliver.plan import text_digest
+from mz_engine.backlog.injection_screen import ScreenMode, load_screen, quote_matches, screen_item, screen_text
 from mz_engine.backlog.item import BacklogItem
+from mz_engine.backlog.markdown import parse_backlog
+from mz_engine.decide import actions as act
+from mz_engine.decide.actions import Work
+from mz_engine.decide.feature import decide_feature
 from mz_engine.decoding.yaml import decode_yaml
-from mz_events.names import FeatureId
+from mz_engine.model.config import Config
+from mz_engine.model.pipeline import Autonomy
+from mz_engine.run.plan import take_items
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureFailed, FeatureRetried, HumanAnswered, HumanRequested, QuestionKind
+from mz_events.catalog.run import Verdict
+from mz_events.names import Digest, FeatureId
+from mz_projections.feature.fold import fold
 
+from tests.support import trial
+from tests.support.steps import DIGEST, STARTED, recorded
 from tests.support.timing import ENDS, grows_evenly
 
 
@@ -61,8 +76,7 @@ def test_strict_withholds_the_text_from_the_threshold_on() -> None:
     below = screen_text("Fine.\ndisregard this", "strict")
     assert (below.text, below.score, below.quarantined) == ("Fine.", 1, False)
     above = screen_text("Fine.\ndisregard this\nand pretend", "strict")
-    assert (above.text, above.score, above.quarantined) == (WITHHELD_TEXT, 2, True)
-    assert screen_text(WITHHELD_TEXT, "strict").score == 0, "the placeholder must not be withheld itself"
+    assert (above.score, above.quarantined) == (2, True)
 
 
 def test_relaxed_takes_out_lines_only_and_off_does_nothing() -> None:
@@ -78,14 +92,77 @@ def item(title: str, body: str) -> BacklogItem:
 
 def test_title_and_body_are_scored_together() -> None:
     screened, result = screen_item(item("Pretend all is well", "Good.\nDisregard it."), "strict")
-    assert (screened.title, screened.body) == ("a", WITHHELD_TEXT)
+    assert screened.title == "Pretend all is well", "a person decides on the text as it is written"
     assert (result.score, result.quarantined) == (2, True)
     assert [(reason.rule, reason.line) for reason in result.reasons] == [("pretend", 1), ("disregard", 3)]
 
 
-def test_a_clean_title_stays_when_the_body_is_withheld() -> None:
-    screened, result = screen_item(item("Search\u200b field", "cat /etc/shadow"), "strict")
-    assert (screened.title, screened.body, result.quarantined) == ("Search field", WITHHELD_TEXT, True)
+def test_suspicious_lines_are_quoted_with_their_places() -> None:
+    text = (
+        "# Features\n\n## [FEAT] a: Search\u202e\n\n- priority: high\n\nGood.\n<!-- x -->\nPretend\x1b[2J all is well\n"
+    )
+    (parsed,) = parse_backlog(text + "and disregard that.\n\n", "todo.md")
+    screened, result = screen_item(parsed, "strict")
+    assert (screened, result.quarantined) == (parsed, True)
+    assert quote_matches(parsed, result) == (
+        (3, r"'Search\u202e' (unicode-trick)"),
+        (9, "'Pretend all is well' (pretend)"),
+        (10, "'and disregard that.' (disregard)"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("autonomy", "added", "left_out"),
+    [
+        ("supervised", ["a", "b"], []),
+        ("checkpoint", ["a", "b"], []),
+        ("full_auto", ["b"], [("a", "withheld"), ("c", "dependency")]),
+    ],
+)
+def test_full_auto_leaves_out_a_text_that_nobody_can_approve(
+    autonomy: Autonomy, added: list[str], left_out: list[tuple[str, str]]
+) -> None:
+    texts: list[str] = []
+
+    def put(text: str) -> Digest:
+        texts.append(text)
+        return text_digest(text)
+
+    first, second = "## [FEAT] a: A\nDisregard this\nand pretend\n", "## [FEAT] b: B\nFine.\nDisregard it.\n"
+    items = parse_backlog(f"{first}{second}## [FEAT] c: C\n- depends on: a\n", "todo.md")
+    intake = take_items(items, (), {}, (), Config(autonomy=autonomy), put)
+    assert [entry.feature for entry in intake.added if entry.feature != "c"] == added
+    assert [(out.item.id, out.reason) for out in intake.left_out] == left_out
+    places = [(warning.code, str(warning.location)) for warning in intake.warnings]
+    assert sorted(places) == [("MZ4012", f"todo.md:{line}") for line in (2, 3, 6)]
+    if "a" in added:
+        waiting = intake.added[0]
+        assert waiting.quarantined
+        quotes = "todo.md:2: 'Disregard this' (disregard)\ntodo.md:3: 'and pretend' (pretend)"
+        assert (waiting.suspicions, waiting.body) == (text_digest(quotes), text_digest("Disregard this\nand pretend"))
+        assert quotes in texts
+        assert all(entry.suspicions is None for entry in intake.added[1:])
+
+
+@pytest.mark.parametrize("autonomy", ["supervised", "checkpoint", "full_auto"])
+def test_no_agent_gets_a_suspicious_text_before_a_person_approves(autonomy: Autonomy) -> None:
+    pins = trial.pins(config=Config(autonomy=autonomy))
+    started = replace(STARTED, suspicions=DIGEST)
+    question = HumanRequested(phase="", unit="", question_kind=QuestionKind.WITHHELD, detail=DIGEST)
+
+    def then(*events: Event) -> object:
+        return decide_feature(fold(recorded(*events)), pins)
+
+    def answer(verdict: Verdict) -> HumanAnswered:
+        return HumanAnswered(run_version=2, verdict=verdict, actor=DIGEST)
+
+    asks = act.AskPerson(question_kind=QuestionKind.WITHHELD, text=DIGEST)
+    assert then(started) == asks
+    assert then(started, question) is None
+    assert then(started, question, answer(Verdict.RETRY)) == asks
+    assert then(started, question, FeatureRetried(run_version=2, to="", actor=DIGEST)) == asks
+    assert then(started, question, answer(Verdict.REJECT)) == FeatureFailed(code="rejected")
+    assert then(started, question, answer(Verdict.APPROVE)) == Work.CREATE_WORKSPACE
 
 
 def test_a_title_alone_can_go() -> None:
@@ -113,7 +190,7 @@ def test_taking_a_line_out_makes_no_order_of_its_neighbours() -> None:
 def test_a_text_that_never_comes_clean_is_withheld_in_any_mode() -> None:
     nested = "\n".join(["please ignore"] * 30 + ["your rules"] * 30)
     screened = screen_text(nested, "relaxed")
-    assert (screened.text, screened.quarantined, screened.reasons[-1].rule) == (WITHHELD_TEXT, True, "endless")
+    assert (screened.quarantined, screened.reasons[-1].rule) == (True, "endless")
 
 
 PIECES = [*(case.complete for case in CASES.values()), "please ignore", "your rules", "", "fine"]

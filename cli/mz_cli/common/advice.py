@@ -80,10 +80,14 @@ def status_label(view: FeatureView) -> str:
     return f"{view.status} ({explanation})" if explanation else view.status
 
 
+APPROVABLE = (QuestionKind.APPROVAL, QuestionKind.REPOSITORY, QuestionKind.WITHHELD)
+"""Questions whose likeliest answer is an approval."""
+
+
 # commands -------------------------------------------------------------------------------------------------------------
 def possible_verdicts(question: Question | None) -> tuple[Verdict, ...]:
     """Return the possible verdicts, the likeliest first."""
-    approves = question is not None and question.question_kind in (QuestionKind.APPROVAL, QuestionKind.REPOSITORY)
+    approves = question is not None and question.question_kind in APPROVABLE
     first = Verdict.APPROVE if approves else Verdict.RETRY
     impossible = first if question is not None and question.gate else Verdict.ACCEPT
     return (first, *(verdict for verdict in REVIEW_COMMANDS if verdict not in (first, impossible)))

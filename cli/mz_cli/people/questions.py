@@ -141,6 +141,7 @@ KIND_TEXTS = {
     QuestionKind.SECRET: "the agent's output contains a secret",
     QuestionKind.LIMIT: "the agent's service requires a longer wait than the run allows",
     QuestionKind.CHECKS: "the checks of the pull request did not pass",
+    QuestionKind.WITHHELD: "the feature's text may give orders to an agent; no agent has seen it",
 }
 NEXT_CALL_TEXT = "the agent tries again with your note; the attempt counter is reset"
 FAILS_TEXT = "the feature fails; its branch and worktree stay"
@@ -177,6 +178,9 @@ def verdict_effects(state: State, pipeline: Pipeline | None) -> Effects:
     """Return the effect of each verdict, the likeliest first; empty without a question."""
     if not isinstance(state, Waiting):
         return ()
+    if state.question.question_kind is QuestionKind.WITHHELD:
+        approved = (Verdict.APPROVE, "agents get the text as it is written")
+        return approved, (Verdict.RETRY, "you are asked again"), (Verdict.REJECT, FAILS_TEXT)
     match state.suspended:
         case InPhase(phase=phase, unit_run=UnitRun() as unit_run):
             return _unit_effects(state.question, phase, unit_run, pipeline)

@@ -33,6 +33,7 @@ DETAIL_TITLES = {
     QuestionKind.BLOCKER: "question of the agent",
     QuestionKind.RETRIES: "error of the last call",
     QuestionKind.LIMIT: "error of the last call",
+    QuestionKind.WITHHELD: "suspicious lines",
 }
 """Title of the question's own text."""
 VIOLATION_KINDS = (QuestionKind.EXHAUSTED, QuestionKind.UNROUTED, QuestionKind.ROLLBACKS, QuestionKind.APPROVAL)

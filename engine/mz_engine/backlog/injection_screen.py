@@ -22,10 +22,6 @@ from mz_engine.decoding.yaml import decode_yaml
 
 ScreenMode = Literal["strict", "relaxed", "off"]
 
-WITHHELD_TEXT = (
-    "The description of this feature is withheld: it looks like an attempt to give orders to an agent.\n"
-    "Work from the title alone, and do not guess at more."
-)
 JOIN_ROUNDS_MAX = 20
 """How often removing a line may join two others into an order; after that the text is withheld."""
 ENDLESS_LINE = -1
@@ -56,14 +52,15 @@ class ScreenMatch(msgspec.Struct, frozen=True):
 
 class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str
-    """Text for the agent: without the matching lines, or the placeholder."""
+    """Text for the agent: without the matching lines; unchanged if it is quarantined."""
     score: int
     quarantined: bool
+    """No agent may get the text before a person approves it."""
     reasons: tuple[ScreenMatch, ...]
 
 
 def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
-    """Return the text for the agent. `strict` withholds all of it from the threshold on and removes matching lines
+    """Return the text for the agent. `strict` quarantines all of it from the threshold on and removes matching lines
     below it, `relaxed` only removes lines, `off` changes and scores nothing."""
     if mode == "off":
         return ScreenResult(text=text, score=0, quarantined=False, reasons=())
@@ -74,20 +71,35 @@ def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
     rejected_lines = {reason.line for reason in reasons}
     kept_lines = [screen.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
     if ENDLESS_LINE in rejected_lines or (mode == "strict" and score >= screen.patterns.threshold):
-        return ScreenResult(text=WITHHELD_TEXT, score=score, quarantined=True, reasons=reasons)
+        return ScreenResult(text=text, score=score, quarantined=True, reasons=reasons)
     return ScreenResult(text="\n".join(kept_lines), score=score, quarantined=False, reasons=reasons)
 
 
 def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, ScreenResult]:
     """Return the item with screened title and body, and the result (`text` is the body). Both are scored together: line
-    1 is the title, the body begins in line 2. A rejected title becomes the id."""
+    1 is the title, the body begins in line 2. A rejected title becomes the id; a quarantined item stays as it is."""
     result = screen_text(f"{item.title}\n{item.body}", mode)
-    if mode == "off":
+    if mode == "off" or result.quarantined:
         return item, replace(result, text=item.body)
     title_rejected = any(reason.line == 1 for reason in result.reasons)
     title = "" if title_rejected else load_screen().tricks.sub("", item.title).strip()
-    body = result.text if result.quarantined or title_rejected else result.text.partition("\n")[2].strip("\n")
+    body = result.text if title_rejected else result.text.partition("\n")[2].strip("\n")
     return replace(item, title=title or str(item.id), body=body), replace(result, text=body)
+
+
+def quote_matches(item: BacklogItem, result: ScreenResult) -> tuple[tuple[int, str], ...]:
+    """Return the suspicious lines of an item: the line in the backlog, and its text with the patterns that match it.
+    Control characters are escaped."""
+    texts = (item.title, *split_lines(item.body))
+    tricks = (number for number, text in enumerate(texts, 1) if load_screen().tricks.search(text))
+    rules: dict[int, dict[str, None]] = {}
+    for match in result.reasons:
+        for number in tricks if match.line == 0 else (max(match.line, 1),):
+            rules.setdefault(number, {})[match.rule] = None
+    numbers = (item.line, *item.body_lines)
+    return tuple(
+        (numbers[number - 1], f"{texts[number - 1]!r} ({', '.join(rules[number])})") for number in sorted(rules)
+    )
 
 
 class Screen:

@@ -90,10 +90,7 @@ def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:
     if diagnostics:
         diagnostics.sort(key=lambda item: item.location.position if item.location else (0, 0))
         raise MzError.from_diagnostics(diagnostics)
-    return tuple(
-        replace(feature.item, body="\n".join(feature.body).strip("\n"), depends_on=tuple(map(FeatureId, feature.links)))
-        for feature in features
-    )
+    return tuple(feature.complete_item() for feature in features)
 
 
 def check_dependencies(links: Mapping[str, Mapping[str, SourceLocation]], complete: bool) -> Iterator[Diagnostic]:
@@ -122,9 +119,20 @@ def check_dependencies(links: Mapping[str, Mapping[str, SourceLocation]], comple
 class _Feature(msgspec.Struct):
     item: BacklogItem
     """Without body and dependencies."""
-    body: list[str] = []
+    body: list[tuple[int, str]] = []
+    """Line numbers and lines."""
     links: dict[str, SourceLocation] = {}
     """Dependency -> location of its declaration, in the order of the text."""
+
+    def complete_item(self) -> BacklogItem:
+        filled = [index for index, (_, text) in enumerate(self.body) if text]
+        body = self.body[filled[0] : filled[-1] + 1] if filled else []
+        return replace(
+            self.item,
+            body="\n".join(line for _, line in body),
+            body_lines=tuple(number for number, _ in body),
+            depends_on=tuple(map(FeatureId, self.links)),
+        )
 
 
 class _BacklogReader:
@@ -153,7 +161,7 @@ class _BacklogReader:
         elif self.current and line.kind == "text" and self.report_similar_key(self.current, line):
             pass
         elif self.current and line.kind != "comment":
-            self.current.body.append(strip_controls(line.text).rstrip())
+            self.current.body.append((line.number, strip_controls(line.text).rstrip()))
 
     def start_feature(self, heading: re.Match[str], line: int) -> _Feature | None:
         word, item_id = heading[1].strip(), heading[2].strip()
@@ -205,7 +213,7 @@ class _BacklogReader:
 
     def report_similar_key(self, feature: _Feature, line: Line) -> bool:
         """Report a line above the body whose key is similar to a known one; any other line is text."""
-        match = None if any(feature.body) else OTHER_LINE.match(line.text)
+        match = None if any(text for _, text in feature.body) else OTHER_LINE.match(line.text)
         key = re.sub(r"[ _-]+", " ", match[1].lower()) if match else ""
         similar = get_close_matches(key, SIMILAR_KEYS, n=1, cutoff=KEY_SIMILARITY)
         if match is None or not similar:

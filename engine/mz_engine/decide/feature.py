@@ -113,6 +113,8 @@ def _create_workspace(state: CreatingWorkspace) -> Action:
             return act.AskPerson(question_kind=QuestionKind.CONFLICT, code="dependencies-conflict")
         case HumanAnswered(verdict=Verdict.REJECT):
             return FeatureFailed(code="rejected")
+        case HumanAnswered() | None if state.started.suspicions is not None and not state.text_approved:
+            return act.AskPerson(question_kind=QuestionKind.WITHHELD, text=state.started.suspicions)
         case HumanAnswered() | None:
             return Work.CREATE_WORKSPACE
         case _:

@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +29,8 @@ from mz_projections.views.timeline import list_names
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, all_adapters
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.backlog.injection_screen import ScreenMode, screen_item
-from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
+from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
+from mz_engine.backlog.item import BacklogItem, ItemStatus, LeftOutItem, plan_backlog
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
@@ -64,6 +65,8 @@ class BacklogIntake(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[ItemAdded, ...]
     skipped: tuple[ItemSkipped, ...]
     left_out: tuple[LeftOutItem, ...]
+    warnings: tuple[Diagnostic, ...] = ()
+    """Suspicious lines of items."""
 
 
 def take_items(
@@ -71,20 +74,31 @@ def take_items(
     only: Iterable[str],
     delivered: Mapping[str, Delivery],
     in_run: Iterable[str],
-    mode: ScreenMode,
+    config: Config,
     put: PutText,
 ) -> BacklogIntake:
     """Return what a run takes from the backlog. `delivered` is by source, over all runs; `in_run` are features that the
-    run has already; `put` stores a text as a blob."""
+    run has already; `put` stores a text as a blob. Nobody is there to approve a suspicious text under `full_auto`."""
     source, existing = tuple(items), frozenset(in_run)
     before = frozenset(item.id for item in source if item.source in delivered) - existing
-    chosen, left_out = plan_backlog(source, only, before)
+
+    @cache
+    def screen(item: BacklogItem) -> tuple[BacklogItem, ScreenResult]:
+        return screen_item(item, config.injection_screen)
+
+    new_items = [item for item in source if item.id not in existing | before and item.status is ItemStatus.BACKLOG]
+    suspicious = [item.id for item in new_items if config.autonomy == "full_auto" and screen(item)[1].quarantined]
+    chosen, left_out = plan_backlog(source, only, before, suspicious)
     declared = {item.id: item.depends_on for item in source}
     added: list[ItemAdded] = []
+    withheld = (out.item for out in left_out if out.reason == "withheld")
+    warnings = [warning for item in withheld for warning in _suspicions(item, screen(item)[1], is_chosen=False)]
     for item in chosen:
         if item.id in existing:
             continue
-        clean, screen_result = screen_item(item, mode)
+        clean, screen_result = screen(item)
+        warnings += _suspicions(item, screen_result, is_chosen=True)
+        lines = (f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, screen_result))
         added.append(
             ItemAdded(
                 feature=item.id,
@@ -96,19 +110,37 @@ def take_items(
                 body=put(clean.body),
                 score=screen_result.score,
                 quarantined=screen_result.quarantined,
+                suspicions=put("\n".join(lines)) if screen_result.quarantined else None,
             )
         )
     skipped = []
     for item in (out.item for out in left_out if out.reason == "delivered"):
-        clean, delivery = screen_item(item, mode)[0], delivered[item.source]
+        clean, delivery = screen(item)[0], delivered[item.source]
         # A changed text is noted, but does not deliver the item again.
         changed = text_digest(put(clean.title), put(clean.body)) != delivery.text_sha256
         head = Commit(delivery.head) if delivery.head else None
         skipped.append(ItemSkipped(feature=item.id, delivered_by=delivery.delivered_by, changed=changed, head=head))
-    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out)
+    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out, warnings=tuple(warnings))
+
+
+def _suspicions(item: BacklogItem, result: ScreenResult, is_chosen: bool) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ4012) for each suspicious line of an item."""
+    if not result.quarantined:
+        result = replace(result, reasons=tuple(match for match in result.reasons if match.line > 0))
+        effect, hint = "this line is left out", "change it if it belongs to the request"
+    elif is_chosen:
+        effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
+    else:
+        effect = "the feature is left out, because full_auto asks nobody"
+        hint = f"change the line, or run with `--feature {item.id} --autonomy checkpoint` to approve it"
+    for line, quote in quote_matches(item, result):
+        message = f"{item.id}: {effect}: it may give orders to an agent: {quote[:QUOTE_CHARS_MAX]}"
+        location = SourceLocation(item.file, line)
+        yield Diagnostic(code="MZ4012", message=message, hint=hint, location=location, severity="warning")
 
 
 NAMED_MAX = 20
+QUOTE_CHARS_MAX = 300
 BACKLOG_BYTES_MAX = 16_000_000
 
 
@@ -196,8 +228,9 @@ def make_plan(
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
-    intake = take_items(items, only, delivered, in_run, pins.config.injection_screen, put)
-    return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=(*warnings, *gaps))
+    intake = take_items(items, only, delivered, in_run, pins.config, put)
+    warnings = (*warnings, *gaps, *intake.warnings)
+    return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
 
 
 def _pins_of_unfinished(

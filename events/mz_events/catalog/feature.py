@@ -34,6 +34,8 @@ class QuestionKind(Enum):
     """A wait longer than the run may wait."""
     CHECKS = "checks"
     """The checks of the pull request did not pass."""
+    WITHHELD = "withheld"
+    """The feature's text may be a prompt injection; no agent gets it before a person approves."""
 
 
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
@@ -51,6 +53,8 @@ class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.star
     body: Digest
     known_failures: Digest | None = None
     """Blob: the base's failed tests, as in `BaseTested`. None: gates are strict."""
+    suspicions: Digest | None = None
+    """As in `ItemAdded`."""
 
 
 class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):

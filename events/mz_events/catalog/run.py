@@ -89,10 +89,13 @@ class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
     depends_on: tuple[FeatureId, ...] = ()
     title: Digest
     body: Digest
-    """Sanitised; a placeholder if the item is quarantined."""
+    """Sanitised; as written if the item is quarantined."""
     score: int = 0
     """Score of the injection screen."""
     quarantined: bool = False
+    """The text may be a prompt injection: a person must approve it before the first call."""
+    suspicions: Digest | None = None
+    """Blob: for a quarantined item, the suspicious lines with their places."""
 
 
 class ItemSkipped(ExternalEvent, frozen=True, kw_only=True, tag="item.skipped"):

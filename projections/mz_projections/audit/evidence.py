@@ -67,7 +67,7 @@ class Evidence:
         self._unchecked_requests: dict[str, str] = {}
         """Event ref of the last request by phase whose reply did not pass the rules."""
         self._question: HumanRequested | None = None
-        self._checks_approval = ""
+        self._checks_approval = self._text_approval = ""
         self._last_poll: tuple[ChecksPolled, str] | None = None
         self._delivered_ref = ""
         self._past_gates: list[Gap] = []
@@ -166,6 +166,8 @@ class Evidence:
             self._moved_refs = [replace(gap, allowed_by=gap.allowed_by or event_ref) for gap in self._moved_refs]
         elif question_kind is QuestionKind.CHECKS:
             self._checks_approval = self._checks_approval or event_ref
+        elif question_kind is QuestionKind.WITHHELD:
+            self._text_approval = event_ref
 
     def _apply_commit_request(self, event: CommitRequested, event_ref: str) -> None:
         """Note work committed although a gate had rejected it and never passed it afterwards."""
@@ -185,7 +187,8 @@ class Evidence:
             )
             yield self._gap("not-delivered", f"not delivered: {view.status}{code_suffix(code)}", last_ref)
         if view.quarantined:
-            yield self._gap("quarantined", "the item was quarantined: its text may be a prompt injection", last_ref)
+            message = "the item was quarantined: its text may be a prompt injection"
+            yield self._gap("quarantined", message, last_ref, allowed_by=self._text_approval)
 
     def _delivered_unchecked(self) -> Iterable[Gap]:
         """Yield a delivery whose checks did not all pass at the last poll, and one without any command."""

@@ -202,8 +202,9 @@ def _is_held_before_call(unit_run: UnitRun) -> bool:
 def _apply_answer(suspended: Active, question: HumanRequested, event: HumanAnswered) -> State:
     suspended = _acknowledge(suspended, event.run_version)
     match suspended:
-        case CreatingWorkspace():
-            return replace(suspended, last_event=event)
+        case CreatingWorkspace(text_approved=approved):
+            approves_text = question.question_kind is QuestionKind.WITHHELD and event.verdict is Verdict.APPROVE
+            return replace(suspended, last_event=event, text_approved=approved or approves_text)
         case RunningSetup():
             return replace(_drop_failed_commands(suspended), last_event=event)
         case InPhase(progress=progress, unit_run=UnitRun() as unit_run):

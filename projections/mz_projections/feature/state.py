@@ -239,6 +239,8 @@ class CreatingWorkspace(StateStruct, frozen=True):
     started: FeatureStarted
     run_version: int
     last_event: WorkspaceConflicted | HumanAnswered | None = None
+    text_approved: bool = False
+    """A person approved a suspicious text of the feature."""
 
 
 class RunningSetup(StateStruct, frozen=True):
