@@ -54,6 +54,7 @@ check: .venv/developed  ## Everything that needs no agent: mz itself, then pipel
 
 recordings: .venv/developed clis  ## Record all cassettes again, with the real CLIs against a scripted model
 	@$(BIN)/python -m tests.support.rerecord
+	@$(BIN)/mz replay -j $(WORKERS) --keep recordings/mz_recordings/bundled recordings/library
 
 figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/figures.md; needs an idle machine
 	@$(BIN)/python -m tools.bench all --out docs/figures.json

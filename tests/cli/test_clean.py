@@ -299,7 +299,6 @@ def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
     started = msgspec.json.decode(mz("status", "--json").out)["run"]
     assert "\tgoes\n" not in mz("clean", "--dry-run").out
     mz("cancel", started)
-    mz("resume")
     removed = msgspec.json.decode(mz("clean", "--yes", "--json").out)["removed"]
     assert sorted({item["kind"] for item in removed}) == ["capture", "spool", "worktree"]
     result = spawn(home, "verify")

@@ -123,7 +123,7 @@ def test_a_breakdown_accounts_for_the_whole_run_and_overhead_is_measured_against
     replayed = msgspec.json.decode((tmp_path / "loop.json").read_bytes(), type=Replayed)
     assert replayed.different == ()
     assert replayed.calls["claude"] == len(PHASES) + 1, "each phase once, and the version"
-    assert replayed.calls["sh"] == 4, "before code and tests, and as their gates"
+    assert replayed.calls["sh"] == 5, "on the base, before code and tests, and as their gates"
     assert replayed.calls["git commit-tree"] == len(PHASES)
     tape = json.loads((tmp_path / "tape.json").read_text())
     assert sum(replayed.calls.values()) == len(tape)
