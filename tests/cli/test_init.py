@@ -59,6 +59,8 @@ def test_first_files(repository: Path, mz: Mz, snapshot: SnapshotAssertion) -> N
     assert json.loads((repository / ".mz/schema/mz.yaml.json").read_text())["title"] == "mz.yaml"
     status = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
     assert ".mz" not in status
+    ran = mz("run")
+    assert (ran.exit, "no feature with the status FEAT" in ran.err) == (0, True), "the example costs nothing"
 
 
 @pytest.mark.slow

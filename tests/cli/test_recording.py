@@ -6,13 +6,19 @@ import io
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.common.recording import CommittedSecret, RecordResult, committed_secrets, print_result
+from mz_cli.app.context import ProjectLog
+from mz_cli.common.recording import CommittedSecret, RecordResult, committed_secrets, print_result, run_provenance
 from mz_cli.recordings.rerecord import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
 from mz_cli.recordings.rerecord_text import RerecordedCassette
-from mz_events.names import Commit
+from mz_events.adapters.memory import MemoryStore
+from mz_events.catalog.run import RunForked, RunResumed, RunStarted
+from mz_events.names import Commit, Digest, FeatureId, RunId, run_stream
+from mz_events.store import Append
 from mz_recordings.cassette.files import load, overwrite, save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import create_bundle
@@ -24,7 +30,32 @@ from tests.support.tapes import cassette, recording
 KEY = "ghp_" + "aB3dE6gH9j" * 4
 OLD = cassette(recording("1" * 40))
 NEW = cassette(recording("1" * 40, duration_ms=700, exit=1))
+STARTED = RunStarted(
+    run=RunId("r1"), pipeline="p", base="main", base_commit=Commit("b" * 40), pins=Digest("a" * 64), mz_version="1"
+)
 ACCEPTED = RerecordOptions(accept=(ALL,))
+
+
+# provenance -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("notes", "provenance"),
+    [
+        (("",), "unknown"),
+        (("live",), "live"),
+        (("live", "", "live"), "live"),
+        (("live", "unknown"), "unknown"),
+        (("scripted-model", "live"), "scripted-model"),
+    ],
+)
+def test_the_provenance_is_the_weakest_that_a_process_noted(notes: tuple[str, ...], provenance: str) -> None:
+    store = MemoryStore()
+    started = replace(STARTED, provenance=notes[0])
+    resumed = (RunResumed(mz_version="1", provenance=note) for note in notes[1:])
+    store.append([Append(run_stream("r1"), 0, (started, *resumed))], 1)
+    forked = RunForked(source=RunId("r1"), feature=FeatureId("a"), version=1)
+    store.append([Append(run_stream("r2"), 0, (replace(STARTED, provenance="live"), forked))], 2)
+    log = cast(ProjectLog, SimpleNamespace(store=store))
+    assert run_provenance(log, "r1") == run_provenance(log, "r2") == provenance
 
 
 # what is committed ----------------------------------------------------------------------------------------------------

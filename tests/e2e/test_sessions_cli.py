@@ -81,6 +81,7 @@ def play(folder: Path, agent: str = "claude-code", forgets: bool = False) -> Pla
         state = session.drive()
         assert endpoint.complaints == []
         assert state.started is not None
+        assert state.started.provenance == "unknown", "a variable names the scripted endpoint"
         rested = state.tracks["alpha"].last_stop
         assert rested is not None
         assert rested.status is FeatureOutcome.WAITING

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from mz_engine.backlog.item import plan_backlog
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.config.schema import config_schema
 from mz_engine.decoding.yaml import load_yaml
@@ -55,8 +56,10 @@ def test_what_a_person_says_wins(tmp_path: Path) -> None:
     assert load_config(tmp_path, {}, {}).config.commands["test"].run == "make check"
 
 
-def test_the_starter_backlog_has_one_feature() -> None:
-    assert [item.id for item in parse_backlog(starter_backlog(), "features.md")] == ["first-feature"]
+def test_the_starter_backlog_has_one_feature_that_no_run_pays_for() -> None:
+    items = parse_backlog(starter_backlog(), "features.md")
+    assert [item.id for item in items] == ["first-feature"]
+    assert plan_backlog(items)[0] == ()
 
 
 def tree(root: Path, **files: str) -> DetectedProject:

@@ -198,7 +198,7 @@ def test_a_project_that_is_well(repo: GitRepo, agent: Mapping[str, str]) -> None
     wrong.pop("disk", None)
     assert wrong == {"editor-schema": "warn"}
     assert checks["base"].summary.startswith("main at ")
-    assert checks["backlog"].summary == "features.md: 1 of 1 features to do"
+    assert checks["backlog"].summary == "features.md: 0 of 1 features to do"
     assert "steps without a command: 2" in checks["pipeline"].summary
     assert not (repo.root / ".mz").exists()
 

@@ -116,12 +116,32 @@ def test_commits_and_staging_of_the_agent_make_no_difference(desk: Desk) -> None
 
 
 def test_ignore_rules_of_the_agent_hide_nothing(desk: Desk) -> None:
-    desk.write({".gitignore": "*\n", "sub/.gitignore": "*\n", "sub/hidden": "h", "also": "a"})
+    desk.write({".gitignore": "*\n", "sub/.gitignore": "*\n!.gitignore\n", "sub/hidden": "h", "also": "a"})
     (desk.repo.root / ".git/info").mkdir(exist_ok=True)
     (desk.repo.root / ".git/info/exclude").write_text("*\n")
     desk.git("config", "core.excludesFile", str(desk.worktree / ".gitignore"))
     actual = changes(desk)
     assert actual == {".gitignore": "modified", "also": "added", "sub/.gitignore": "added", "sub/hidden": "added"}
+
+
+def test_a_cache_that_ignores_itself_is_neither_committed_nor_kept(desk: Desk) -> None:
+    """As pytest, mypy, ruff and venv write them: in a call they may hide what gates must not see."""
+    cache = "# Created by pytest automatically.\n*\n"
+    desk.write({".setup_cache/.gitignore": "*\r\n", ".setup_cache/big": "b"})
+    ready = desk.port.capture(desk.feature_worktree, desk.base).tree
+    desk.port.adopt(desk.feature_worktree, ready)
+    desk.write({"src/.pytest_cache/.gitignore": cache, "src/.pytest_cache/v/lastfailed": "{}", ".setup_cache/x": "1"})
+    desk.write({"src/lib/.gitignore": "*\n", "src/lib/new.py": "n", "src/app.py": "new"})
+    capture = desk.port.capture(desk.feature_worktree, ready)
+    assert {change.path for change in desk.port.changes(ready, capture.tree)} == {
+        "src/app.py",
+        "src/lib/.gitignore",
+        "src/lib/new.py",
+    }, "beside tracked files"
+    assert capture.forbidden_changes == ()
+    desk.port.ensure(desk.feature_worktree, desk.base, capture.tree)
+    assert not (desk.worktree / "src/.pytest_cache").exists(), "what an agent hid is gone before gates run"
+    assert (desk.worktree / ".setup_cache/x").is_file(), "what the set-up made stays"
 
 
 def test_ignore_rules_from_before_hold_although_the_agent_removed_them(desk: Desk) -> None:

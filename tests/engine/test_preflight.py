@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Command, Config, WorkspaceSettings
-from mz_engine.run.plan import check_commands, find_agent, missing_programs, program_of
+from mz_engine.run.plan import check_commands, find_agent, missing_programs, program_of, reply_provenance
 
 
 def configured(test: str, *setup: str) -> Config:
@@ -42,6 +42,23 @@ def test_what_the_set_up_makes_need_not_be_there(tmp_path: Path) -> None:
     assert missing_programs(tmp_path, configured(".venv/bin/pytest", "sh setup.sh"), os.environ) == {}
     (tmp_path / "check").write_text("")
     assert missing_programs(tmp_path, configured("./check"), os.environ) == {}
+
+
+@pytest.mark.parametrize(
+    ("agent", "variables", "provenance"),
+    [
+        ("claude-code", {"ANTHROPIC_API_KEY": "k"}, "live"),
+        ("claude-code", {"ANTHROPIC_BASE_URL": ""}, "live"),
+        ("claude-code", {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}, "unknown"),
+        ("gemini", {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}, "live"),
+        ("gemini", {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:8080"}, "unknown"),
+        ("gemini", {"MY_API_BASE": "http://127.0.0.1:8080"}, "unknown"),
+    ],
+)
+def test_replies_of_another_endpoint_are_of_unknown_provenance(
+    agent: str, variables: dict[str, str], provenance: str
+) -> None:
+    assert reply_provenance(Config(agent=agent, pass_environment=("MY_API_BASE",)), variables) == provenance
 
 
 def test_an_unknown_agent_is_told_with_the_known_ones() -> None:

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from typing import get_args
 
 import msgspec
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.paths import MZ_FOLDER
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
+from mz_events.catalog.run import RunForked, RunResumed, RunStarted
 from mz_events.names import run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_projections.run.fold import fold_run
@@ -34,14 +33,12 @@ from mz_recordings.record.recorder import (
     record_run,
 )
 from mz_recordings.replay.replay import ReplayJob, replay_and_update, without_git_variables
+from mz_recordings.rerecord.workspace import weakest_provenance
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.text import count_noun, single_line
-
-PROVENANCE_FILE = Path(MZ_FOLDER, "demo", "provenance")
-"""Written by `mz demo`: its run, and the provenance of the replies that it plays."""
 
 
 class CommittedSecret(Shape, frozen=True, kw_only=True):
@@ -60,7 +57,7 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     pipeline: str
     agent: str
     provenance: str
-    """`live`, `scripted-model`, `documented` or `copied`."""
+    """`live`, `scripted-model`, `unknown`, `documented` or `copied`."""
     features: tuple[str, ...]
     recordings: int
     left_out: tuple[ExcludedFeature, ...]
@@ -143,13 +140,17 @@ def record(
 
 
 def run_provenance(log: ProjectLog, run: str) -> Provenance:
-    """Return the origin of the run's replies: `live`, unless `mz demo` made it or the run that it was forked from."""
-    fork = fold_run(log.store.read(run_stream(run))).fork
-    if fork is not None:
-        return run_provenance(log, fork.source)
-    file = log.root / PROVENANCE_FILE
-    marked_run, _, provenance = file.read_text("utf-8").strip().partition(" ") if file.is_file() else ("", "", "")
-    return next((name for name in get_args(Provenance) if (run, name) == (marked_run, provenance)), "live")
+    """Return the weakest origin of the run's replies, also of those before a fork, as processes of the run noted it."""
+    names: list[str] = []
+    for recorded in log.store.read(run_stream(run)):
+        match recorded.event:
+            case RunStarted(provenance=name):
+                names.append(name or "unknown")
+            case RunResumed(provenance=name) if name:
+                names.append(name)
+            case RunForked(source=source):
+                names.append(run_provenance(log, source))
+    return weakest_provenance(*(msgspec.convert(name, Provenance) for name in names))
 
 
 def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, ...]:

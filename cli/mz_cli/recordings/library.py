@@ -38,7 +38,7 @@ class CassetteLine(Shape, frozen=True, kw_only=True):
     pipeline: str | None
     agent: str | None
     provenance: str | None
-    """`live`, `scripted-model`, `documented` or `copied`."""
+    """`live`, `scripted-model`, `unknown`, `documented` or `copied`."""
     recordings: int
     features: tuple[str, ...]
     recorded: str | None

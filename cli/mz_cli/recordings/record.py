@@ -32,7 +32,7 @@ from mz_cli.terminal.json import print_document
 @click.option(
     "--provenance",
     type=click.Choice(get_args(Provenance)),
-    help="Origin of the replies: the real agent and model, or a substitute. [default: live, or that of `mz demo`]",
+    help="Origin of the replies: the real agent and model, or a substitute. [default: what the run noted]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.record/1.")
 def record(

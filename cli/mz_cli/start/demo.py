@@ -30,7 +30,6 @@ from mz_recordings.replay.stand_in import install
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options, view_options
 from mz_cli.common.advice import run_context
-from mz_cli.common.recording import PROVENANCE_FILE
 from mz_cli.common.run_text import FeatureSummary, feature_summary, print_run, run_exit
 from mz_cli.live.driver import execute
 from mz_cli.terminal.console import print_note
@@ -78,9 +77,8 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
         provenance = cassette.manifest.provenance
 
         def begin(process: RunProcess, _: object) -> None:
+            process.provenance = provenance
             process.start({"agent": agent}, ())
-            assert process.coordinator is not None
-            (root / PROVENANCE_FILE).write_text(f"{process.coordinator.run} {provenance}\n")
 
         view = execute(root, environment, begin)
     if as_json:

@@ -58,6 +58,8 @@ class WorktreeScan(msgspec.Struct, frozen=True):
     excluded: list[ExcludedPath]
     hash_cache: dict[bytes, FileHash]
     """For the next walk."""
+    self_ignored: set[bytes]
+    """Ignored directories, with a `/` at the end, that no rule ignores but their own untracked `.gitignore`."""
 
 
 ChangeKind = Literal["added", "modified", "deleted", "mode"]

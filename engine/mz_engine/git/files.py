@@ -48,6 +48,7 @@ RACY_NS = 100_000_000
 WALKED_PATH_BYTES_MAX = 3000
 """Ignored folders with a longer path are not walked: system calls fail for slightly longer ones."""
 IGNORE_ALL = b"*\n"
+SELF_IGNORE_BYTES_MAX = 4000
 
 
 class WorktreeScanner(msgspec.Struct):
@@ -62,7 +63,7 @@ class WorktreeScanner(msgspec.Struct):
     keep_rules: IgnoreRules = IgnoreRules({})
     copied_paths: frozenset[bytes] = frozenset()
     tracked_directories: set[bytes] = set()
-    scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}))
+    scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}, set()))
 
     def scan_worktree(self) -> WorktreeScan:
         """Scan the directory. Raises RepositoryUnusable (`worktree-lost` if it does not exist), RefMovedError."""
@@ -112,7 +113,11 @@ class WorktreeScanner(msgspec.Struct):
         ignored = ignored or path in self.copied_paths or self.ignore_rules.ignores(path, True)
         if path in self.tracked_directories:
             yield path, ignored
-        elif not ignored and (not is_valid_tree_name(path.rpartition(b"/")[2], False) or len(path) > PATH_BYTES_MAX):
+            return
+        if not ignored and ignores_itself(os.path.join(self.top, path)):
+            self.scan.self_ignored.add(path + b"/")
+            ignored = True
+        if not ignored and (not is_valid_tree_name(path.rpartition(b"/")[2], False) or len(path) > PATH_BYTES_MAX):
             self.scan.excluded.append(ExcludedPath(path, "special"))
         elif not ignored:
             yield path, False
@@ -168,6 +173,16 @@ class WorktreeScanner(msgspec.Struct):
 def stat_signature(status: os.stat_result) -> FileSignature:
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return *times, status.st_size, status.st_ino, status.st_mode, status.st_dev, status.st_uid, status.st_gid
+
+
+def ignores_itself(directory: bytes) -> bool:
+    """Return True if the directory's own `.gitignore` ignores everything in it, as tools write it into their caches."""
+    try:
+        with open_file(os.path.join(directory, b".gitignore")) as file:
+            lines = file.read(SELF_IGNORE_BYTES_MAX).splitlines()
+    except OSError:
+        return False
+    return {line.rstrip() for line in lines if line.strip() and not line.startswith(b"#")} == {IGNORE_ALL.strip()}
 
 
 def make_accessible(directory: bytes) -> None:

@@ -120,10 +120,13 @@ class GitWorkspace:
         scan = self._scan(git_worktree, before)
         git_worktree.change_notes(hash_cache=scan.hash_cache)
         content, forbidden_changes = git_content.capture_content(scan, tracked)
+        # What only hides itself is not trusted: unless it was there before, it is gone before the next call or command.
+        untrusted = tuple(scan.self_ignored - git_worktree.manifest(before))
+        ignored = {path for path in scan.ignored if not (untrusted and path.startswith(untrusted))}
         is_unchanged = newest is not None and self._objects.listing(newest) == content
-        if newest is None or not is_unchanged or git_worktree.manifest(newest) != scan.ignored:
+        if newest is None or not is_unchanged or git_worktree.manifest(newest) != ignored:
             newest = self._write_capture(git_worktree, content, newest, before, git_worktree.path)
-            git_worktree.write_manifest(newest, scan.ignored)
+            git_worktree.write_manifest(newest, ignored)
         return Capture(tree=newest, forbidden_changes=forbidden_changes)
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:

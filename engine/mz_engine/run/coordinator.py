@@ -97,9 +97,9 @@ class Coordinator:
         return self.state.is_ending or self.state.paused
 
     # requests of drivers --------------------------------------------------------------------------------------------
-    def resume(self) -> None:
-        """Record that a process resumed the run, or that a pause ended."""
-        self._append((RunResumed(mz_version=VERSION),))
+    def resume(self, provenance: str = "") -> None:
+        """Record that a process, whose replies have this provenance, resumed the run, or that a pause ended."""
+        self._append((RunResumed(mz_version=VERSION, provenance=provenance),))
 
     def set_budget(self, budget: Budget) -> None:
         """Record new limits if they differ from those of the run."""

@@ -50,6 +50,7 @@ from mz_engine.run.settings import LoadedConfig, load_config
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
+ENDPOINT_VARIABLE = re.compile(r"\w*(?:BASE_URL|API_BASE|API_URL|ENDPOINT)")
 SHELL_WORDS = frozenset(
     """
     if for while until case { ( ! . : cd test [ true false exit set export unset eval exec command echo printf umask
@@ -472,6 +473,15 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
     message = f"a budget is set, but {models_have} no price: {', '.join(unpriced)}; no money is reserved for calls"
     hint = "add prices under `prices:` in mz.yaml; without them only costs that the agent reports count"
     return (Diagnostic(code="MZ2016", message=message, hint=hint, severity="warning"),)
+
+
+def reply_provenance(config: Config, environment: Mapping[str, str]) -> str:
+    """Return the provenance of replies: `live`, or `unknown` if a variable leads an agent to another endpoint."""
+    variables = {name: environment.get(name, "") for name in config.pass_environment}
+    for adapter in _agents(config).values():
+        variables |= adapter.call_environment(environment)
+    is_redirected = any(value and ENDPOINT_VARIABLE.fullmatch(name) for name, value in variables.items())
+    return "unknown" if is_redirected else "live"
 
 
 def _agents(config: Config) -> dict[str, Adapter]:

@@ -34,7 +34,7 @@ from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appends
-from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make_plan
+from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make_plan, reply_provenance
 from mz_engine.run.ports import SystemClock, SystemPorts
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.settings import load_config
@@ -67,6 +67,8 @@ class RunProcess:
 
     def __init__(self, root: Path, environment: Mapping[str, str], observe: Observer) -> None:
         self.root, self.environment, self.observe = root, environment, observe
+        self.provenance = ""
+        """Origin of the agents' replies, if the caller knows better than their variables."""
         self.clock = SystemClock()
         self._resources = ExitStack()
         self.coordinator: Coordinator | None = None
@@ -111,7 +113,13 @@ class RunProcess:
         run = new_run_id()
         pipeline, pins = plan.pins.pipeline.pipeline, self.blobs.put(encode_pins(plan.pins))
         started = RunStarted(
-            run=run, pipeline=pipeline, base=plan.base, base_commit=base_commit, pins=pins, mz_version=VERSION
+            run=run,
+            pipeline=pipeline,
+            base=plan.base,
+            base_commit=base_commit,
+            pins=pins,
+            mz_version=VERSION,
+            provenance=self._provenance(plan.pins),
         )
         self._append(run, 0, (started, *plan.intake.skipped, *plan.intake.added))
         self._create_coordinator(run, plan.pins)
@@ -128,7 +136,13 @@ class RunProcess:
         version, state = fork_point(events, source_pins, at_version)
         pins = forked_pins(source_pins, state, change, run)
         self._check_prerequisites(pins)
-        started = replace(original.started, run=run, pins=self.blobs.put(encode_pins(pins)), mz_version=VERSION)
+        started = replace(
+            original.started,
+            run=run,
+            pins=self.blobs.put(encode_pins(pins)),
+            mz_version=VERSION,
+            provenance=self._provenance(pins),
+        )
         forked = RunForked(source=original.started.run, feature=FeatureId(feature), version=version)
         appends = initial_appends(started, forked, original.tracks[feature].item, events, pins)
         for recorded in self.store.append(appends, self.clock.now_us()):
@@ -155,7 +169,7 @@ class RunProcess:
             coordinator.set_budget(config.budget)
         if corrected != pins:
             coordinator.set_commands(self.blobs.put(encode_pins(commands)))
-        coordinator.resume()
+        coordinator.resume(self._provenance(corrected))
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.
@@ -187,6 +201,9 @@ class RunProcess:
         for check in PREREQUISITES:
             check(self.root, pins.config, self.environment)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
+
+    def _provenance(self, pins: Pins) -> str:
+        return self.provenance or reply_provenance(pins.config, self.environment)
 
     def _put_text(self, text: str) -> Digest:
         return self.blobs.put(self._secrets.redact(text).encode())

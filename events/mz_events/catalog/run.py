@@ -48,7 +48,7 @@ class Verdict(Enum):
 
 
 class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
-    NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version"})
+    NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version", "provenance"})
     run: RunId
     pipeline: str
     base: str
@@ -58,6 +58,8 @@ class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
     """Blob: canonical JSON of the engine's `Pins`: pipeline, rules, templates and config of this run."""
     mz_version: str
     """Version of `mz` that started the run."""
+    provenance: str = ""
+    """Origin of the agents' replies, as in a cassette; empty: unknown."""
 
 
 class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):
@@ -74,8 +76,10 @@ class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):
 class RunResumed(ExternalEvent, frozen=True, kw_only=True, tag="run.resumed"):
     """A process continued the run; a fatal halt, if any, is lifted."""
 
-    NON_DETERMINISTIC = frozenset({"mz_version"})
+    NON_DETERMINISTIC = frozenset({"mz_version", "provenance"})
     mz_version: str
+    provenance: str = ""
+    """Origin of the replies from here on; empty: as before."""
 
 
 class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):

@@ -24,9 +24,10 @@ BUNDLE = "repository.bundle"
 EVENTS = "events.jsonl"
 COMMANDS = "commands.jsonl"
 
-Provenance = Literal["live", "scripted-model", "documented", "copied"]
+Provenance = Literal["live", "scripted-model", "unknown", "documented", "copied"]
 """How the replies came about: recorded from the agent and its model; recorded from the real CLI with a scripted
-endpoint; written from a tool's documentation; copied from another agent's recordings."""
+endpoint; recorded from an agent whose endpoint may not be its own; written from a tool's documentation; copied from
+another agent's recordings."""
 Kind = Literal["prompt", "stdout", "stderr", "artifact", "patch"]
 
 
