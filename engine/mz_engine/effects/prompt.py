@@ -6,7 +6,7 @@ so that a continuation prompt can leave it out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -35,7 +35,7 @@ from mz_engine.effects.steps import (
 )
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
+from mz_engine.model.pipeline import Phase, PhaseOutput
 from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN, Agents, Hints, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
@@ -54,6 +54,7 @@ from mz_engine.prompts.render import (
 
 SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}
 """Sections that are the same in every phase of a feature: mark -> template."""
+LEFT_OUT_READ_MAX = 100
 CUT_OFF = (
     "The call before this one was cut off, because its output was longer than allowed. Write long files in several "
     "steps, each with a part of the file, and do not repeat their content in your reply."
@@ -210,6 +211,10 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         excerpt = yield from get_text(ran.excerpt)
         command = config.commands[ran.name].run
         prepared.append(CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=excerpt))
+    selection = phase.context
+    patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude)) if selection.include else ()
+    context_patterns = [fill_placeholders(pattern, context) for pattern in patterns]
+    files_of_context, left_out = yield from context_files(unit_run.tree, context_patterns, selection.token_budget)
     return PromptData(
         feature=context.feature,
         title=(yield from get_text(started.title)),
@@ -217,7 +222,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         phase=phase.phase,
         role=role,
         unit=None if files is None else UnitData(id=unit_run.unit, files=files),
-        inputs=(yield from _input_texts(context, role)),
+        inputs=(yield from input_texts(context, role)),
         outputs=tuple(_output_data(output, context) for output in outputs),
         prepared=tuple(prepared),
         gates=tuple(
@@ -231,7 +236,8 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         interactive=config.autonomy != "full_auto",
         rework=(yield from _rework_data(context, outputs)),
         notes=(*(yield from get_texts(unit_run.notes)), *_advice(unit_run)),
-        context=(yield from _context_files(context, phase.context)),
+        context=files_of_context,
+        context_left_out=left_out,
         causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
         known_failures=tuple(failures),
     )
@@ -282,13 +288,20 @@ def unit_files(context: StepContext) -> tuple[str, ...] | None:
     return None
 
 
-def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
-    """Return the texts of the phase's inputs by artifact; a reviewer also gets the builder's outputs."""
-    earlier = context.phase_state.progress.artifacts
-    artifacts = {use.artifact: earlier[use.artifact] for use in context.phase.inputs if use.artifact in earlier}
-    if role != BUILDER:
-        artifacts |= context.unit_run.parsed_artifacts
-    return dict(zip(artifacts, (yield from get_texts(parsed.digest for parsed in artifacts.values())), strict=True))
+def input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
+    """Return the texts of the phase's inputs by artifact, each with the texts of all units; a reviewer also gets the
+    builder's outputs."""
+    texts = {}
+    for use in context.phase.inputs:
+        artifacts = context.phase_state.progress.artifacts_by_unit(use.artifact)
+        of_units = yield from get_texts(parsed.digest for parsed in artifacts.values())
+        if len(artifacts) > 1:
+            of_units = tuple(f"[unit {unit}]\n\n{text}" for unit, text in zip(artifacts, of_units, strict=True))
+        if artifacts:
+            texts[use.artifact] = "\n\n".join(of_units)
+    for name, parsed in context.unit_run.parsed_artifacts.items() if role != BUILDER else ():
+        texts[name] = yield from get_text(parsed.digest)
+    return texts
 
 
 def _advice(unit_run: UnitRun) -> tuple[str, ...]:
@@ -312,20 +325,21 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
     return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
 
 
-def _context_files(context: StepContext, selection: PromptFiles) -> Steps[tuple[ContextFile, ...]]:
-    """Return files that match the patterns, in the tree's order, until the token budget is used up."""
-    if not selection.include:
-        return ()
-    tree, characters_left, files = context.unit_run.tree, selection.token_budget * CHARACTERS_PER_TOKEN, []
-    patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude))
-    paths = yield from call_port(Workspace.paths, tree)
-    for path in select([fill_placeholders(pattern, context) for pattern in patterns], paths):
-        text = yield from read_file(tree, path)
-        if text is None or len(text) > characters_left:
-            break
-        characters_left -= len(text)
-        files.append(ContextFile(path=path, text=text))
-    return tuple(files)
+def context_files(
+    tree: Commit, patterns: Sequence[str], token_budget: int
+) -> Steps[tuple[tuple[ContextFile, ...], tuple[str, ...]]]:
+    """Return the files that match the patterns, in the tree's order, and the paths of those that no longer fit into the
+    token budget. After many of those, no more files are read."""
+    files, left_out, characters_left = list[ContextFile](), list[str](), token_budget * CHARACTERS_PER_TOKEN
+    paths = (yield from call_port(Workspace.paths, tree)) if patterns else ()
+    for path in select(patterns, paths):
+        text = (yield from read_file(tree, path)) if len(left_out) < LEFT_OUT_READ_MAX else None
+        if text is not None and len(text) <= characters_left:
+            characters_left -= len(text)
+            files.append(ContextFile(path=path, text=text))
+        else:
+            left_out.append(path)
+    return tuple(files), tuple(left_out)
 
 
 def read_file(tree: Commit, path: Path) -> Steps[str | None]:

@@ -172,7 +172,7 @@ def validate_outputs(context: StepContext) -> Effect:
         for change in changes
         if change.kind in TREE_CHANGES
     ]
-    texts = yield from _artifact_texts(context)
+    texts = yield from artifact_texts(context)
     for output in outputs_of(context, unit_run.role):
         rules, path = context.pins.rules[output.rules], parse_path(output.path) if output.path else None
         text: str | None
@@ -202,19 +202,26 @@ def validate_outputs(context: StepContext) -> Effect:
     yield from emit(*parsed, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
 
 
-def _artifact_texts(context: StepContext) -> Steps[dict[str, str]]:
-    """Return the texts of all artifacts by name; those of the current reply replace earlier ones."""
-    artifacts = {**context.phase_state.progress.artifacts, **context.unit_run.parsed_artifacts}
+def artifact_texts(context: StepContext) -> Steps[dict[str, str]]:
+    """Return the texts of all artifacts by name, and by `name/unit` where a phase has units; those of the current reply
+    replace earlier ones."""
+    unit_run = context.unit_run
+    artifacts = {**context.phase_state.progress.artifacts, **unit_run.parsed_artifacts}
+    if unit_run.unit:
+        artifacts |= {f"{name}/{unit_run.unit}": parsed for name, parsed in unit_run.parsed_artifacts.items()}
     return dict(zip(artifacts, (yield from get_texts(parsed.digest for parsed in artifacts.values())), strict=True))
 
 
 def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
     """Check a rule that concerns the whole feature."""
-    texts = yield from _artifact_texts(context)
+    texts = yield from artifact_texts(context)
+    of_units = {name.partition("/")[0] for name in texts if "/" in name}
     rules = {output.artifact: output.rules for phase in context.pins.pipeline.phases for output in phase.outputs}
     rule_input = FeatureRuleInput(
         artifacts={
-            name: parse_artifact(context.pins.rules[rules[name]], text) for name, text in texts.items() if name in rules
+            name: parse_artifact(context.pins.rules[rules[output]], text)
+            for name, text in texts.items()
+            if (output := name.partition("/")[0]) in rules and (name != output or name not in of_units)
         },
         changes=(yield from call_port(Workspace.changes, context.unit_run.base, context.unit_run.tree)),
         limits=context.pins.config.limits,

@@ -92,7 +92,7 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     unit: UnitData | None
     inputs: dict[str, str]
-    """Artifact name -> text."""
+    """Artifact name -> text; of a phase with several units, the texts of all of them."""
     outputs: tuple[OutputData, ...]
     prepared: tuple[CommandData, ...]
     gates: tuple[CommandData, ...]
@@ -107,6 +107,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     """From a person, or from the phase that rolled back."""
     context: tuple[ContextFile, ...]
+    context_left_out: tuple[str, ...] = ()
+    """Paths of context files that do not fit into the token budget."""
     known: SeenContent = SeenContent()
     """Optional for templates: one that ignores it renders the full prompt in a session too."""
     causes: tuple[str, ...] = ()

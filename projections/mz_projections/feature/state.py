@@ -140,6 +140,13 @@ class FeatureProgress(StateStruct, frozen=True):
     failover_agent: str = ""
     """The agent that took over from the configured one; empty: none did."""
 
+    def artifacts_by_unit(self, name: str) -> dict[str, ArtifactParsed]:
+        """Return the artifact of each unit; of a phase without units, the only one under an empty name."""
+        of_units = {
+            key[len(name) + 1 :]: parsed for key, parsed in self.artifacts.items() if key.startswith(f"{name}/")
+        }
+        return of_units or ({"": self.artifacts[name]} if name in self.artifacts else {})
+
 
 UnitEvent = (
     AgentRequested
