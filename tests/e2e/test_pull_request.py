@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.bench import Bench
+from tests.support.bench import LOADS, TESTS, Bench
 from tests.support.remote import SETTINGS, Forge
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,29 @@ def test_stacked_features_become_stacked_draft_pull_requests(tmp_path: Path) -> 
     assert pulls["feat/month-filter"]["title"] == "Show one month only"
     for branch in pulls:
         assert forge.remote_head(branch) == forge.bench.git("rev-parse", branch).strip()
+
+
+def test_a_pull_request_holds_the_work_and_what_a_reviewer_wants(tmp_path: Path) -> None:
+    """One squashed commit without papers, which are found elsewhere; its recording replays without findings."""
+    forge = Forge(tmp_path, settings=f"{SETTINGS.replace(LOADS, TESTS)}commits: squash\n")
+    bench = forge.bench
+    bench.mz("run", "--feature", "group-thousands")
+    names = bench.git("diff", "--name-only", "main", "feat/group-thousands").split()
+    assert names
+    assert not [name for name in names if name.startswith("tasks/")]
+    [subject] = bench.git("log", "--format=%s", "main..feat/group-thousands").splitlines()
+    [pull] = forge.gh.pulls
+    assert subject == pull["title"]
+    visible = re.sub(r"<!--.*?-->", "", pull["body"], flags=re.DOTALL)
+    assert "Mz-Key" not in visible
+    assert re.search(r"\| `test` \| 12 passed, 0 failed \| 14 passed, 0 failed \|", visible)
+    assert "## Request\n\n> **" in visible
+    [command] = re.findall(r"`mz (show group-thousands --artifact prd)`", visible)
+    assert "# " in bench.mz(*command.split()).out
+    bench.mz("audit", "--full")
+    bench.mz("record", "--to", "recordings/squashed", "--provenance", "scripted-model")
+    bench.mz("replay")
+    bench.mz("replay", "--run", bench.json("runs")["runs"][0]["run"])
 
 
 def test_a_reply_that_got_lost_opens_no_second_pull_request(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
     """Checks appear one by one: a green one that is there first is not all of them."""
     pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_settle=Duration(3))))
     for polled in (checks_seen(), checks_seen(green=1)):
-        assert then(*READY, polled, pins=pins) == replace(hold(3), hold=Hold.TIMER)
+        assert then(*READY, polled, pins=pins) == hold(3)
         waited = (*READY, polled, FeatureHeld(hold=Hold.TIMER), HoldReleased(run_version=8, hold=Hold.TIMER), polled)
         assert then(*waited, pins=pins) == UnitCompleted(phase="ship", unit="")
 

@@ -3,6 +3,7 @@ dependencies that must be merged, pauses, and features that a person wants done 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -10,19 +11,20 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import Duration
 from mz_engine.effects.delivery import is_flaky
+from mz_engine.forge.github import find_keys
 from mz_engine.model.config import PullRequests
 from mz_engine.ports import CallSpec, CiCheck, PullRequest, RemoteError
 from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.delivery import DeliveryFailed, PullRequestOpened, PullRequestRequested
+from mz_events.catalog.call import AgentRequested, ReplyParsed
+from mz_events.catalog.delivery import BaseMerged, DeliveryFailed, PullRequestOpened, PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import FeatureOutcome, InboxRead, RetryAccepted, RunPaused, RunResumed, Verdict
 from mz_events.catalog.validation import GateChecked
 from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append
 from mz_projections.feature.fold import fold
-from mz_projections.feature.state import Ended, State, Waiting, progress_of
+from mz_projections.feature.state import Ended, FeatureProgress, State, Waiting, progress_of
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, Tree, World
 
@@ -76,6 +78,10 @@ class Bench:
         self.world.refs["refs/heads/main"] = self.world.remote["main"] = moved
         return moved
 
+    def run_to_branch(self) -> dict[str, bytes]:
+        assert status(self.run()) is FeatureOutcome.DELIVERED
+        return self.on_the_branch()
+
     def on_the_branch(self) -> dict[str, bytes]:
         return dict(self.world.objects[self.world.remote["feat/b"]].files)
 
@@ -86,6 +92,12 @@ class _Clock:
 
     def now_us(self) -> int:
         return self.world.now_us
+
+
+def progress(bench: Bench) -> FeatureProgress:
+    result = progress_of(bench.state())
+    assert result is not None
+    return result
 
 
 def status(coordinator: Coordinator, feature: str = "b") -> FeatureOutcome | None:
@@ -163,6 +175,11 @@ def test_red_checks_go_back_to_the_agent_with_their_log_and_the_mended_work_is_p
         return (RED,) if head == first[0] else (GREEN,)
 
     bench.world.checks = checks
+    bench.world.script = lambda spec, files: (
+        ScriptedReply(files={"b1.txt": "mended", "notes/b.u1.md": "Mended as the log says."})
+        if spec.key.split("/")[2:4] == ["build", "u1"] and "is broken" in spec.prompt
+        else trial.script(spec, files)
+    )
     assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert any("ci / test is broken" in prompt for prompt in prompts(bench)), "no prompt held the log"
     assert len(bench.world.pushes) == 2
@@ -251,6 +268,95 @@ def test_a_pull_request_that_was_not_opened_is_a_question(monkeypatch: pytest.Mo
     assert status(bench.run()) is FeatureOutcome.WAITING
     [failure] = [event for event in bench.events() if isinstance(event, DeliveryFailed)]
     assert bench.world.blobs.get(failure.detail) == b"HTTP 502"
+
+
+# papers and commits -------------------------------------------------------------------------------------------------
+PAPERS = {"plans/b.json", "notes/b.u1.md", "notes/b.u2.md", "letters/b.md"}
+
+
+def with_settings(bench: Bench, **settings: Any) -> Bench:
+    bench.pins = replace(bench.pins, config=replace(bench.pins.config, **settings))
+    return bench
+
+
+def subjects(bench: Bench) -> list[bytes]:
+    """Of the commits of the branch, oldest first, without those of the base."""
+    return [tree.message.split(b"\n")[0] for tree in bench.world.commits("feat/b") if tree.message][::-1]
+
+
+def test_papers_stay_off_the_branch_of_a_pull_request_and_in_the_captures() -> None:
+    bench = Bench()
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
+    assert not PAPERS & bench.on_the_branch().keys()
+    assert {"b1.txt", "b2.txt"} <= bench.on_the_branch().keys()
+    assert bench.world.objects[progress(bench).tree].files.keys() >= PAPERS
+    made = [f"build u{number} of b".encode() for number in (1, 2, 3)]
+    assert subjects(bench) == made, "no commit without content"
+    assert with_settings(Bench(), papers="branch").run_to_branch().keys() >= PAPERS
+    without_pull_request = with_settings(Bench(), pull_requests=PullRequests(strategy="none"))
+    without_pull_request.run()
+    head = progress(without_pull_request).head
+    assert without_pull_request.world.objects[head].files.keys() >= PAPERS
+
+
+def test_an_output_that_is_delivered_is_no_paper() -> None:
+    bench = Bench()
+    *phases, ship = bench.pins.pipeline.phases
+    outputs = tuple(replace(output, delivered=True) for output in ship.outputs)
+    pipeline = replace(bench.pins.pipeline, phases=(*phases, replace(ship, outputs=outputs)))
+    bench.pins = replace(bench.pins, pipeline=pipeline)
+    assert bench.run_to_branch().keys() & PAPERS == {"letters/b.md"}
+
+
+def test_a_squashed_delivery_is_one_commit_with_the_usage_of_all_phases() -> None:
+    bench = with_settings(Bench(), commits="squash")
+    assert not PAPERS & bench.run_to_branch().keys()
+    assert subjects(bench) == [b"Feature b"]
+    message = bench.world.objects[bench.world.remote["feat/b"]].message.decode()
+    usage = progress(bench).usage
+    assert f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out\n" in message
+    assert usage.input_tokens == sum(
+        entry.input for event in bench.events() if isinstance(event, ReplyParsed) for entry in event.usage
+    )
+
+
+def test_a_merged_base_takes_no_paper_from_the_worktree() -> None:
+    bench = Bench()
+    trial.begin(bench.world, bench.pins, bench.items)
+    bench.world.script = mending
+    bench.base_moves(**{"b1.txt": "theirs"})
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
+    [merged, *_] = [event for event in bench.events() if isinstance(event, BaseMerged) and event.changed]
+    assert bench.world.objects[merged.tree].files.keys() >= PAPERS
+    assert not PAPERS & bench.on_the_branch().keys()
+
+
+def test_a_restored_tree_changes_the_branch_only_by_work() -> None:
+    """A retry from the first phase that writes anything but papers restores the tree from before it."""
+    for commits in ("phases", "squash"):
+        bench = with_settings(Bench(), commits=commits)
+        bench.world.script = refusing
+        assert status(bench.run()) is FeatureOutcome.WAITING
+        bench.leave(retry(bench, "build"))
+        bench.world.script = trial.script
+        assert status(bench.run()) is FeatureOutcome.DELIVERED
+        assert not PAPERS & bench.on_the_branch().keys()
+        assert {"b1.txt", "b2.txt"} <= bench.on_the_branch().keys()
+
+
+def test_the_pull_request_says_what_a_reviewer_wants_and_hides_its_key() -> None:
+    bench = Bench()
+    bench.run()
+    [request] = [event for event in bench.events() if isinstance(event, PullRequestRequested)]
+    body = bench.world.blobs.get(request.body).decode()
+    visible = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    assert request.key not in visible
+    assert find_keys(body) == [request.key]
+    assert "> **Feature b**\n" in body
+    assert "| `check` | not run | passed |" in body
+    calls = bench.kinds()["AgentRequested"]
+    assert f"- {calls} calls of simulated (plan 1, build {calls - 2}, ship 1), " in body
+    assert "- letters/b.md: `mz show b --artifact letter`\n" in body
 
 
 # dependencies ---------------------------------------------------------------------------------------------------------

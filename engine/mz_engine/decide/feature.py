@@ -383,7 +383,7 @@ def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
         settled_us = unit_run.checks_began_at_us + settings.checks_settle * SECOND_US
         if unit_run.polled_at_us >= settled_us:
             return None
-        return FeatureHeld(hold=Hold.TIMER, until_us=settled_us)
+        return FeatureHeld(hold=Hold.CHECKS, until_us=settled_us)
     if unit_run.polled_at_us >= until_us:
         return act.AskPerson(question_kind=QuestionKind.CHECKS, code=AWAIT_CHECKS)
     return FeatureHeld(hold=Hold.CHECKS, until_us=until_us)

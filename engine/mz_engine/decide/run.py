@@ -26,7 +26,6 @@ from mz_events.names import FeatureId, Path
 from mz_projections.run.fold import FeatureTrack, RunState, is_held_for
 
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Pipeline
 from mz_engine.path_patterns import matches
 
 
@@ -61,22 +60,16 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
 
 
 def _compare_claims(state: RunState, pins: Pins) -> RunAction | None:
-    """Compare what a delivered feature claimed and changed, without the pipeline's own artifacts."""
+    """Compare what a delivered feature claimed and changed, without the pipeline's papers."""
     for feature, track in state.tracks.items():
         if track.claim is not None and not track.claim_compared and track.last_stop is not None and track.is_delivered:
-            own = artifact_patterns(pins.pipeline, feature)
+            papers = pins.pipeline.paper_patterns(feature)
             claimed = set(track.claim)
-            changed_paths = {path for path in track.last_stop.changed_paths if not matches(own, path)}
+            changed_paths = {path for path in track.last_stop.changed_paths if not matches(papers, path)}
             groups = claimed & changed_paths, claimed - changed_paths, changed_paths - claimed
             confirmed, unused, missed = (tuple(sorted(paths)) for paths in groups)
             return ClaimCompared(feature=FeatureId(feature), confirmed=confirmed, unused=unused, missed=missed)
     return None
-
-
-def artifact_patterns(pipeline: Pipeline, feature: str) -> tuple[str, ...]:
-    """Return patterns of the files in which a feature's artifacts lie."""
-    paths = [output.path for phase in pipeline.phases for output in phase.outputs if output.path]
-    return tuple(f"/{path.replace('{feature}', feature).replace('{unit}', '*')}" for path in paths)
 
 
 def _halt_run(state: RunState) -> RunAction | None:

@@ -80,6 +80,14 @@ def known_failures(context: StepContext, name: str) -> Steps[tuple[str, ...]]:
 
 
 # the base -------------------------------------------------------------------------------------------------------------
+CommandResultCounts = tuple[int | None, int | None, int | None]
+"""Exit, passed and failed tests, as in `CommandRan`."""
+
+
+def result_counts(ran: CommandRan) -> CommandResultCounts:
+    return ran.exit, ran.passed, ran.failed
+
+
 def base_worktree(run: str) -> FeatureWorktree:
     return FeatureWorktree(run=run, feature=BASE, branch="")
 
@@ -99,7 +107,7 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     yield from call_port(Workspace.close, worktree)  # What an interrupted test left.
     opened = yield from call_port(Workspace.open, worktree, (commit,))
     assert isinstance(opened, WorkspaceCreated)
-    red, ids = list[str](), dict[str, list[str]]()
+    red, ids, results = list[str](), dict[str, list[str]](), dict[str, CommandResultCounts]()
     for line in pins.config.workspace.setup:
         ran = yield from run_command(worktree, setup_command(line), "setup", key)
         if ran.exit != 0:
@@ -114,6 +122,7 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
         if not can_start(ran.exit, (yield from call_port(Blobs.get, ran.output))):
             yield from emit(ran, BaseTested(unusable=(name,)))
             return
+        results[name] = result_counts(ran)
         if ran.exit != 0:
             red.append(name)
         if ran.failures is not None:
@@ -121,4 +130,5 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
         yield from emit(ran)
     yield from call_port(Workspace.close, worktree)
     digest = (yield from put_blob(msgspec.json.encode(ids).decode())) if ids else None
-    yield from emit(BaseTested(red=tuple(red), known_failures=digest))
+    counts = yield from put_blob(msgspec.json.encode(results).decode())
+    yield from emit(BaseTested(red=tuple(red), known_failures=digest, results=counts))

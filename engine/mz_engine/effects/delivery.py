@@ -22,21 +22,11 @@ from mz_events.names import Digest, Path
 from mz_projections.feature.state import BetweenPhases, UnitUsage
 
 from mz_engine.artifacts.command_output import excerpt
-from mz_engine.artifacts.parse import title_and_body
+from mz_engine.effects.description import pull_request_body
 from mz_engine.effects.prompt import read_file
-from mz_engine.effects.steps import (
-    Effect,
-    StepContext,
-    Steps,
-    call_port,
-    emit,
-    get_json,
-    get_text,
-    put_blob,
-    put_report,
-)
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob, put_report
 from mz_engine.effects.validation import ensure_worktree
-from mz_engine.effects.workspace import commit_message
+from mz_engine.effects.workspace import commit_message, select_papers
 from mz_engine.ports import CiCheck, Forge, MergeResult, RemoteError, Workspace
 
 CONFLICT_MARKER = "<<<<<<< "
@@ -60,7 +50,10 @@ def merge_base(context: StepContext) -> Effect:
         message = commit_message(f"merge {target}", key, context, UnitUsage()).encode()
         merged = yield from call_port(Workspace.merge, context.worktree, head, base, message)
     if merged.changed:
-        tree = merged.tree
+        before, tree = tree, merged.tree
+        if context.pins.config.place_of_papers == "log":
+            papers = select_papers(context, (yield from call_port(Workspace.changes, tree, before)))
+            tree = yield from call_port(Workspace.revert_paths, context.worktree, tree, before, papers)
     marked: list[Path] = []
     for path in dict.fromkeys((*progress.conflicted_files, *merged.conflicts)):
         # A marker may also be of an earlier merge that was never fixed.
@@ -145,7 +138,7 @@ def _record_failure(key: str, code: str, error: RemoteError) -> Effect:
 
 
 def open_pull_request(context: StepContext) -> Effect:
-    """Open the pull request. Title: the feature's, verbatim. Body: the artifact without its heading, then the key."""
+    """Open the pull request. Title: the feature's, verbatim."""
     started, key = context.phase_state.progress.started, context.key("open_pr")
     try:
         target = yield from _target_branch(context)
@@ -153,39 +146,16 @@ def open_pull_request(context: StepContext) -> Effect:
         yield from _record_failure(key, "pull-request-refused", error)
         return
     title = yield from get_text(started.title)
-    body = yield from _pull_request_body(context)
-    gate_notes = yield from _gate_notes(context)
     request = PullRequestRequested(
         key=key,
         branch=started.branch,
         target=target,
         title=(yield from put_blob(title)),
-        body=(yield from put_blob(f"{body.rstrip()}{gate_notes}\n\nMz-Key: {key}\n")),
+        body=(yield from put_blob((yield from pull_request_body(context, key)))),
         strategy=context.pins.config.pull_requests.strategy,
     )
     yield from emit(request)
     yield from reconcile_pull_request(request, context)
-
-
-def _gate_notes(context: StepContext) -> Steps[str]:
-    """Return a section about tests that failed on the base and gates that a person accepted; empty without any."""
-    progress, lines = context.phase_state.progress, list[str]()
-    if progress.started.known_failures is not None:
-        for name, ids in (yield from get_json(progress.started.known_failures)).items():
-            lines.append(f"- `{name}`: {len(ids)} failed tests, which fail without this change too; no others fail.")
-    for accepted in progress.accepted_gates:
-        actor = yield from get_text(accepted.answer.actor)
-        note = (yield from get_text(accepted.answer.note)) if accepted.answer.note else "no reason given"
-        lines.append(f"- `{accepted.gate}` failed and was accepted as it is by {actor}: {' '.join(note.split())}")
-    return "\n".join(("\n\n## Gates\n", *lines)) if lines else ""
-
-
-def _pull_request_body(context: StepContext) -> Steps[str]:
-    for output in context.phase.outputs:
-        parsed = context.unit_run.parsed_artifacts.get(output.artifact)
-        if parsed is not None:
-            return title_and_body((yield from get_text(parsed.digest)))[1]
-    return ""
 
 
 def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -> Effect:

@@ -7,12 +7,14 @@ from typing import Literal
 from msgspec.structs import asdict
 from mz_events.catalog.delivery import CommitRequested, Committed
 from mz_events.catalog.feature import HumanRequested, QuestionKind, TreeRestored, WorkspaceConflicted, WorkspaceReady
-from mz_events.names import Commit
+from mz_events.catalog.validation import Change
+from mz_events.names import Commit, Path
 from mz_projections.feature.state import CreatingWorkspace, Restoring, UnitUsage, progress_of
 
 from mz_engine.decide.actions import RestoreTree
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
-from mz_engine.effects.steps import Effect, StepContext, call_port, emit, get_text, put_blob
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
+from mz_engine.path_patterns import select
 from mz_engine.ports import RepositoryUnusable, Workspace, WorkspaceCreated
 
 
@@ -39,7 +41,10 @@ def make_commit(context: StepContext) -> Effect:
     subject = (phase.commit or "{phase}: {title}").format(
         feature=context.feature, title=title, phase=phase.phase, unit=unit_run.unit
     )
-    message = commit_message(subject, context.key("commit"), context, unit_run.usage)
+    usage = unit_run.usage
+    if context.pins.config.commits == "squash":
+        subject, usage = title, progress.usage
+    message = commit_message(subject, context.key("commit"), context, usage)
     yield from _commit(context, context.key("commit"), "work", phase.phase, unit_run.unit, unit_run.tree, message)
 
 
@@ -71,14 +76,38 @@ def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
 def _commit(
     context: StepContext, key: str, purpose: Literal["work", "restore"], phase: str, unit: str, tree: Commit, text: str
 ) -> Effect:
-    progress, message = progress_of(context.state), (yield from put_blob(text))
+    progress, config = progress_of(context.state), context.pins.config
     assert progress is not None
     parent = progress.head
+    is_deferred = config.commits == "squash" and (purpose == "restore" or not context.phase.deliver)
+    content = None if is_deferred else (yield from _without_papers(context, tree, parent))
+    if content is None:
+        yield from emit(Committed(key=key, commit=parent, files=0, insertions=0, deletions=0))
+        return
+    tree, message = content, (yield from put_blob(text))
     request = CommitRequested(
         key=key, purpose=purpose, phase=phase, unit=unit, tree=tree, parent=parent, message=message
     )
     yield from emit(request)
     yield from reconcile_commit(request, context, is_new=True)
+
+
+def _without_papers(context: StepContext, tree: Commit, head: Commit) -> Steps[Commit | None]:
+    """Return a capture without papers, if the branch gets none; None if nothing else differs from the branch's head."""
+    if context.pins.config.place_of_papers == "branch":
+        return tree
+    changes = yield from call_port(Workspace.changes, head, tree)
+    papers = select_papers(context, changes)
+    if not papers:
+        return tree if changes else None
+    if len(papers) == len(changes):
+        return None
+    return (yield from call_port(Workspace.revert_paths, context.worktree, tree, head, papers))
+
+
+def select_papers(context: StepContext, changes: tuple[Change, ...]) -> tuple[Path, ...]:
+    """Return the paths of papers among changes."""
+    return select(context.pins.pipeline.paper_patterns(context.feature), (change.path for change in changes))
 
 
 def reconcile_commit(intent: CommitRequested, context: StepContext, is_new: bool = False) -> Effect:

@@ -256,6 +256,16 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     gates: Gates = Gates()
     workspace: WorkspaceSettings = WorkspaceSettings()
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
+    papers: Annotated[
+        Literal["branch", "log"] | None,
+        doc(
+            "Whether the branch gets the papers of the pipeline (artifacts that are not part of the work), or only the "
+            "log; absent: log with pull requests, branch without."
+        ),
+    ] = None
+    commits: Annotated[
+        Literal["phases", "squash"], doc("Whether each phase is a commit of its own, or all that is delivered is one.")
+    ] = "phases"
     budget: Budget = Budget()
     limits: Limits = msgspec.field(default_factory=Limits)
     notify: Notifications = Notifications()
@@ -301,6 +311,11 @@ class Config(Settings, frozen=True, kw_only=True):
     def agent_order(self) -> tuple[str, ...]:
         """Return every agent that a run may call: the configured one, then its successors."""
         return tuple(dict.fromkeys((self.agent, *self.failover)))
+
+    @property
+    def place_of_papers(self) -> Literal["branch", "log"]:
+        """Return the setting `papers`, or what it is without one."""
+        return self.papers or ("branch" if self.pull_requests.strategy == "none" else "log")
 
     calibration: tuple[Coefficients, ...] = ()
     """From `calibration.yaml`; a call uses the coefficients of the narrowest group that it belongs to."""

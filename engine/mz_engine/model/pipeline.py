@@ -53,6 +53,8 @@ class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):
     """May contain `{feature}` and `{unit}`."""
     rules: str
     """Name of a rule set."""
+    delivered: bool = False
+    """The file is part of the work; otherwise it is a paper."""
 
 
 class PreparedCommand(PipelineStruct, frozen=True, kw_only=True):
@@ -184,6 +186,11 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     terminal: Literal["delivered"] = "delivered"
     rollbacks_max: int = 6
     phases: tuple[Phase, ...]
+
+    def paper_patterns(self, feature: str) -> tuple[str, ...]:
+        """Return patterns of the files in which a feature's papers lie."""
+        outputs = (output for phase in self.phases for output in phase.outputs if output.path and not output.delivered)
+        return tuple(f"/{o.path.replace('{feature}', feature).replace('{unit}', '*')}" for o in outputs if o.path)
 
     def find_phase(self, name: str) -> Phase:
         """Return a phase. Raises KeyError for an unknown name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallSettled
+from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import (
     AnswerAccepted,
@@ -252,6 +253,8 @@ def _stop_as(track: FeatureTrack, *statuses: FeatureOutcome) -> FeatureStopped |
 def _all_checks_ended(state: State, forge: Forge) -> bool:
     """Return True if all CI checks that the feature is held for have ended, so that it should poll them itself."""
     match state:
+        case Held(suspended=InPhase(unit_run=UnitRun(last_poll=ChecksPolled(commit_known=True, pending=0)))):
+            return False  # It waits until no more can appear.
         case Held(suspended=InPhase(progress=progress, unit_run=UnitRun(pull_request_number=int(number)))):
             checks = forge.checks(number, progress.head)
             return bool(checks) and all(check.state != "pending" for check in checks or ())

@@ -186,8 +186,8 @@ class FeatureLoop:
                 return FeatureCancelled(run_version=version)
             case FeatureReleased(hold=hold), Held():
                 return HoldReleased(run_version=version, hold=hold)
-            case TimerFired(), Held():
-                return HoldReleased(run_version=version, hold=Hold.TIMER)
+            case TimerFired(), Held(hold=hold):
+                return HoldReleased(run_version=version, hold=hold)
             case ChecksChanged(), Held(hold=Hold.CHECKS):
                 return HoldReleased(run_version=version, hold=Hold.CHECKS)
             case RetryAccepted(), state if not isinstance(state, NotStarted) and not is_delivered(state):
@@ -213,6 +213,7 @@ class FeatureLoop:
             known_failures=run_state.base_test.known_failures
             if run_state.base_test and self.pins.config.gates.baseline == "no-new-failures"
             else None,
+            base_results=run_state.base_test.results if run_state.base_test else None,
         )
 
     def _retry_phase(self, requested: str | None) -> str:

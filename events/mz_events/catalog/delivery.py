@@ -24,6 +24,8 @@ class CommitRequested(IntentEvent, frozen=True, kw_only=True, tag="commit.reques
 
 
 class Committed(OutcomeEvent, frozen=True, kw_only=True, tag="commit.made"):
+    """Without a request before it, nothing was to be committed, and `commit` is the branch's head."""
+
     NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit

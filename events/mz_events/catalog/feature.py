@@ -40,7 +40,7 @@ class QuestionKind(Enum):
 
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
     SCHEMA = 2
-    NON_DETERMINISTIC = frozenset({"run_version", "starts_from"})
+    NON_DETERMINISTIC = frozenset({"run_version", "starts_from", "base_results"})
     feature: FeatureId
     run_version: int
     """Version of the run's stream that admitted it."""
@@ -55,6 +55,8 @@ class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.star
     """Blob: the base's failed tests, as in `BaseTested`. None: gates are strict."""
     suspicions: Digest | None = None
     """As in `ItemAdded`."""
+    base_results: Digest | None = None
+    """Blob: results of the commands on the base, as in `BaseTested`, for the pull request."""
 
 
 class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):

@@ -124,6 +124,8 @@ class BaseTested(DerivedEvent, frozen=True, kw_only=True, tag="base.tested"):
     """Commands that could not start, and set-up commands that failed: the run stops until they are mended."""
     known_failures: Digest | None = None
     """Blob: JSON object from red commands to the ids of the tests that failed; only commands that name them all."""
+    results: Digest | None = None
+    """Blob: JSON object from commands to exit, passed and failed tests, as in their `CommandRan`."""
 
 
 class CommandsChanged(ExternalEvent, frozen=True, kw_only=True, tag="commands.changed"):

@@ -65,6 +65,7 @@ from mz_projections.feature.state import (
     RunningSetup,
     State,
     UnitRun,
+    UnitUsage,
     Waiting,
     progress_of,
     run_version_of,
@@ -304,9 +305,12 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
         next_run = change(unit_run, event, observed_at_us)
         if next_run is None or next_run is unit_run:
             return None if next_run is None else state
-        if state.progress.agent_session is not None or type(event) in PROGRESS_EVENTS:
-            return replace(state, unit_run=next_run, progress=_update_progress(state.progress, unit_run, event))
-        return replace(state, unit_run=next_run)
+        progress = state.progress
+        if next_run.usage is not unit_run.usage:
+            progress = replace(progress, usage=_add_usage(progress.usage, unit_run.usage, next_run.usage))
+        if progress.agent_session is not None or type(event) in PROGRESS_EVENTS:
+            progress = _update_progress(progress, unit_run, event)
+        return replace(state, unit_run=next_run, progress=progress)
     match event:
         case FilesClaimed():
             return replace(state, claimed=True, claim_rejected=False)
@@ -353,6 +357,7 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
 def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event) -> FeatureProgress:
     """Apply an event of a unit to the feature's session and agent."""
     if isinstance(event, AgentRequested):
+        progress = replace(progress, calls=_increment(progress.calls, event.ref.phase))
         agent_session = apply_request(progress.agent_session, event)
     elif isinstance(event, ReplyParsed):
         agent_session = apply_reply(progress.agent_session, event)
@@ -365,13 +370,23 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     return progress if agent_session is progress.agent_session else replace(progress, agent_session=agent_session)
 
 
+def _add_usage(total: UnitUsage, before: UnitUsage, after: UnitUsage) -> UnitUsage:
+    return UnitUsage(
+        input_tokens=total.input_tokens + after.input_tokens - before.input_tokens,
+        output_tokens=total.output_tokens + after.output_tokens - before.output_tokens,
+        nanousd=total.nanousd + after.nanousd - before.nanousd,
+        duration_ms=total.duration_ms + after.duration_ms - before.duration_ms,
+    )
+
+
 def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgress:
     artifacts = dict(progress.artifacts)
     for name, artifact in unit_run.parsed_artifacts.items():
         artifacts[name] = artifact
         if unit_run.unit:
             artifacts[f"{name}/{unit_run.unit}"] = artifact
-    return replace(progress, artifacts=artifacts, tree=unit_run.tree)
+    gate_runs = {**progress.gate_runs, **unit_run.gate_runs}
+    return replace(progress, artifacts=artifacts, tree=unit_run.tree, gate_runs=gate_runs)
 
 
 def _complete_phase(progress: FeatureProgress, phase: str) -> FeatureProgress:

@@ -137,6 +137,12 @@ class FeatureProgress(StateStruct, frozen=True):
     """Files into which the last merge of the target wrote conflict markers."""
     agent_session: AgentSession | None = None
     accepted_gates: tuple[AcceptedGate, ...] = ()
+    gate_runs: dict[str, CommandRan] = {}
+    """The last run of each command that is a gate, in completed units."""
+    calls: dict[str, int] = {}
+    """Number of calls by phase, in all iterations."""
+    usage: UnitUsage = UnitUsage()
+    """Usage of all unit runs."""
     failover_agent: str = ""
     """The agent that took over from the configured one; empty: none did."""
 

@@ -398,7 +398,7 @@ class SimulatedAdapter:
 
 
 def key_in_body(body: str) -> str:
-    return body.rsplit("Mz-Key: ", 1)[1].strip()
+    return body.rsplit("Mz-Key: ", 1)[1].split()[0]
 
 
 class SimulatedForge:

@@ -24,7 +24,7 @@ from mz_engine.ports import (
 )
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
-from mz_events.catalog.delivery import BaseMerged, Committed, DeliveryFailed, Pushed, PushRequested
+from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, DeliveryFailed, Pushed, PushRequested
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import Change, ChangesChecked, CommandRan, RefMoved
@@ -160,6 +160,9 @@ class RecordedWorkspace:
         pass
 
     def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        made = self.stream.next_event()
+        if isinstance(made, CommitRequested | BaseMerged):
+            return made.tree
         checked = self.stream.changes_checked()
         if checked is None:
             self.stream.raise_if_unusable()

@@ -216,6 +216,7 @@ def _fixture(
     bundle: bytes,
 ) -> Fixture:
     run, features = started.run, [item.feature for item in items]
+    config = replace(pins.config, papers=pins.config.place_of_papers)  # A replay opens no pull request.
     decisions = tuple(human_decisions(sources.log, sources.blobs, run, features))
     for decision in decisions:
         sources.reject_secrets(f"a person's note on {decision.feature}", (decision.note or "").encode())
@@ -237,7 +238,7 @@ def _fixture(
             )
             for item in items
         ),
-        config={key: value for key, value in _to_json_values(pins.config).items() if key in FIXTURE_KEYS},
+        config={key: value for key, value in _to_json_values(config).items() if key in FIXTURE_KEYS},
         decisions=decisions,
         hints=tuple(hints(sources.log, run, features)),
         delivered=tuple(
