@@ -62,10 +62,14 @@ def test_the_provenance_is_the_weakest_that_a_process_noted(notes: tuple[str, ..
 def test_a_committed_key_is_told_with_its_file_and_not_shown(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"settings.py": f"A = 1\nKEY = {KEY!r}\nAGAIN = {KEY!r}\n", "authors": "ann@shop.de"})
+    repository.commit({"caf\udce9.py": f"KEY = {KEY!r}\n#\n"})
     head = Commit(repository.git("rev-parse", "HEAD"))
     made = cassette()._replace(bundle=create_bundle(repository.root, os.environ, head, {}))
     result = committed_secrets(made, repository.root)
-    assert [(committed_secret.file, committed_secret.line) for committed_secret in result] == [("settings.py", 2)]
+    assert [(committed_secret.file, committed_secret.line) for committed_secret in result] == [
+        ("caf\\xe9.py", 1),
+        ("settings.py", 2),
+    ]
     assert KEY not in repr(result)
 
 

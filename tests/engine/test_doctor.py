@@ -16,7 +16,9 @@ from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
 from mz_engine.model.config import Config
+from mz_engine.ports import RepositoryUnusable
 from mz_engine.processes import guard
+from mz_engine.run.plan import make_plan
 from mz_engine.setup import doctor
 from mz_engine.setup.doctor import (
     CheckStatus,
@@ -35,6 +37,7 @@ from mz_engine.setup.doctor import (
 )
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.names import Digest
 
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
@@ -201,6 +204,18 @@ def test_a_project_that_is_well(repo: GitRepo, agent: Mapping[str, str]) -> None
     assert checks["backlog"].summary == "features.md: 0 of 1 features to do"
     assert "steps without a command: 2" in checks["pipeline"].summary
     assert not (repo.root / ".mz").exists()
+
+
+def test_a_folder_of_runs_that_git_tracks_is_refused(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    """Its recordings cannot be replayed, and each worktree would have the files of other runs."""
+    repo.write({".mz/schema/mz.yaml.json": "{}", ".mz/caf\udce9": ""})
+    repo.git("add", "--force", ".mz")
+    repo.git("commit", "-qm", "mine")
+    base = checked(repo.root, agent)["base"]
+    assert (base.status, base.hint.partition("`, ")[0]) == (CheckStatus.FAIL, "`git rm -r --cached .mz")
+    (repo.root / "features.md").write_text("## [FEAT] a: A\n")
+    with pytest.raises(RepositoryUnusable, match=r"tracks 2 files in \.mz/"):
+        make_plan(repo.root, agent, {}, (), None, lambda text: Digest(text))
 
 
 def test_a_project_without_anything(repo: GitRepo, agent: Mapping[str, str]) -> None:

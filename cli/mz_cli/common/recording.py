@@ -116,6 +116,7 @@ def record(
         cassette_path, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR"
     )
     cassette = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=cassette_path.resolve().name))
+    committed = committed_secrets(cassette, log.root) if cassette.bundle else ()
     cassette_path.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, cassette_path, replace)
     if cassette_path.resolve().parent == library_path(log.root).resolve():
@@ -135,7 +136,7 @@ def record(
         left_out=recorded_run.unrecordable,
         commands=len(load(cassette_path).commands or ()),
         differences=finding_kinds(replayed.findings),
-        committed=committed_secrets(cassette, log.root) if cassette.bundle else (),
+        committed=committed,
     )
 
 

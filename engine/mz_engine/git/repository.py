@@ -68,6 +68,16 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
     raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
+def reject_tracked_folder(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise RepositoryUnusable if the commit has files in mz's own folder, which belongs to one checkout."""
+    listed = run_git_as_user(root, environment, "ls-tree", "-r", "-z", "--name-only", commit, "--", f"{MZ_FOLDER}/")
+    paths = os.fsdecode(listed.stdout).split("\0")[:-1]
+    if paths:
+        remedy = f"`git rm -r --cached {MZ_FOLDER}`, add `{MZ_FOLDER}/` to .gitignore, and commit"
+        message = f"{commit[:12]} tracks {len(paths)} files in {MZ_FOLDER}/, such as {paths[0]!r}; {remedy}"
+        raise RepositoryUnusable("tracked-folder", message)
+
+
 def submodules(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the paths of the commit's submodules."""
     command = ("config", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")

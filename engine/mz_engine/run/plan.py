@@ -35,7 +35,15 @@ from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.git.repository import branch_commit, current_branch, has_remote, lfs_files, open_repository, submodules
+from mz_engine.git.repository import (
+    branch_commit,
+    current_branch,
+    has_remote,
+    lfs_files,
+    open_repository,
+    reject_tracked_folder,
+    submodules,
+)
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins, decode_pins
@@ -221,7 +229,9 @@ def make_plan(
     material, pipeline, items, warnings = load_sources(root, environment, loaded)
     config, items = loaded.config, items or ()
     base = config.base or current_branch(root, environment)
-    gaps = missing_content(root, branch_commit(root, base, environment), config.workspace.setup, environment)
+    base_commit = branch_commit(root, base, environment)
+    reject_tracked_folder(root, base_commit, environment)
+    gaps = missing_content(root, base_commit, config.workspace.setup, environment)
     check_requested_ids(only, items)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None

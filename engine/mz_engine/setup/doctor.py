@@ -381,7 +381,9 @@ def settings_check(loaded: LoadedConfig) -> DoctorCheck:
 
 def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
     branch = config.base or repository.current_branch(root, environment)
-    return ok(f"{branch} at {repository.branch_commit(root, branch, environment)[:12]}")
+    commit = repository.branch_commit(root, branch, environment)
+    repository.reject_tracked_folder(root, commit, environment)
+    return ok(f"{branch} at {commit[:12]}")
 
 
 def log_check(root: Path) -> DoctorCheck:

@@ -177,7 +177,8 @@ class ScratchGit:
             env=self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",  # Names of files need not be text.
             timeout=SECONDS,
             check=True,
         )
