@@ -117,8 +117,8 @@ if act.get("run"):
 if "fail" in act:
     print(act["fail"], file=sys.stderr)
     sys.exit(1)
-say(type="result", subtype="success", is_error=False, result="Done in " + os.getcwd(), total_cost_usd=0.01,
-    api_error_status=None, terminal_reason="completed", num_turns=1,
+say(type="result", subtype="success", is_error=False, result=act.get("say", "Done in " + os.getcwd()),
+    total_cost_usd=0.01, api_error_status=None, terminal_reason="completed", num_turns=1,
     usage={{"service_tier": "standard", "speed": "standard", "input_tokens": 100, "output_tokens": 20,
            "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0,
            "cache_creation": {{"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0}}}},

@@ -91,12 +91,17 @@ def detect_transcript(
     """Detect the file's format by its content. Raises Undetected, OSError."""
     file, encoding_note = decoded_file(raw)
     stream = join_documents(pieces(file, line_bytes_max=line_bytes_max))
-    head: list[Piece] = []
+    candidates = [form for form in formats if agent in (None, form.agent)]
+    head, first_line, form = list[Piece](), b"", None
     size_bytes = 0
-    while len(head) <= LINES_MAX and size_bytes <= BYTES_MAX and (piece := next(stream, None)):
+    while form is None and len(head) <= LINES_MAX and size_bytes <= BYTES_MAX and (piece := next(stream, None)):
         head.append(piece)
         size_bytes += len(piece.data)
-    form = _detect_format(head, agent, formats)
+        line = _stripped(piece)
+        first_line = first_line or line
+        if first_line.startswith(OPENERS):
+            form = _match_line(line, candidates)
+    form = form or _detect_format(head, agent, formats)
     return DetectedTranscript(format=form, pieces=chain(head, stream), encoding_note=encoding_note)
 
 
@@ -140,8 +145,11 @@ def _first_match(head: Sequence[Piece], lines: Iterable[bytes], formats: Sequenc
         for form in formats:
             if form.is_text and form.matches_text(text):
                 return form
-    values = (value for line in lines for value in decode_objects(line))
-    return next((form for value in values for form in formats if form.matches(value)), None)
+    return next(filter(None, (_match_line(line, formats) for line in lines)), None)
+
+
+def _match_line(line: bytes, formats: Sequence[Format]) -> Format | None:
+    return next((form for value in decode_objects(line) for form in formats if form.matches(value)), None)
 
 
 def decode_objects(data: bytes) -> list[dict[str, object]]:

@@ -1,0 +1,160 @@
+"""A run that nobody watches: forty features with rate limits, overload, a base that is red and moves, a planted bug, a
+question and two kills end with the right exit code, everything else delivered, and nothing paid twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.bench import MZ
+from tests.support.workshop import Workshop
+
+pytestmark = pytest.mark.slow
+
+FEATURES = tuple(f"f{number:02}" for number in range(1, 41))
+PIPELINE = """\
+pipeline: notes
+version: 1
+phases:
+- phase: write
+  agent: {tier: mid, tools: [read, write]}
+  prompt: write.md.j2
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+  writable: ["**"]
+  gates: [{run: test}]
+  on_block: [{cause: base, to: write, scope: tree, max_times: 1}]
+  deliver: [merge_base, push, open_pr]
+"""
+SETTINGS = """\
+pipeline: notes
+parallel_max: 4
+commands: {test: {run: sh test.sh}}
+"""
+TESTS = """\
+broken=$(grep -c BROKEN prices.py)
+echo '=========================== short test summary info ============================'
+echo 'FAILED tests/test_old.py::test_words - AssertionError'
+[ "$broken" = 0 ] || echo 'FAILED tests/test_total.py::test_total - AssertionError'
+echo "$((broken + 1)) failed, $((1 - broken)) passed in 0.02s"
+exit 1
+"""
+TEMPLATE = """\
+Work on {{ title }}.
+{% for note in notes %}NOTE {{ note }}
+{% endfor %}{% if rework %}MEND {{ rework.messages | join('; ') }}
+{% endif %}"""
+LIMIT, OVERLOAD = "API Error: 429 rate limit, retry-after: 1", "API Error: 529 overloaded, retry-after: 1"
+
+
+def good(feature: str) -> dict[str, object]:
+    return {"write": {f"notes/{feature}.md": f"# {feature}\nThis is long enough.\n", f"{feature}.py": "X = 1\n"}}
+
+
+def broken(feature: str) -> dict[str, object]:
+    return {"write": {f"notes/{feature}.md": "# Note\nThis is long enough.\n", "prices.py": "BROKEN = 1\n"}}
+
+
+SCRIPT: dict[str, dict[str, object]] = {
+    f"{feature}.write.1.{attempt}": good(feature) for feature in FEATURES for attempt in range(1, 6)
+} | {
+    "f03.write.1.1": {"fail": LIMIT},
+    "f09.write.1.1": {"fail": OVERLOAD},
+    "f09.write.1.2": {"fail": OVERLOAD},
+    "f14.write.1.1": broken("f14"),
+    **{f"f14.write.1.{attempt}": {"write": {"prices.py": "OK = 1\n"}} for attempt in range(2, 6)},
+    "f21.write.1.1": {"say": "Blocker - need: which currency do the totals have?"},
+}
+
+
+class Night:
+    def __init__(self, folder: Path) -> None:
+        workshop = Workshop(folder, SCRIPT)
+        self.root, self.environment = workshop.root, {**workshop.environment, "NO_COLOR": "1"}
+        self.repository = workshop.repository
+        self.repository.write(
+            {
+                "mz.yaml": SETTINGS,
+                "features.md": "# Backlog\n\n"
+                + "".join(f"## [FEAT] {name}: Number {name}\n\nPlease.\n\n" for name in FEATURES),
+                "pipelines/notes.yaml": PIPELINE,
+                "pipelines/templates/write.md.j2": TEMPLATE,
+                "prices.py": "OK = 0\n",
+                "test.sh": TESTS,
+            }
+        )
+        self.repository.commit()
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [MZ, *arguments], cwd=self.root, env=self.environment, text=True, stdout=pipe, stderr=pipe
+        )
+
+    def mz(self, *arguments: str, code: int = 0) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == code, f"{arguments} gave {process.returncode}\n{out}\n{err}"
+        return out
+
+    def delivered(self) -> int:
+        """Return how many features the log has as delivered; 0 before there is a log."""
+        log = self.root / ".mz" / "mz.db"
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(f"{log.as_uri()}?mode=ro", uri=True)) as reader,
+        ):
+            query = "SELECT count(*) FROM event WHERE type = 'feature.delivered'"
+            return int(reader.execute(query).fetchone()[0])
+        return 0
+
+    def events(self, type_: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.mz("log", "--json").splitlines()]
+        return [line["event"] for line in lines if line["type"] == type_]
+
+    def run_until(self, deliveries: int, *arguments: str) -> subprocess.Popen[str]:
+        """Return the process at work when so many features are delivered."""
+        process = self.start(*arguments)
+        while self.delivered() < deliveries:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        return process
+
+
+def test_a_night_ends_with_one_question(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    process = night.run_until(6, "run")
+    night.repository.write({"CHANGES.md": "a person's work meanwhile\n"})
+    night.repository.commit()
+    while night.delivered() < 12:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    process = night.run_until(24, "resume")
+    process.kill()
+    process.communicate()
+
+    night.mz("resume", code=21)
+    features = json.loads(night.mz("status", "--json"))["features"]
+    statuses = {feature["id"]: feature["status"] for feature in features}
+    assert Counter(statuses.values()) == {"delivered": 39, "waiting": 1}
+    assert "which currency" in night.mz("review", "list")
+    night.mz("review", "answer", "f21", "EUR")
+    night.mz("resume")
+    assert len(night.events("feature.delivered")) == len(FEATURES), "each once"
+
+    night.mz("audit", "--verify")
+    claims = [line.split("\t")[2] for line in night.mz("audit").splitlines()]
+    assert any("40 of 40 features delivered, " in claim and "fault" not in claim for claim in claims), claims
+    assert "test failed on the base: 1 tests passed, 1 failed; gates are compared with these" in claims
+    assert {"f03: 1 call failed", "f09: 2 calls failed"} <= set(claims)
+    full = night.mz("audit", "--full")
+    assert "1 passed, 1 failed, none of them new" in full
+    assert "retry on blocker (agent-blocker) in write" in full
