@@ -164,11 +164,27 @@ class RepositoryUnusable(Exception):
         self.code = code
 
 
+class EnvironmentOutside(RepositoryUnusable):
+    """Commands of a worktree would use other code of the project; `links` say where that is set."""
+
+    def __init__(self, links: tuple[str, ...]) -> None:
+        super().__init__("environment-outside", f"a command does not test its worktree: {'; '.join(links)}")
+        self.links = links
+
+
 class RemoteError(Exception):
     """A push or a forge call failed; the message is the tool's own."""
 
 
 # processes ------------------------------------------------------------------------------------------------------------
+class OutsideLink(PortValue, frozen=True, kw_only=True):
+    """Something in the environment of a command that leads out of its worktree, to other code of the project."""
+
+    text: str
+    is_hidden: bool
+    """The command could not follow it."""
+
+
 class CommandResult(PortValue, frozen=True, kw_only=True):
     exit: int | None
     """None: killed at its time limit. Negative: signal."""
@@ -179,6 +195,7 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     """Absolute path of the worktree, which the output may contain."""
     failed_tests: tuple[str, ...] | None = None
     """Ids of the failed tests, sorted, from reports that the command wrote; None: from its output, if at all."""
+    outside_links: tuple[OutsideLink, ...] = ()
 
 
 class Executor(Protocol):

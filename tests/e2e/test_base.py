@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mz_engine.processes.supervise import can_hide
 from mz_events.adapters.blobs import FileBlobs
 
 from tests.support.bench import MZ
@@ -151,6 +152,47 @@ def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Pat
     project.mz("resume")
     assert len(project.events("commands.changed")) == 1
     assert len(project.events("feature.delivered")) == 1
+
+
+ACTIVE = "python3 -m pytest -q -p no:cacheprovider"
+
+
+def activate_environment(project: Project, text: str) -> Path:
+    """Activate a virtual environment in which a `.pth` file with this text is an installation of the package."""
+    environment = project.root.parent / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (site,) = environment.glob("lib/python3*/site-packages")
+    (site / "tools.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    (site / "__editable__.prices-1.pth").write_text(f"{text}\n")
+    path = f"{environment / 'bin'}:{project.environment['PATH']}"
+    project.environment |= {"VIRTUAL_ENV": str(environment), "PATH": path}
+    return site / "__editable__.prices-1.pth"
+
+
+def test_tests_that_would_test_the_checkout_stop_the_run(tmp_path: Path) -> None:
+    """The usual `pip install -e .`: without its own environment each worktree would test the user's checkout."""
+    project = Project(tmp_path, settings=SETTINGS.replace(f"PYTHONPATH=src {TEST}", ACTIVE))
+    link = activate_environment(project, f"{project.root}/src")
+    errors = project.mz("run", code=10).stderr
+    assert "MZ2019" in errors
+    assert f"{link} leads to {project.root}/src" in errors
+    assert project.events("agent.requested") == []
+    checks = json.loads(project.mz("doctor", "--run-commands", "--json", code=11).stdout)["checks"]
+    assert f"{link} leads to" in next(check["hint"] for check in checks if check["name"] == "run-commands")
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_a_link_that_tests_do_not_need_is_no_reason_to_stop(tmp_path: Path) -> None:
+    """Without the two tests that fail before. The broken function is refused, since the checkout is hidden."""
+    again: dict[str, dict[str, object]] = {
+        "alpha.write.1.1": {"write": NOTE | BROKEN},
+        "alpha.write.1.2": {"write": NOTE | PACKAGE},
+    }
+    project = Project(tmp_path, GOOD | again, SETTINGS.replace(TEST, f"{ACTIVE} --ignore=tests/test_old.py"))
+    activate_environment(project, f"{project.root}/src")
+    project.mz("run")
+    gates = [event["passed"] for event in project.events("gate.checked") if event["gate"] == "test"]
+    assert gates == [False, True, True]
 
 
 def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> None:

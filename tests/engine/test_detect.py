@@ -79,6 +79,7 @@ def tree(root: Path, **files: str) -> DetectedProject:
         ({"package.json": NPM, "pnpm-lock.yaml": ""}, "pnpm run test", "pnpm install --frozen-lockfile"),
         ({"package.json": NPM, "bun.lock": ""}, "bun run test", "bun install --frozen-lockfile"),
         ({"package.json": NPM[:-1] + ', "dependencies": {"a": "1"}}'}, "npm test", "npm install --no-package-lock"),
+        ({"package.json": NPM[:-1] + ', "workspaces": ["a"]}'}, "npm test", "npm install --no-package-lock"),
         ({"package.json": NPM}, "npm test", None),
     ],
 )
@@ -157,6 +158,49 @@ def test_a_recognised_command_runs_the_tests(tmp_path: Path, files: dict[str, st
     command = tree(tmp_path, **files).commands["test"].replace("python3", sys.executable)
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, "Ran 1 test" in done.stderr) == (0, True), done.stderr
+
+
+PROJECT = '[project]\nname = "a"\n'
+EXTRAS = f'{PROJECT}[project.optional-dependencies]\ntest = ["pytest"]\ndev = ["tox"]\n'
+PYTEST = {"tests/test_a.py": "import pytest\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "install"),
+    [
+        ({"pyproject.toml": PROJECT, "src/a.py": "", **PYTEST}, "-e . pytest"),
+        ({"pyproject.toml": EXTRAS, **PYTEST}, "-e '.[dev,test]'"),
+        ({"setup.py": "", "tests/test_a.py": UNITTEST}, "-e ."),
+        ({"requirements.txt": "requests", "requirements-dev.txt": "pytest", **PYTEST},
+         "-r requirements.txt -r requirements-dev.txt"),
+        ({"pyproject.toml": PROJECT, "tox.ini": "[testenv]\n"}, None),
+        (PYTEST, None),
+    ],
+)  # fmt: skip
+def test_the_set_up_of_a_python_project(tmp_path: Path, files: dict[str, str], install: str | None) -> None:
+    """Each worktree gets an environment of its own, which leads to that worktree."""
+    lines = ("python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {install}")
+    assert tree(tmp_path, **files).setup == (lines if install else ())
+
+
+@pytest.mark.parametrize(
+    ("section", "setup"),
+    [("poetry", "POETRY_VIRTUALENVS_IN_PROJECT=true poetry install"), ("pdm", "pdm sync"), ("uv", "uv sync")],
+)
+def test_the_set_up_of_a_manager_without_a_lock_file(tmp_path: Path, section: str, setup: str) -> None:
+    detected = tree(tmp_path, **{"pyproject.toml": f"{PROJECT}[tool.{section}]\n", **PYTEST})
+    assert detected.setup == (setup,)
+    assert detected.commands["test"] == f"{section} run python -m pytest -q"
+
+
+def test_a_linter_of_the_active_environment_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "ruff").write_text("")
+    (tmp_path / "env" / "bin" / "ruff").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'env' / 'bin'}")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    detected = tree(tmp_path / "a", **{"pyproject.toml": f"{PROJECT}[tool.ruff]\n", "tests/test_a.py": UNITTEST})
+    assert detected.setup[1].endswith("install --quiet -e . ruff")
 
 
 def test_detection_of_linters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

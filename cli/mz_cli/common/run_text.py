@@ -30,7 +30,7 @@ FATAL_EXITS = {"drift": Exit.DRIFT, "recording-missing": Exit.RECORDING, TEMPLAT
 """Codes of fatal problems with exit codes of their own; other codes mean a missing prerequisite."""
 REPOSITORY_CODES = frozenset({
     "bare", "branch-exists", "detached", "git-failed", "no-base", "no-commit", "not-a-repository", "not-trusted",
-    "read-only", "worktree-lost", "worktree-unusable",
+    "environment-outside", "read-only", "worktree-lost", "worktree-unusable",
 })  # fmt: skip
 NOT_REPORTED = "not reported"
 UNPRICED = "unpriced"

@@ -24,7 +24,7 @@ from mz_engine.decoding.quantity import Duration
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob
 from mz_engine.model.config import Command
 from mz_engine.model.pins import Pins
-from mz_engine.ports import Executor, FeatureWorktree, Workspace, WorkspaceCreated
+from mz_engine.ports import EnvironmentOutside, Executor, FeatureWorktree, Workspace, WorkspaceCreated
 
 SETUP_SECONDS = 1800
 BASE = FeatureId("_base")
@@ -42,10 +42,15 @@ def run_command(
     key: str,
     name: str = "",
 ) -> Steps[CommandRan]:
-    """Run a command; without a name, it is one of the set-up."""
+    """Run a command; without a name, it is one of the set-up. Raises EnvironmentOutside if it may have used code
+    outside its worktree, or fails on the base because it could not."""
     if not name:
         name, key = command.run, f"{key}/setup/{command.run}"
     result = yield from call_port(Executor.run, worktree, command.run, command.timeout, key)
+    is_base_red = stage == "base" and result.exit != 0
+    links = tuple(link.text for link in result.outside_links if is_base_red or not link.is_hidden)
+    if links and stage != "setup":
+        raise EnvironmentOutside(links)
     output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
     passed, failed = count_tests(result.output) or (None, None)
     failures = None
@@ -118,7 +123,11 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     yield from call_port(Workspace.adopt, worktree, tree)
     for name in base_commands(pins):
         yield from call_port(Workspace.ensure, worktree, opened.head, tree)
-        ran = yield from run_command(worktree, pins.config.commands[name], "base", f"{key}/{name}", name)
+        try:
+            ran = yield from run_command(worktree, pins.config.commands[name], "base", f"{key}/{name}", name)
+        except EnvironmentOutside as error:
+            yield from emit(BaseTested(unusable=(name,), outside=(yield from put_blob("\n".join(error.links)))))
+            return
         if not can_start(ran.exit, (yield from call_port(Blobs.get, ran.output))):
             yield from emit(ran, BaseTested(unusable=(name,)))
             return

@@ -15,9 +15,17 @@ from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
-from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
-from mz_engine.processes.environment import command_environment, protected_paths, worktree_path, writable_paths
+from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, OutsideLink
+from mz_engine.processes.environment import (
+    command_environment,
+    hidden_paths,
+    in_worktree,
+    protected_paths,
+    worktree_path,
+    writable_paths,
+)
 from mz_engine.processes.guard import KEY_VARIABLE
+from mz_engine.processes.links import environment_links
 from mz_engine.processes.supervise import (
     DeniedHandler,
     EndReason,
@@ -25,6 +33,7 @@ from mz_engine.processes.supervise import (
     ProcessEnd,
     ProcessLimits,
     Sink,
+    can_hide,
     can_run_offline,
     supervise,
 )
@@ -69,13 +78,16 @@ class WorktreeProcesses:
         self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
     ) -> Launch:
         """Return the command as it is run in the worktree; `variables` are set besides those that pass."""
-        enclosing = self._enclosing_repository
+        enclosing, folder = self._enclosing_repository, worktree_path(self._root, worktree)
+        environment = command_environment(self._environment, key, passed=self._passed, extra=variables)
+        writable = writable_paths(self._root, worktree, self._environment, enclosing)
         return Launch(
             argv=argv,
-            env=command_environment(self._environment, key, passed=self._passed, extra=variables),
-            cwd=worktree_path(self._root, worktree),
+            env=in_worktree(environment, folder),
+            cwd=folder,
             read_only=(*(protected_paths(enclosing) if enclosing else ()), *protected_paths(self._root)),
-            writable=writable_paths(self._root, worktree, self._environment, enclosing),
+            writable=writable,
+            hidden=hidden_paths(self._root, environment, writable),
             offline=self._on_denied is not None and can_run_offline(),
         )
 
@@ -107,6 +119,15 @@ class ProcessExecutor(WorktreeProcesses):
             duration_ms=process_end.duration_ms,
             root=str(launch.cwd),
             failed_tests=self._reported_failures(launch.cwd, started_ns) if exit_code(process_end) else None,
+            outside_links=self._outside_links(launch),
+        )
+
+    def _outside_links(self, launch: Launch) -> tuple[OutsideLink, ...]:
+        """Return what leads the command out of its worktree."""
+        hidden = launch.hidden if can_hide() else ()
+        return tuple(
+            OutsideLink(text=str(link), is_hidden=not link.is_copy and any(map(link.target.is_relative_to, hidden)))
+            for link in environment_links(launch.cwd, self._root, launch.env)
         )
 
     def _reported_failures(self, folder: pathlib.Path, started_ns: int) -> tuple[str, ...] | None:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import stat
+import sys
 from collections.abc import Iterable, Mapping
 
 from mz_engine.git.files import remove_tree
@@ -30,6 +31,14 @@ WRITABLE_VARIABLES = (
 )
 
 
+VIRTUAL_ENVIRONMENTS = (".venv", "venv")
+"""Folders of a worktree that are searched for a virtual environment, which its commands then use."""
+ENVIRONMENT_MARK = "pyvenv.cfg"
+"""The file that makes a folder a virtual environment."""
+VISIBLE_FOLDERS = frozenset({".git", MZ_FOLDER, "node_modules"})
+"""Entries of the user's checkout that commands need; nothing in them is the project's own code."""
+
+
 def command_environment(
     environment: Mapping[str, str], key: str, *, passed: Iterable[str] = (), extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -40,6 +49,39 @@ def command_environment(
         name: value for name, value in environment.items() if name in names or INHERITED_VARIABLES.fullmatch(name)
     }
     return {**inherited, **(extra or {}), KEY_VARIABLE: key}
+
+
+def in_worktree(environment: Mapping[str, str], folder: pathlib.Path) -> dict[str, str]:
+    """Return a command's environment with the virtual environment of its worktree `folder`, if there is one, in place
+    of the one that is active where mz was started."""
+    variables = dict(environment)
+    active = variables.pop("VIRTUAL_ENV", None)
+    own = next((folder / name for name in VIRTUAL_ENVIRONMENTS if (folder / name / ENVIRONMENT_MARK).is_file()), None)
+    if own is not None:
+        path = variables.get("PATH", os.defpath).split(os.pathsep)
+        others = [entry for entry in path if active is None or entry.rstrip(os.sep) != f"{active}{os.sep}bin"]
+        variables |= {"VIRTUAL_ENV": str(own), "PATH": os.pathsep.join((str(own / "bin"), *others))}
+    return variables
+
+
+def hidden_paths(
+    root: pathlib.Path, environment: Mapping[str, str], needed: Iterable[pathlib.Path]
+) -> tuple[pathlib.Path, ...]:
+    """Return what commands must not see of the user's checkout: an installation that leads there would be tested in
+    place of the worktree. Left out are tools, and what holds `needed` paths, programs on PATH, or mz itself."""
+    if git_directory(root) is None:
+        return ()
+    prefix = f"{root}{os.sep}"
+    folders = [*environment.get("PATH", os.defpath).split(os.pathsep), *sys.path, *map(str, needed)]
+    inside = (folder.removeprefix(prefix) for folder in folders if folder.startswith(prefix))
+    visible = {*VISIBLE_FOLDERS, *(folder.partition(os.sep)[0] for folder in inside)}
+    return tuple(
+        pathlib.Path(entry.path)
+        for entry in os.scandir(root)
+        if entry.name not in visible
+        and not entry.is_symlink()
+        and not pathlib.Path(entry.path, ENVIRONMENT_MARK).exists()
+    )
 
 
 def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:

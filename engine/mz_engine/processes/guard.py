@@ -64,6 +64,8 @@ class Request(NamedTuple):
     """Writable exceptions inside the read-only paths."""
     offline: bool
     """In a network namespace with only the loopback."""
+    hidden: list[bytes]
+    """Files and directories in whose place the tree sees nothing if the level has a mount namespace."""
 
     def encode(self) -> bytes:
         """Return the request as it is sent: its size in 8 bytes, then the content."""
@@ -347,7 +349,23 @@ def mount_fences(request: Request) -> None:
                 # A remount in a user namespace must keep these flags.
                 locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
                 kernel().mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
+    mount_covers(request.hidden)
     os.chdir(os.getcwdb())
+
+
+def mount_covers(hidden: list[bytes]) -> None:
+    """Cover directories with an empty one, and files with a device, which no interpreter imports. A path that is gone
+    needs no cover; any other failure is an error, since what stays visible might be tested in place of the worktree."""
+    empty = b""
+    for path in hidden:
+        with contextlib.suppress(FileNotFoundError):
+            if not os.path.isdir(path):
+                kernel().mount(b"/dev/null", path, None, MS_BIND)
+            elif empty:
+                kernel().mount(empty, path, None, MS_BIND)
+            else:
+                kernel().mount(b"tmpfs", path, b"tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+                empty = path
 
 
 def write(path: str, text: str) -> None:

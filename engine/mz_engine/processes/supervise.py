@@ -58,6 +58,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Read-only to the command if mount namespaces work."""
     writable: tuple[pathlib.Path, ...] = ()
     """Writable exceptions inside the read-only paths."""
+    hidden: tuple[pathlib.Path, ...] = ()
+    """Files and directories in whose place the command sees nothing; see `can_hide`."""
     offline: bool = False
     """No network but its own loopback; see `can_run_offline`."""
     merge_stderr: bool = False
@@ -161,7 +163,12 @@ def best_level() -> str:
 @functools.cache
 def can_run_offline() -> bool:
     """Return True if this machine can run commands without a network; tried once per process."""
-    return best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE) and _works(best_level(), offline=True)
+    return can_hide() and _works(best_level(), offline=True)
+
+
+def can_hide() -> bool:
+    """Return True if this machine has mount namespaces, so that commands can be kept from seeing or writing files."""
+    return best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE)
 
 
 def _works(level: str, offline: bool = False) -> bool:
@@ -301,6 +308,7 @@ class Supervision:
             read_only=[os.fsencode(path) for path in launch.read_only],
             writable=[os.fsencode(path) for path in launch.writable],
             offline=launch.offline,
+            hidden=[os.fsencode(path) for path in launch.hidden],
         )
 
     def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:

@@ -26,6 +26,10 @@ from mz_engine.run.ports import SystemPorts
 SHOWN_LINES = 12
 """Last lines of the output of a command that cannot be used."""
 LISTED_MAX = 20
+OWN_ENVIRONMENT = (
+    "nothing was paid; let `workspace.setup` in mz.yaml make an environment in each worktree, for example\n"
+    '  setup: ["python3 -m venv .venv", ".venv/bin/python -m pip install -e ."] or setup: ["npm ci"]\nthen: '
+)
 
 Append = Callable[[tuple[Event, ...]], object]
 
@@ -67,6 +71,11 @@ def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError 
     tested = events[-1] if events else None
     if not isinstance(tested, BaseTested) or not tested.unusable:
         return None
+    if tested.outside is not None:
+        links = "".join(f"  {line}\n" for line in blobs.get(tested.outside).decode("utf-8", "replace").splitlines())
+        message = f"`commands.{tested.unusable[0]}` does not test the worktree it runs in"
+        hint = f"its environment has other code of this project:\n{links}{OWN_ENVIRONMENT}{resume}"
+        return MzError("MZ2019", message, hint=hint)
     ran = next(event for event in reversed(events) if isinstance(event, CommandRan))
     lines = blobs.get(ran.excerpt).decode("utf-8", "replace").splitlines()[-SHOWN_LINES:]
     output = "it printed:\n" + "".join(f"  {line}\n" for line in lines) if lines else "it printed nothing\n"

@@ -391,17 +391,19 @@ def missing_content(
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     """Return missing programs by setting, such as `commands.test`. Skips command lines that only a shell can parse, and
-    paths if there is a set-up that may create them."""
+    what a set-up may create: paths, and programs in a virtual environment."""
     lines = {f"commands.{name}": command.run for name, command in config.commands.items()}
     lines |= {f"workspace.setup[{index}]": line for index, line in enumerate(config.workspace.setup)}
 
-    def is_missing(program: str) -> bool:
+    def is_missing(setting: str, program: str) -> bool:
         if "/" in program:
             return not config.workspace.setup and not (root / program).exists()
+        if setting.startswith("commands.") and any(".venv" in line for line in config.workspace.setup):
+            return False
         return shutil.which(program, path=environment.get("PATH")) is None
 
     programs = {name: program_of(line) for name, line in lines.items()}
-    return {name: program for name, program in programs.items() if program and is_missing(program)}
+    return {name: program for name, program in programs.items() if program and is_missing(name, program)}
 
 
 def check_delivery(root: Path, config: Config, environment: Mapping[str, str]) -> None:

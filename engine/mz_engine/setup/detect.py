@@ -11,9 +11,10 @@ import json
 import os
 import re
 import shutil
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
@@ -53,6 +54,8 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_managers: dict[str, tuple[str, str]]
     python_managers: dict[str, tuple[str, str]]
     python_settings: tuple[str, ...]
+    requirements: tuple[str, ...]
+    test_extras: tuple[str, ...]
     linters: dict[str, tuple[str, tuple[str, ...], str]]
     skipped_folders: tuple[str, ...]
 
@@ -146,7 +149,7 @@ def _node_stack(root: Path) -> Stack | None:
     }
     if program == "yarn" and _has_file(root, ".yarnrc.yml"):
         install = YARN_BERRY
-    elif not install and any(package.get(key) for key in ("dependencies", "devDependencies")):
+    elif not install and any(package.get(key) for key in ("dependencies", "devDependencies", "workspaces")):
         install = "npm install --no-package-lock"
     return Stack("node", commands, (install,) if install else (), ("node_modules",))
 
@@ -216,6 +219,12 @@ def _read_json(root: Path, name: str) -> dict[str, Any] | None:
     return None
 
 
+def _read_toml(root: Path, name: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        return tomllib.loads(_read_text(root, name))
+    return {}
+
+
 def _scripts(project: dict[str, Any], key: str) -> dict[str, Any]:
     """Return a project's own scripts for our purposes, by name."""
     scripts = project.get(key)
@@ -229,10 +238,32 @@ def _python_stack(root: Path) -> Stack | None:
     tests = sorted(_test_files(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
     if not tests and not _has_file(root, *names, "setup.py", "uv.lock"):
         return None
-    prefix, setup = _find_manager(root, tables().python_managers) or ("", "")
+    sections = (lock for lock in tables().python_managers if f"[tool.{lock.partition('.')[0]}]" in settings)
+    manager = _find_manager(root, tables().python_managers) or next(map(tables().python_managers.get, sections), None)
+    prefix, setup = manager or ("", "")
     candidates = {"test": _test_command(root, settings, tests, prefix), "lint": _lint_command(root, settings, prefix)}
     commands = {name: command for name, command in candidates.items() if command}
-    return Stack("python", commands, (setup,) if setup else (), (".venv",))
+    return Stack("python", commands, (setup,) if setup else _pip_setup(root, commands), (".venv",))
+
+
+def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the commands that make the environment of a project without a manager; none if it needs none."""
+    project = _read_toml(root, "pyproject.toml").get("project", {})
+    optional = project.get("optional-dependencies", {})
+    extras = [name for name in tables().test_extras if name in optional]
+    files = [name for name in tables().requirements if _has_file(root, name)]
+    installs = [f"-r {name}" for name in files]
+    if project or _has_file(root, "setup.py") or "[metadata]" in _read_text(root, "setup.cfg"):
+        installs.append("-e " + quote(f".[{','.join(extras)}]" if extras else "."))
+    if not installs or not commands.get("test", "python3").removeprefix("PYTHONPATH=src ").startswith("python3"):
+        return ()
+    needed = "".join(map(partial(_read_text, root), files)) + str([optional[name] for name in extras])
+    if "pytest" in commands.get("test", "") and "pytest" not in needed:
+        installs.append("pytest")
+    linter, active = commands.get("lint", "").partition(" ")[0], os.environ.get("VIRTUAL_ENV")
+    if linter and active and (shutil.which(linter) or "").startswith(active) and linter not in needed:
+        installs.append(linter)  # The active environment is not that of worktrees.
+    return "python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {' '.join(installs)}"
 
 
 def _test_command(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:

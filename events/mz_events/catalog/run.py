@@ -126,6 +126,8 @@ class BaseTested(DerivedEvent, frozen=True, kw_only=True, tag="base.tested"):
     """Blob: JSON object from red commands to the ids of the tests that failed; only commands that name them all."""
     results: Digest | None = None
     """Blob: JSON object from commands to exit, passed and failed tests, as in their `CommandRan`."""
+    outside: Digest | None = None
+    """Blob: lines of text that say how the unusable command uses code outside its worktree."""
 
 
 class CommandsChanged(ExternalEvent, frozen=True, kw_only=True, tag="commands.changed"):
