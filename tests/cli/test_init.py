@@ -202,6 +202,17 @@ def test_without_a_commit_there_is_no_plan(repository: Path, mz: Mz) -> None:
     )
 
 
+@pytest.mark.slow
+def test_in_a_subfolder_it_says_where_it_writes(repository: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository / "packages/api").mkdir(parents=True)
+    monkeypatch.chdir(repository / "packages/api")
+    answer = mz("init")
+    assert answer.exit == 0
+    assert f"they are in {repository}" in answer.err
+    assert "`scope: packages/api` and `backlog: packages/api/features.md` in mz.yaml" in answer.err
+    assert (repository / "mz.yaml").is_file()
+
+
 def test_the_first_agent_that_is_installed_is_taken() -> None:
     ready = AuthCheck(version="1.0")
     assert default_choices(DetectedProject(), {"other": ready, "claude-code": ready}).agent == "claude-code"

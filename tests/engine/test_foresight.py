@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.quantity import Usd
 from mz_engine.model.agent_description import AgentDescription, EndConditions, ToolArguments
 from mz_engine.model.config import Budget, Config, Models
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pricing.table import GenaiPrices
-from mz_engine.run.plan import missing_tools, unpriced_models
+from mz_engine.run.plan import missing_tools, price_lookup, unknown_models, unpriced_models
 
 PIPELINE = Pipeline(
     pipeline="p",
@@ -85,3 +86,27 @@ def test_the_models_that_agents_choose_have_prices() -> None:
             PIPELINE, Config(agent=name, budget=LIMITED), lambda model: prices.estimate(model, 1, 1, NOW) is not None
         )
         assert diagnostics == (), name
+
+
+@pytest.mark.parametrize(
+    ("config", "messages"),
+    [
+        (Config(), []),
+        (Config(models=Models(mid="claude-sonnet-4-6", cheap="haiku")), []),
+        (
+            Config(models=Models(mid="claude-sonet-4-6")),
+            ["`models.mid` is claude-sonet-4-6, which the price table does not know; similar ones: claude-sonnet-4-6"],
+        ),
+        (Config(models=Models(premium="x")), ["`models.premium` is x, which the price table does not know; known: "]),
+        (
+            Config(agent="codex", models=Models(mid="gpt-5.1-codx")),
+            ["similar ones: gpt-5.3-codex, gpt-5.1-codex-mini, "],
+        ),
+        (Config(agent="abacus", models=Models(mid="x")), []),
+    ],
+)
+def test_an_unknown_model_is_a_warning_with_known_ones(config: Config, messages: list[str]) -> None:
+    diagnostics = list(unknown_models(config, price_lookup(config, {})))
+    assert [(entry.code, entry.severity) for entry in diagnostics] == [("MZ2019", "warning")] * len(messages)
+    for diagnostic, message in zip(diagnostics, messages, strict=True):
+        assert message in diagnostic.message

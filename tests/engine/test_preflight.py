@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Command, Config, WorkspaceSettings
-from mz_engine.run.plan import check_commands, find_agent, missing_programs, program_of, reply_provenance
+from mz_engine.run.plan import (
+    check_commands,
+    find_agent,
+    missing_programs,
+    program_of,
+    reply_provenance,
+    unseen_changes,
+)
+
+from tests.support.gitrepo import GitRepo
 
 
 def configured(test: str, *setup: str) -> Config:
@@ -64,3 +73,15 @@ def test_replies_of_another_endpoint_are_of_unknown_provenance(
 def test_an_unknown_agent_is_told_with_the_known_ones() -> None:
     with pytest.raises(MzError, match=r"known agents: .*claude-code"):
         find_agent("abacus", {})
+
+
+def test_uncommitted_changes_that_agents_do_not_see_are_named(tmp_path: Path) -> None:
+    repo = GitRepo(tmp_path / "repo")
+    repo.commit({"src/a.py": "1\n", "gone.py": "1\n", "mz.yaml": "", ".gitignore": "*.log\n"})
+    assert list(unseen_changes(repo.root, Config(), os.environ)) == []
+    repo.write({"src/a.py": "2\n", "new/caf\udce9.py": "1\n", "x.log": "1", ".mz/mz.db": "1", ".mz/.gitignore": "*"})
+    repo.write({"mz.yaml": "base: main\n", "features.md": "# F\n", "pipelines/p.yaml": "", "recordings/a/b": "1"})
+    (repo.root / "gone.py").unlink()
+    (warning,) = unseen_changes(repo.root, Config(), os.environ)
+    assert warning.code == "MZ1010"
+    assert warning.message.endswith("start from a commit: gone.py, src/a.py, new/")

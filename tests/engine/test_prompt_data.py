@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from hashlib import sha256
 
 import pytest
 from msgspec.structs import replace
 from mz_engine.effects.prompt import LEFT_OUT_READ_MAX, context_files, input_texts
-from mz_engine.effects.steps import Do, StepContext, Steps, T
-from mz_engine.effects.validation import artifact_texts
+from mz_engine.effects.steps import Do, Emit, StepContext, Steps, T
+from mz_engine.effects.validation import artifact_texts, check_changes
+from mz_engine.model.config import Config
+from mz_engine.ports import Workspace
 from mz_events.catalog.feature import PhaseCompleted, PhaseStarted, UnitCompleted, UnitStarted
-from mz_events.catalog.validation import ArtifactParsed
+from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked
 from mz_events.names import BUILDER, Digest, Path
 
 from tests.support import trial
-from tests.support.steps import BASE, accepted, committed, planned, ref, state_after
+from tests.support.steps import BASE, OPENED, accepted, committed, planned, ref, replied, state_after
 
 
 def answered(steps: Steps[T], replies: dict[tuple[object, ...], object], calls: list[str] | None = None) -> T:
@@ -80,3 +83,34 @@ def test_a_phase_gets_the_artifacts_of_all_units(texts: tuple[str, ...], note: s
     assert answered(input_texts(context, BUILDER), replies) == {"plan": "the plan", "note": note}
     of_units = {f"note/{unit}": text for unit, text in zip(UNIT_IDS, texts, strict=False)}
     assert answered(artifact_texts(context), replies) == {"plan": "the plan", "note": texts[-1], **of_units}
+
+
+@pytest.mark.parametrize(
+    ("scope", "reverted"), [(None, ["README.md"]), ("packages/api", ["README.md", "packages/api.md", "packages/web/b"])]
+)
+def test_changes_outside_of_the_scope_are_reverted(scope: str | None, reverted: list[str]) -> None:
+    """Artifacts are excepted, wherever the pipeline puts them."""
+    pins = trial.pins(config=Config(scope=scope, denied_paths=("*.pem",)))
+    phases = tuple(replace(phase, writable=("packages/",)) for phase in pins.pipeline.phases)
+    pins = replace(pins, pipeline=replace(pins.pipeline, phases=phases))
+    state = state_after(
+        *OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1),
+        *replied(ref("plan")),
+    )  # fmt: skip
+    context = StepContext(run="r1", feature="a", state=state, pins=pins, branches=frozenset(), base_branch="main")
+    paths = ["README.md", "packages/api.md", "packages/api/a", "packages/web/b", "plans/a.json"]
+    steps, reply, checked = check_changes(context), None, None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = steps.send(reply)
+            reply = None
+            if isinstance(step, Do) and step.method is Workspace.changes:
+                reply = [Change(path=Path(path), kind="added") for path in paths]
+            elif isinstance(step, Do) and step.method is Workspace.revert_paths:
+                reply = BASE
+            elif isinstance(step, Do) and step.method is Workspace.ensure:
+                reply = False
+            elif isinstance(step, Emit):
+                (checked,) = step.events
+    assert isinstance(checked, ChangesChecked)
+    assert [(change.kind, change.path) for change in checked.forbidden_changes] == [("outside", p) for p in reverted]

@@ -310,3 +310,8 @@ def test_every_built_in_template_is_used_by_some_prompt() -> None:
     used = {phase.prompt for phase in PIPELINE.phases} | {"review.md.j2", "continuation.md.j2", "base.md.j2"}
     partials = {name for name in load_templates() if name.startswith("partials/")}
     assert set(load_templates()) == used | partials
+
+
+def test_the_scope_of_changes_is_stated() -> None:
+    assert "the folder `packages/api`, and your outputs" in prompt("code", scope="packages/api")
+    assert "the folder" not in prompt("code")

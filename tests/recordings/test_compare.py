@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_engine.model.config import Config
-from mz_engine.model.pins import Pins
+from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallRef, ForbiddenChange, ReplyParsed, Usage
@@ -35,8 +36,16 @@ from mz_recordings.cassette.trace import (
 from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult, group_results
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.commands import parse_effect_key
-from mz_recordings.replay.compare import ReplayOutcome, compare_replay, is_expired, nearest, trace_divergences
+from mz_recordings.replay.compare import (
+    ReplayOutcome,
+    compare_replay,
+    is_expired,
+    nearest,
+    prompt_cause_of,
+    trace_divergences,
+)
 
+from tests.support import trial
 from tests.support.tapes import cassette, recording
 
 
@@ -349,3 +358,31 @@ def test_what_is_renewed_may_bring_no_secret() -> None:
     assert "cassette.yaml (evidence.templates.a.j2)" in findings[0].message
     assert not any(key in item.message or "tell-nobody" in item.message for item in findings)
     assert not [*new_secrets(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets)]
+
+
+@pytest.mark.parametrize(
+    ("changed_template", "changed_rules", "cause"),
+    [
+        ("", (), "trial/plan.md.j2"),
+        ("trial/plan.md.j2", (), "trial/plan.md.j2"),
+        ("", ("plan",), "rules/plan.yaml"),
+        ("", ("note",), "trial/plan.md.j2"),
+        ("trial/plan.md.j2", ("plan", "note"), "trial/plan.md.j2 and rules/plan.yaml"),
+    ],
+)
+def test_a_changed_rule_set_is_blamed_and_no_template(
+    changed_template: str, changed_rules: tuple[str, ...], cause: str
+) -> None:
+    """The recorded rule sets and templates are in the cassette."""
+    pins = trial.pins()
+    templates = {name: text + "x" * (name == changed_template) for name, text in pins.templates.items()}
+    rules = {
+        name: replace(rule_set, rules=rule_set.rules[1:]) if name in changed_rules else rule_set
+        for name, rule_set in pins.rules.items()
+    }
+    evidence = msgspec.json.decode(encode_pins(replace(pins, rules=rules, templates=templates)))
+    made = cassette()
+    recorded = made._replace(manifest=replace(made.manifest, evidence=evidence))
+    call = Identity(pipeline="trial", feature="bread", phase="plan")
+    assert prompt_cause_of(recorded, call, "trial/plan.md.j2", pins) == cause
+    assert prompt_cause_of(made, call, "trial/plan.md.j2", pins) == "trial/plan.md.j2", "without evidence"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mz_engine.model.config import PARALLEL_MAX
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.material import check_template
 from mz_engine.run.fork import CannotFork, ForkChange, phase_start
+from mz_engine.run.plan import price_lookup, unknown_models
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.inbox import ResumePosted
 from mz_events.catalog.run import Verdict
@@ -229,12 +231,16 @@ def fork(source: str, agent: str | None, model: str | None, prompt: Path | None,
             raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE")
     change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
 
-    def begin(process: RunProcess, _: Callable[[str], None]) -> None:
+    def begin(process: RunProcess, say: Callable[[str], None]) -> None:
         try:
             process.fork(run, feature, version, change)
         except CannotFork as error:
             hint = f"mz log {run}/{feature}"
             raise MzError("MZ5008", f"cannot fork {source}: {error}", hint=hint) from error
+        assert process.coordinator is not None
+        config = process.coordinator.pins.config
+        for warning in unknown_models(config, price_lookup(config, os.environ)):
+            say(format_diagnostic(warning))
 
     code, forked_run = drive_run(root, begin, "fork", as_json)
     print_note(f"compare: mz diff {run} {forked_run}")

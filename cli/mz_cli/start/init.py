@@ -103,6 +103,11 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
         if not dry_run and file.action != "keep":
             write_file(root, file)
     remaining_steps = hints(detected, choices if actions[0].action == "make" else None, agents)
+    if (folder := os.path.relpath(Path.cwd().resolve(), root.resolve())) != ".":
+        remaining_steps += (
+            f"the files belong to the whole repository, so they are in {root}; for features of {folder} alone, set "
+            f"`scope: {folder}` and `backlog: {folder}/{BACKLOG}` in {FILE_NAME}",
+        )
     if ci and not any(library_path(root).glob(f"*/{MANIFEST}")):
         remaining_steps += (
             "CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",

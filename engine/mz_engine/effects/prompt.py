@@ -232,6 +232,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         ),
         may_change=write_scope(context, role),
         denied=config.denied_paths,
+        scope=config.scope or "",
         limits=config.limits,
         interactive=config.autonomy != "full_auto",
         rework=(yield from _rework_data(context, outputs)),

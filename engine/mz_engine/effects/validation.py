@@ -142,9 +142,11 @@ def check_changes(context: StepContext) -> Effect:
     unit_run, reply, denied = context.unit_run, context.reply, context.pins.config.denied_paths
     changes = yield from call_port(Workspace.changes, unit_run.tree, reply.tree)
     allowed, tree = write_scope(context, unit_run.role), reply.tree
+    scope, papers = context.pins.config.scope, [output.path for output in outputs_of(context, unit_run.role)]
     forbidden = list(reply.forbidden_changes)
     for path in (change.path for change in changes):
-        if matches(denied, path) or not matches(allowed, path):
+        is_in_scope = scope is None or path.startswith(f"{scope}/") or path in papers
+        if matches(denied, path) or not (matches(allowed, path) and is_in_scope):
             forbidden.append(ForbiddenChange(kind="denied" if matches(denied, path) else "outside", path=path))
     revert = tuple(Path(offence.path) for offence in forbidden[len(reply.forbidden_changes) :])
     if revert:

@@ -78,6 +78,13 @@ def reject_tracked_folder(root: pathlib.Path, commit: Commit, environment: Mappi
         raise RepositoryUnusable("tracked-folder", message)
 
 
+def uncommitted_files(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return files and new folders of the checkout that differ from its last commit; ignored ones do not count."""
+    flags = ("--porcelain=v1", "-z", "--untracked-files=normal", "--no-renames", "--ignore-submodules=dirty")
+    listed = run_git_as_user(root, environment, "--no-optional-locks", "status", *flags)
+    return tuple(entry[3:] for entry in os.fsdecode(listed.stdout).split("\0") if entry)
+
+
 def submodules(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the paths of the commit's submodules."""
     command = ("config", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")

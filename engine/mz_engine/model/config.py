@@ -240,6 +240,10 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
         Branch | None, doc("Branch that features start from and pull requests target; absent: the current one.")
     ] = None
     backlog: Annotated[RepositoryPath, doc("The Markdown file with the features.")] = "features.md"
+    scope: Annotated[
+        RepositoryPath | None,
+        doc("The folder in which features may change files; absent: the whole repository. Artifacts are excepted."),
+    ] = None
     branch_prefix: Annotated[Branch, doc("Features get branches PREFIX/ID.")] = "feat"
     autonomy: Annotated[
         Autonomy, doc("How often a person is asked: after planning too (supervised), at gates, or never.")

@@ -163,6 +163,12 @@ def _providers() -> list[Provider]:
     return providers
 
 
+def known_models(model: str) -> tuple[str, ...]:
+    """Return the names of all models in the price table from the provider of this one; empty if it has no price."""
+    match = _find_model(model)
+    return tuple(info.id for info in match[0].models) if match else ()
+
+
 @cache
 def _find_model(model: str) -> tuple[Provider, ModelInfo] | None:
     matches = (find_model(_providers(), name.model, name.provider) for name in candidate_names(model))

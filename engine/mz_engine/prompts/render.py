@@ -100,6 +100,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     may_change: tuple[str, ...]
     """Patterns, outputs included."""
     denied: tuple[str, ...]
+    scope: str = ""
+    """Folder to which changes are limited, except for outputs; empty: there is none."""
     limits: Limits
     interactive: bool
     """False: never ask; choose the most defensible option and write the assumption down."""

@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from mz_projections.run.fold import FeatureTrack, RunState, fold_run, is_complet
 from mz_projections.views.timeline import list_names
 
 from mz_engine.agents.contract import Adapter
-from mz_engine.agents.registry import UnknownAgent, all_adapters
+from mz_engine.agents.registry import UnknownAgent, all_adapters, built_in_adapters
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
 from mz_engine.backlog.item import BacklogItem, ItemStatus, LeftOutItem, plan_backlog
@@ -43,17 +44,19 @@ from mz_engine.git.repository import (
     open_repository,
     reject_tracked_folder,
     submodules,
+    uncommitted_files,
 )
 from mz_engine.model.agent_description import AgentDescription
-from mz_engine.model.config import Config
+from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pipelines.lint import KnownNames
-from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
+from mz_engine.pipelines.load import PIPELINES_FOLDER, PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.pipelines.material import missing_blocks
 from mz_engine.ports import RepositoryUnusable
-from mz_engine.pricing.table import price_table
+from mz_engine.pricing.models import candidate_names
+from mz_engine.pricing.table import known_models, price_table
 from mz_engine.run.settings import LoadedConfig, load_config
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
@@ -183,15 +186,14 @@ def load_sources(
     missing. Raises MzError with everything that is wrong."""
     config, items = loaded.config, None
 
-    def has_price(model: str) -> bool:
-        return price_table(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
-
     errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
     warnings = list(loaded.warnings)
     try:
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
+        has_price = price_lookup(config, environment)
         warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
+        warnings += unknown_models(config, has_price)
     except MzError as error:
         errors += error.diagnostics
     try:
@@ -240,7 +242,7 @@ def make_plan(
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
     intake = take_items(items, only, delivered, in_run, pins.config, put)
-    warnings = (*warnings, *gaps, *intake.warnings)
+    warnings = (*warnings, *gaps, *unseen_changes(root, config, environment), *intake.warnings)
     return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
 
 
@@ -387,6 +389,40 @@ def missing_content(
         message = f"worktrees have pointers in place of files in Git LFS: {list_names(paths)}"
         hint = "agents and tests there do not see the content; `mz doctor --run-commands` shows which tests fail"
         yield Diagnostic(code="MZ1009", message=message, hint=hint, severity="warning")
+
+
+def unseen_changes(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ1010) for uncommitted changes, except those of files that mz reads from the checkout."""
+    own = (FILE_NAME, config.backlog, ".gitignore", f"{PIPELINES_FOLDER}/", f"{config.recordings}/")
+    if paths := [path for path in uncommitted_files(root, environment) if not path.startswith(own)]:
+        message = f"agents do not see uncommitted changes, since worktrees start from a commit: {list_names(paths)}"
+        hint = "commit what the features need"
+        yield Diagnostic(code="MZ1010", message=message, hint=hint, severity="warning")
+
+
+def price_lookup(config: Config, environment: Mapping[str, str]) -> Callable[[str], bool]:
+    """Return a function that tells whether a model has a price now."""
+
+    def has_price(model: str) -> bool:
+        return price_table(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
+
+    return has_price
+
+
+def unknown_models(config: Config, has_price: Callable[[str], bool]) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ2019) for each configured model that the price table does not know, although it knows other
+    models of a built-in agent."""
+    adapter = built_in_adapters().get(config.agent)
+    configured = {getattr(config.models, tier): tier for tier in Models.__struct_fields__}
+    for model, tier in configured.items() if adapter is not None else ():
+        if not model or not candidate_names(model) or has_price(model):
+            continue
+        if known := known_models(adapter.capabilities().models[tier]):
+            near = get_close_matches(model, known, n=3, cutoff=0.5)
+            names = f"similar ones: {', '.join(near)}" if near else f"known: {list_names(known, NAMED_MAX)}"
+            message = f"`models.{tier}` is {model}, which the price table does not know; {names}"
+            hint = "correct it; if the model is new or your own, add its price under `prices:` in mz.yaml"
+            yield Diagnostic(code="MZ2019", message=message, hint=hint, severity="warning")
 
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:

@@ -67,7 +67,8 @@ def _cassette_location(finding: Finding, texts: Mapping[str, str], cassette: str
 # prompts --------------------------------------------------------------------------------------------------------------
 def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
     """Yield the matching line of the template, else of another file that goes into prompts, else the whole template."""
-    template = TEMPLATES + finding.cause
+    first_cause = finding.cause.partition(" and ")[0]
+    template = f"pipelines/{first_cause}" if first_cause.startswith("rules/") else TEMPLATES + first_cause
     others = (file for file in texts if file not in (template, SETTINGS) and not file.endswith(f"/{MANIFEST}"))
     files = [template, *others]
     # The added lines of the prompt, then the context lines, which remain if lines were only removed.

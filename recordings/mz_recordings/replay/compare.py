@@ -13,10 +13,21 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+from mz_engine.artifacts.validate import requirements
+from mz_engine.decoding.quantity import decode_quantity
 from mz_engine.model.pins import Pins
+from mz_engine.model.rules import RuleSet
 from mz_events.catalog.call import AgentRequested
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, RecordedCommand, Recording, parse_time
+from mz_recordings.cassette.model import (
+    BUILDER,
+    Cassette,
+    Identity,
+    RecordedCall,
+    RecordedCommand,
+    Recording,
+    parse_time,
+)
 from mz_recordings.cassette.trace import (
     EventDifference,
     EventJson,
@@ -229,7 +240,10 @@ def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding
     for call in cassette.calls:
         mismatch, request = outcome.mismatches.get(call.identity), outcome.requests.get(call.identity)
         if mismatch is not None:
-            for kind, message, cause, detail in _mismatches(call, mismatch, request.template if request else ""):
+            prompt_cause = ""
+            if request and mismatch.prompt is not None:
+                prompt_cause = prompt_cause_of(cassette, call.identity, request.template, outcome.pins)
+            for kind, message, cause, detail in _mismatches(call, mismatch, prompt_cause):
                 fix = rerecord_call(call.identity) if kind == "FILES" else ACCEPT % kind
                 yield _call_finding(kind, message, call.identity, fix, cause, detail)
 
@@ -242,8 +256,36 @@ def _call_finding(
     )
 
 
+def prompt_cause_of(cassette: Cassette, call: Identity, template: str, pins: Pins) -> str:
+    """Return the rule sets of the call's outputs if their requirements differ from those of the recorded run, else the
+    template; both if both differ."""
+    try:
+        recorded = msgspec.convert(cassette.manifest.evidence, RecordedTexts, dec_hook=decode_quantity)
+    except msgspec.ValidationError:
+        return template
+    phase = pins.pipeline.find_phase(call.phase)
+    review = phase.agent_review if call.role != BUILDER else None
+    names = [review.rules] if review else [output.rules for output in phase.outputs]
+    changed = [
+        f"rules/{name}.yaml"
+        for name in dict.fromkeys(names)
+        if name in recorded.rules
+        if requirements(recorded.rules[name], pins.config.limits) != requirements(pins.rules[name], pins.config.limits)
+    ]
+    if not changed or recorded.templates.get(template) not in (None, pins.templates.get(template)):
+        changed.insert(0, template)
+    return " and ".join(changed)
+
+
+class RecordedTexts(msgspec.Struct, frozen=True):
+    """The part of the evidence that prompts are made of."""
+
+    rules: dict[str, RuleSet]
+    templates: dict[str, str]
+
+
 def _mismatches(
-    call: RecordedCall, mismatch: CallMismatch, template: str
+    call: RecordedCall, mismatch: CallMismatch, prompt_cause: str
 ) -> Iterator[tuple[FindingKind, str, str, tuple[str, ...]]]:
     """Yield kind, message, cause and detail of each difference."""
     recording = call.recording
@@ -261,7 +303,7 @@ def _mismatches(
         yield "CONFIG", "the agent sees other variables", "environment", lines
     if mismatch.prompt is not None:
         lines = diff_lines(call.lines("prompt"), mismatch.prompt.splitlines())
-        yield "PROMPT", "the prompt differs from the recording", template, lines
+        yield "PROMPT", "the prompt differs from the recording", prompt_cause, lines
 
 
 def diff_lines(recorded: Iterable[str], current: Iterable[str]) -> tuple[str, ...]:

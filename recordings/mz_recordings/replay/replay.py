@@ -96,6 +96,8 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
         cassette = load(path, evidence=False)
         result = describe_cassette(result, cassette)
         outcome = run_replay(cassette, job)
+        if any(mismatch.prompt is not None for mismatch in outcome.mismatches.values()):
+            cassette = load(path)  # Its evidence tells what changed.
         result = replace(
             result,
             overridden_settings=outcome.overridden_settings,
