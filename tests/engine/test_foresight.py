@@ -107,6 +107,6 @@ def test_the_models_that_agents_choose_have_prices() -> None:
 )
 def test_an_unknown_model_is_a_warning_with_known_ones(config: Config, messages: list[str]) -> None:
     diagnostics = list(unknown_models(config, price_lookup(config, {})))
-    assert [(entry.code, entry.severity) for entry in diagnostics] == [("MZ2019", "warning")] * len(messages)
+    assert [(entry.code, entry.severity) for entry in diagnostics] == [("MZ2020", "warning")] * len(messages)
     for diagnostic, message in zip(diagnostics, messages, strict=True):
         assert message in diagnostic.message

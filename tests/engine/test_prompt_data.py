@@ -99,7 +99,8 @@ def test_changes_outside_of_the_scope_are_reverted(scope: str | None, reverted: 
     )  # fmt: skip
     context = StepContext(run="r1", feature="a", state=state, pins=pins, branches=frozenset(), base_branch="main")
     paths = ["README.md", "packages/api.md", "packages/api/a", "packages/web/b", "plans/a.json"]
-    steps, reply, checked = check_changes(context), None, None
+    steps, checked = check_changes(context), None
+    reply: object = None
     with contextlib.suppress(StopIteration):
         while True:
             step = steps.send(reply)

@@ -410,19 +410,20 @@ def price_lookup(config: Config, environment: Mapping[str, str]) -> Callable[[st
 
 
 def unknown_models(config: Config, has_price: Callable[[str], bool]) -> Iterator[Diagnostic]:
-    """Yield a warning (MZ2019) for each configured model that the price table does not know, although it knows other
+    """Yield a warning (MZ2020) for each configured model that the price table does not know, although it knows other
     models of a built-in agent."""
-    adapter = built_in_adapters().get(config.agent)
+    if (adapter := built_in_adapters().get(config.agent)) is None:
+        return
     configured = {getattr(config.models, tier): tier for tier in Models.__struct_fields__}
-    for model, tier in configured.items() if adapter is not None else ():
+    for model, tier in configured.items():
         if not model or not candidate_names(model) or has_price(model):
             continue
-        if known := known_models(adapter.capabilities().models[tier]):
-            near = get_close_matches(model, known, n=3, cutoff=0.5)
-            names = f"similar ones: {', '.join(near)}" if near else f"known: {list_names(known, NAMED_MAX)}"
+        if listed := known_models(adapter.capabilities().models[tier]):
+            near = get_close_matches(model, listed, n=3, cutoff=0.5)
+            names = f"similar ones: {', '.join(near)}" if near else f"known: {list_names(listed, NAMED_MAX)}"
             message = f"`models.{tier}` is {model}, which the price table does not know; {names}"
             hint = "correct it; if the model is new or your own, add its price under `prices:` in mz.yaml"
-            yield Diagnostic(code="MZ2019", message=message, hint=hint, severity="warning")
+            yield Diagnostic(code="MZ2020", message=message, hint=hint, severity="warning")
 
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
