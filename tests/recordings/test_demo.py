@@ -19,17 +19,16 @@ from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyParsed
-from mz_events.catalog.run import FeatureOutcome
 from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.envelope import Recorded
 from mz_recordings.cassette.files import load
-from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import SAMPLE, create_sample
 from mz_recordings.record.recorder import RecordSources, record_run
 from mz_recordings.replay.stand_in import DRIFT, install
 
 from tests.cli.drive import on_terminal, spawn
-from tests.support.rerecord import BUNDLED, SCENES, record_scene
+from tests.support.rerecord import BUNDLED
 from tests.support.tapes import git
 
 FEATURES = {"month-filter", "month-compare", "group-thousands"}
@@ -187,28 +186,6 @@ def check_that_it_is_recorded_again_as_it_was(played: Played, cassette: Cassette
     world = msgspec.structs.replace(played.recorded.manifest.fixture, run="", clock_start="")
     assert world == msgspec.structs.replace(cassette.manifest.fixture, run="", clock_start="")
     assert played.recorded.manifest.evidence.keys() == cassette.manifest.evidence.keys()
-
-
-@pytest.mark.slow
-@pytest.mark.cli
-@pytest.mark.timeout(900)
-def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
-    """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made: for
-    the feature whose tests failed once. A refused artifact and dependencies are in the trial that is made again."""
-    scene = SCENES[BUNDLED.name]._replace(ends={"group-thousands": FeatureOutcome.DELIVERED})
-    again = {call.recording.identity: call for call in record_scene(scene, tmp_path).calls}
-    kept = [call for call in cassette.calls if call.recording.identity.feature in scene.ends]
-    assert again.keys() == {item.recording.identity for item in kept}
-    for entry in kept:
-        other = again[entry.recording.identity]
-        assert _fixed(other) == _fixed(entry), entry.recording.identity.path
-
-
-def _fixed(call: RecordedCall) -> dict[str, object]:
-    """What is not measured: all but the stream, with its ids and times."""
-    recording = call.recording
-    contents = {name: data for name, data in call.contents.items() if not name.endswith(".stream-json")}
-    return {**contents, "argv": recording.argv, "trees": (recording.tree_before, recording.tree_after)}
 
 
 @pytest.mark.slow
