@@ -13,16 +13,27 @@ from mz_engine.decoding.quantity import Duration
 from mz_engine.effects.delivery import is_flaky
 from mz_engine.forge.github import find_keys
 from mz_engine.model.config import PullRequests
+from mz_engine.model.pipeline import BlockRoute
 from mz_engine.ports import CallSpec, CiCheck, PullRequest, RemoteError
 from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ReplyParsed
 from mz_events.catalog.delivery import BaseMerged, DeliveryFailed, PullRequestOpened, PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted, ResumePosted, RetryPosted
-from mz_events.catalog.run import FeatureOutcome, InboxRead, RetryAccepted, RunPaused, RunResumed, Verdict
+from mz_events.catalog.run import (
+    ClaimCompared,
+    FeatureOutcome,
+    InboxRead,
+    RetryAccepted,
+    RunPaused,
+    RunResumed,
+    Verdict,
+)
 from mz_events.catalog.validation import GateChecked
 from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append
+from mz_projections.feature.calls import FeatureCalls
+from mz_projections.feature.calls import evolve as evolve_calls_of
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended, FeatureProgress, State, Waiting, progress_of
 from mz_qa.simulation.driver import drive_run
@@ -429,6 +440,74 @@ def test_a_feature_that_was_given_up_before_it_began_can_still_be_wanted() -> No
     assert status(bench.run(), "d") is FeatureOutcome.CANCELLED
     bench.leave(retry(bench, None, "d"))
     assert status(bench.resume(), "d") is FeatureOutcome.DELIVERED
+
+
+def revise(bench: Bench, phase: str | None, note: bytes = b"name the author too") -> None:
+    put = bench.world.blobs.put
+    feature = FeatureId("b")
+    bench.leave(RetryPosted(feature=feature, phase=phase, note=put(note), actor=put(b"tester"), keeps_tree=True))
+
+
+def revising(spec: CallSpec, files: Files) -> ScriptedReply:
+    """Follows the note."""
+    if "name the author too" in spec.prompt and spec.key.split("/")[3] == "u1":
+        return ScriptedReply(files={"b1.txt": "u1 of b, by Ada", "notes/b.u1.md": "The author is named now."})
+    return trial.script(spec, files)
+
+
+@pytest.mark.parametrize(("phase", "calls"), [(None, 7), ("build", 7), ("plan", 8), ("ship", 1)])
+def test_delivered_work_is_taken_up_again_on_its_branch_and_in_its_pull_request(phase: str | None, calls: int) -> None:
+    bench = Bench()
+    bench.world.script = revising
+    bench.run()
+    before, first = len(bench.world.call_keys), bench.world.remote["feat/b"]
+    revise(bench, phase)
+    coordinator = bench.resume()
+    assert (status(coordinator), coordinator.state.finished) == (FeatureOutcome.DELIVERED, True)
+    assert len(bench.world.call_keys) - before == calls
+    assert len(bench.world.call_keys) == len(set(bench.world.call_keys)), "two calls had one key"
+    assert any("name the author too" in prompt for prompt in prompts(bench))
+    assert bench.kinds()["TreeRestored"] == 0
+    if phase in (None, "build"):
+        assert bench.on_the_branch()["b1.txt"] == b"u1 of b, by Ada"
+        assert bench.world.objects[bench.world.remote["feat/b"]].parent == first, "one commit more, nothing rewritten"
+    requests = [event for event in bench.events() if isinstance(event, PullRequestRequested)]
+    assert len(requests) == 2
+    assert list(bench.world.pull_requests) == [requests[-1].key], "it was updated, not opened twice"
+
+
+def test_a_revision_counts_again_and_its_first_delivery_is_not_wasted() -> None:
+    bench = Bench()
+    bench.run()
+    revise(bench, None)
+    bench.resume()
+    calls = FeatureCalls(str(trial.RUN), "b")
+    for recorded in bench.world.store.read(feature_stream(trial.RUN, B)):
+        calls = evolve_calls_of(lambda _: calls, recorded) or calls  # noqa: B023
+    assert not [call for call in calls.calls if call.is_superseded]
+    claims = [r.event for r in bench.world.store.read(run_stream(trial.RUN)) if isinstance(r.event, ClaimCompared)]
+    assert len(claims) == 2
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+def test_only_what_was_delivered_is_revised(delivered: bool) -> None:
+    bench = Bench()
+    trial.begin(bench.world, bench.pins, bench.items)
+    if delivered:
+        bench.run()
+    revise(bench, None)
+    bench.resume() if delivered else bench.run()
+    run = [recorded.event for recorded in bench.world.store.read(run_stream(trial.RUN))]
+    assert [event.accepted for event in run if isinstance(event, InboxRead)] == [delivered]
+
+
+def test_the_pipeline_chooses_where_a_revision_begins() -> None:
+    pipeline = trial.pipeline()
+    assert pipeline.revision_phase == "build", "as after failed checks"
+    *phases, ship = pipeline.phases
+    routed = replace(ship, on_block=(*ship.on_block, BlockRoute(cause="revision", to="plan", scope="tree")))
+    assert replace(pipeline, phases=(*phases, routed)).revision_phase == "plan"
+    assert replace(pipeline, phases=(*phases, replace(ship, on_block=()))).revision_phase == "build"
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -75,7 +75,7 @@ def test_a_decision_knows_its_question() -> None:
 
 def test_all_that_people_can_say_of_a_feature_is_a_decision() -> None:
     kinds = [decision.kind for decision in decisions(recorded(*((RUN, sample(kind)) for kind in ACCEPTED)))]
-    assert kinds == ["answer", "cancel", "retry"]
+    assert kinds == ["answer", "cancel", "revision"]
     retry = decisions(recorded((RUN, sample(RetryAccepted))))[0]
     assert (retry.phase, retry.verdict) == ("phase", None)
 
@@ -89,7 +89,7 @@ def test_what_became_of_a_letter() -> None:
     assert [(item.kind, item.status, item.rejection_code) for item in result] == [
         ("answer", "accepted", ""),
         ("cancel", "rejected", "not-waiting"),
-        ("retry", "pending", ""),
+        ("revision", "pending", ""),
         ("pause", "pending", ""),
         ("resume", "pending", ""),
     ]

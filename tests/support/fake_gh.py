@@ -260,6 +260,9 @@ def api(texts: Arguments, arguments: list[str], state: State) -> str:
         if pull is not None:
             pull.update(json.load(sys.stdin))
             return json.dumps(pull)
+    listed = re.fullmatch(r"repos/[^/]+/[^/]+/((?:pulls|issues)/\d+/(?:reviews|comments))\?per_page=100", path)
+    if listed and method == "GET":
+        return json.dumps(state.get("comments", {}).get(listed[1], []))
     if logged and method == "GET" and logged[1] in state["logs"]:
         lines = state["logs"][logged[1]].splitlines()
         return "".join(f"\ufeff{MOMENT} {line}\n" for line in lines)

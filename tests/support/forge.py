@@ -105,6 +105,11 @@ class FakeGh:
         with kept(self._state) as state:
             state["bare"] = str(bare)
 
+    def comment(self, list_name: str, **document: Any) -> None:
+        """Somebody writes a review (`pulls/1/reviews`) or a comment (`pulls/1/comments`, `issues/1/comments`)."""
+        with kept(self._state) as state:
+            state.setdefault("comments", {}).setdefault(list_name, []).append(document)
+
     def close_all(self) -> None:
         """As a person on the site would."""
         self.change(state="CLOSED")

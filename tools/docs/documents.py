@@ -97,6 +97,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "rerecord": RerecordReport,
     "resume": RunStatus,
     "retry": MessageResult,
+    "revise": MessageResult,
     "review-answer": MessageResult,
     "review-list": ReviewList,
     "review-show": ReviewDetail,

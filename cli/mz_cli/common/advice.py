@@ -33,6 +33,7 @@ PENDING_MESSAGE_TEXT = {
     "answer": "answered; pending until the run continues",
     "cancel": "cancellation requested; pending until the run continues",
     "retry": "retry requested; pending until the run continues",
+    "revision": "revision requested; pending until the run continues",
 }
 
 

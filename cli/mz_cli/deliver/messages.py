@@ -46,7 +46,7 @@ NOT_RETRIABLE = {
     "interrupted": ("was interrupted and continues with its run", "mz resume {run}"),
     "paused": ("is paused and continues with its run", "mz resume {run}"),
 }
-DELIVERED = ("is already {}", "use `mz fork` to try again from an earlier event")
+DELIVERED = ("is already {}", "take it up again with `mz revise {}`")
 
 
 class CancelResult(PostedMessage, frozen=True, kw_only=True):

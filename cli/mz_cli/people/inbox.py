@@ -26,7 +26,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Digest, inbox_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, VersionConflict
-from mz_projections.views.messages import KINDS, Kind
+from mz_projections.views.messages import Kind, message_kind
 
 from mz_cli.app.context import ProjectLog, is_process_running
 from mz_cli.terminal.console import print_line
@@ -41,6 +41,7 @@ NAME_MAX = 200
 REJECTION_TEXT: dict[Kind, str] = {
     "answer": "the question is no longer open: it was answered, or the feature ended",
     "retry": "the feature is running again, or never started",
+    "revision": "the feature is not delivered",
     "cancel": "it ended already",
     "pause": "the run is already stopping",
     "resume": "the run is no longer paused",
@@ -118,7 +119,7 @@ def wait_until_read(log: ProjectLog, run: str, messages: Sequence[Recorded[Event
         }
         for message in messages:
             if message.version in outcomes and not outcomes[message.version].accepted:
-                reason = f"run {run} rejected it: {REJECTION_TEXT[KINDS[type(message.event)]]}"
+                reason = f"run {run} rejected it: {REJECTION_TEXT[message_kind(message.event)]}"
                 raise MzError("MZ5004", reason, hint="see `mz review show FEATURE` and `mz status`")
         if versions <= outcomes.keys() or time.monotonic() > deadline or not is_process_running(log.root):
             return versions <= outcomes.keys()

@@ -125,7 +125,7 @@ def check_acceptable(log: ProjectLog, run: str, feature: str) -> None:
 def action_text(log: ProjectLog, action: Decision | InboxMessage) -> str:
     """Return actor, action and time as text."""
     verb = {"answer": f"answered `{action.verdict.value if action.verdict else ''}`", "cancel": "cancelled it",
-            "retry": "requested a retry"}.get(action.kind, action.kind)  # fmt: skip
+            "retry": "requested a retry", "revision": "requested a revision"}.get(action.kind, action.kind)  # fmt: skip
     return f"{single_line(log.load_text(action.actor)) or 'somebody'} {verb} at {format_time(action.recorded_at_us)}"
 
 

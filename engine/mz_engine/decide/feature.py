@@ -74,14 +74,12 @@ from mz_engine.decide.recovery import (
 )
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import PersonGate, Phase
+from mz_engine.model.pipeline import CHECKS, PersonGate, Phase
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
 MERGE_BASE = "merge_base"
 UNMARKED = "merge_base.unmarked"
-CHECKS = "checks"
-"""Cause of a block: failed CI checks."""
 SECOND_US = 1_000_000
 
 

@@ -44,6 +44,8 @@ REMOTE_URL = re.compile(
 
 LISTED_PULL_REQUESTS_MAX = 100
 """Pull requests of one branch that are listed."""
+LISTED_COMMENTS_MAX = 100
+"""Comments of each kind that are listed; GitHub's largest page."""
 NONE_REQUIRED = "no required checks reported"
 NO_CHECKS = "no checks reported"
 """Error messages of `gh pr checks` when there is nothing to list."""
@@ -104,6 +106,37 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 
     status: str
     conclusion: str | None
+
+
+class Account(msgspec.Struct, frozen=True):
+    login: str
+
+
+class ListedComment(msgspec.Struct, frozen=True):
+    """A review, a comment on a line or a comment on the whole, as GitHub's REST API lists them."""
+
+    user: Account | None
+    author_association: str = "NONE"
+    body: str | None = None
+    created_at: str | None = None
+    submitted_at: str | None = None
+    """Of a review; None while it is pending."""
+    path: str = ""
+    line: int | None = None
+
+
+class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wrote about a pull request."""
+
+    author: str
+    association: str
+    """GitHub's `CommentAuthorAssociation`: OWNER, MEMBER, COLLABORATOR, ..."""
+    body: str
+    created_at: str
+    """ISO 8601, UTC."""
+    path: str = ""
+    """Empty: about the whole."""
+    line: int | None = None
 
 
 T = TypeVar("T")
@@ -169,6 +202,26 @@ class GhForge:
         if newest.merge_commit is None:
             raise RemoteError(f"{newest.url} was merged, but the forge does not say in which commit")
         return newest.merge_commit.oid
+
+    def review(self, number: int) -> tuple[ReviewComment, ...]:
+        """Return reviews and comments of a pull request that have a text, oldest first; at most 100 of each kind."""
+        comments: list[ReviewComment] = []
+        for path in (f"pulls/{number}/reviews", f"pulls/{number}/comments", f"issues/{number}/comments"):
+            reply = self._call_api(f"{path}?per_page={LISTED_COMMENTS_MAX}").stdout
+            for listed in decode_reply(list[ListedComment], "gh api", reply):
+                created_at = listed.submitted_at or listed.created_at
+                if created_at and listed.user and listed.body and listed.body.strip():
+                    comments.append(
+                        ReviewComment(
+                            author=listed.user.login,
+                            association=listed.author_association,
+                            body=listed.body,
+                            created_at=created_at,
+                            path=listed.path,
+                            line=listed.line,
+                        )
+                    )
+        return tuple(sorted(comments, key=lambda comment: comment.created_at))
 
     def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""

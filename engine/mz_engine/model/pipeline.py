@@ -9,6 +9,10 @@ from mz_events.names import BUILDER
 
 from mz_engine.decoding.quantity import Duration, default_duration
 
+CHECKS = "checks"
+"""Cause of a block: failed CI checks."""
+REVISION = "revision"
+"""Cause that routes a person's request to revise delivered work."""
 Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
 DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
@@ -191,6 +195,14 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
         """Return patterns of the files in which a feature's papers lie."""
         outputs = (output for phase in self.phases for output in phase.outputs if output.path and not output.delivered)
         return tuple(f"/{o.path.replace('{feature}', feature).replace('{unit}', '*')}" for o in outputs if o.path)
+
+    @property
+    def revision_phase(self) -> str:
+        """Return the phase from which delivered work is revised: as the last phase routes the cause `revision`, else
+        failed CI checks; else the first phase that may change more than its outputs."""
+        routes = {route.cause: route.to for route in self.phases[-1].on_block}
+        first = next((phase for phase in self.phases if phase.writable), self.phases[0])
+        return routes.get(REVISION) or routes.get(CHECKS) or first.phase
 
     def find_phase(self, name: str) -> Phase:
         """Return a phase. Raises KeyError for an unknown name."""

@@ -34,7 +34,15 @@ from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_str
 from mz_events.store import Append, Store
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Held, InPhase, State, UnitRun
-from mz_projections.run.fold import RETRIABLE_OUTCOMES, FeatureTrack, RunState, evolve_run, fold_run, is_held_for
+from mz_projections.run.fold import (
+    DELIVERED_OUTCOMES,
+    RETRIABLE_OUTCOMES,
+    FeatureTrack,
+    RunState,
+    evolve_run,
+    fold_run,
+    is_held_for,
+)
 
 from mz_engine.decide.actions import ClaimFiles
 from mz_engine.decide.run import (
@@ -217,8 +225,14 @@ class Coordinator:
                 # An answer must not apply to a later question.
                 if stop is not None and event.question in (None, stop.version):
                     return (AnswerAccepted(feature=feature, verdict=event.verdict, note=event.note, actor=event.actor),)
-            case RetryPosted(feature=feature) if feature in tracks and _stop_as(tracks[feature], *RETRIABLE_OUTCOMES):
-                return (RetryAccepted(feature=feature, phase=event.phase, note=event.note, actor=event.actor),)
+            case RetryPosted(feature=feature, keeps_tree=keeps_tree) if feature in tracks:
+                if _stop_as(tracks[feature], *(DELIVERED_OUTCOMES if keeps_tree else RETRIABLE_OUTCOMES)):
+                    note, actor = event.note, event.actor
+                    return (
+                        RetryAccepted(
+                            feature=feature, phase=event.phase, note=note, actor=actor, keeps_tree=keeps_tree
+                        ),
+                    )
             case PausePosted(actor=who) if not self.is_stopping() and not self.state.all_ended:
                 return (RunPaused(actor=who),)
             case ResumePosted() if self.state.paused and not self.state.is_ending:

@@ -190,9 +190,12 @@ class FeatureLoop:
                 return HoldReleased(run_version=version, hold=hold)
             case ChecksChanged(), Held(hold=Hold.CHECKS):
                 return HoldReleased(run_version=version, hold=Hold.CHECKS)
-            case RetryAccepted(), state if not isinstance(state, NotStarted) and not is_delivered(state):
-                to = self._retry_phase(message.phase)
-                return FeatureRetried(run_version=version, to=to, note=message.note, actor=message.actor)
+            case RetryAccepted(keeps_tree=keeps_tree, note=note, actor=who), state if (
+                is_delivered(state) if keeps_tree else not isinstance(state, NotStarted) and not is_delivered(state)
+            ):
+                requested = message.phase or (self.pins.pipeline.revision_phase if keeps_tree else None)
+                to = self._retry_phase(requested)
+                return FeatureRetried(run_version=version, to=to, note=note, actor=who, keeps_tree=keeps_tree)
             case AnswerAccepted(verdict=verdict, note=note, actor=who), Waiting():
                 return HumanAnswered(run_version=version, verdict=verdict, note=note, actor=who)
         return None

@@ -176,7 +176,8 @@ class HumanAnswered(ExternalEvent, frozen=True, kw_only=True, tag="human.answere
 
 
 class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retried"):
-    """A person requested a retry: the tree from before the phase is restored, and counters are reset."""
+    """A person requested a retry or a revision: counters are reset, and the phase and all later ones are superseded.
+    A retry restores the tree from before the phase."""
 
     NON_DETERMINISTIC = frozenset({"run_version"})
     run_version: int
@@ -184,6 +185,8 @@ class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retr
     """Empty if no phase was started."""
     note: Digest | None = None
     actor: Digest
+    keeps_tree: bool = False
+    """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
 
 
 class FeatureDelivered(DerivedEvent, frozen=True, kw_only=True, tag="feature.delivered"):

@@ -32,13 +32,15 @@ class CancelPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.cancel")
 
 
 class RetryPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.retry"):
-    """Retry a stopped feature from a phase on."""
+    """Retry a stopped feature, or revise a delivered one, from a phase on."""
 
     feature: FeatureId
     phase: str | None
-    """None: the current phase."""
+    """None: the current phase; of a revision, the one that the pipeline chooses."""
     note: Digest | None = None
     actor: Digest
+    keeps_tree: bool = False
+    """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
 
 
 class PausePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.pause"):

@@ -232,13 +232,15 @@ class CancelAccepted(ExternalEvent, frozen=True, kw_only=True, tag="cancel.accep
 
 
 class RetryAccepted(ExternalEvent, frozen=True, kw_only=True, tag="retry.accepted"):
-    """A person requested a retry of a stopped feature, from a phase on."""
+    """A person requested a retry of a stopped feature, or a revision of a delivered one, from a phase on."""
 
     feature: FeatureId
     phase: str | None
-    """None: the current phase."""
+    """None: the current phase; of a revision, the one that the pipeline chooses."""
     note: Digest | None = None
     actor: Digest
+    keeps_tree: bool = False
+    """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
 
 
 class ChecksChanged(ExternalEvent, frozen=True, kw_only=True, tag="checks.changed"):

@@ -226,6 +226,8 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
                 call if call.is_accepted or call.outcome != "kept" else replace(call, is_superseded=True)
                 for call in calls
             )
+        case FeatureRetried(keeps_tree=True):
+            return calls  # What they made was delivered, and is built upon.
         case RolledBack() | FeatureRetried():
             superseded = track_phases(current_phases, event)[1]
             unit_names = [f"{event.to}/{unit}" for unit in event.units] if isinstance(event, RolledBack) else []

@@ -100,6 +100,8 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
             return CreatingWorkspace(started=event, run_version=event.run_version)
         case (Ended(state_before=state_before), FeatureRetried()) if state_before is not None:
             return _retry(state_before, event)
+        case (Ended(progress=FeatureProgress() as progress, state_before=None), FeatureRetried(keeps_tree=True)):
+            return _revise(progress, event)
         case (Ended(), _) | (NotStarted(), _):
             return None
         case (_, FeatureCancelled()):
@@ -460,7 +462,7 @@ def _retry(suspended: Active, event: FeatureRetried) -> State:
         return replace(suspended, last_event=None)
     if isinstance(suspended, RunningSetup):
         return replace(_drop_failed_commands(suspended), last_event=None)
-    progress = replace(suspended.progress, issue_counts={}, block_counts={}, rollback_count=0, failover_agent="")
+    progress = _reset_counters(suspended.progress)
     reasons = () if event.note is None else (event.note,)
     if event.to not in progress.start_trees:
         if not isinstance(suspended, Restoring):
@@ -470,6 +472,18 @@ def _retry(suspended: Active, event: FeatureRetried) -> State:
             progress=replace(progress, restore_count=progress.restore_count + 1, notes=notes), to=suspended.to
         )
     return _start_restoring(_supersede_phases(progress, event.to, (), reasons), event.to, progress)
+
+
+def _reset_counters(progress: FeatureProgress) -> FeatureProgress:
+    return replace(progress, issue_counts={}, block_counts={}, rollback_count=0, failover_agent="")
+
+
+def _revise(progress: FeatureProgress, event: FeatureRetried) -> BetweenPhases:
+    """Take delivered work up again: a new iteration of `to` and later phases on the present tree."""
+    reasons = () if event.note is None else (event.note,)
+    agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
+    progress = replace(_reset_counters(progress), run_version=event.run_version, agent_session=agent_session)
+    return BetweenPhases(progress=_supersede_phases(progress, event.to, (), reasons))
 
 
 def _apply_merge(state: InPhase, unit_run: UnitRun, event: BaseMerged) -> State:

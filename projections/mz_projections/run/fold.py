@@ -203,7 +203,7 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
             return replace(track, last_stop=None, held_by=None)
         case message if isinstance(message, RunMessage):
             messages = (*track.messages, (recorded.version, message))
-            track = replace(track, claim=None) if isinstance(event, RetryAccepted) else track
+            track = replace(track, claim=None, claim_compared=False) if isinstance(event, RetryAccepted) else track
             track = replace(track, fatal_lifted=False) if isinstance(event, FeatureReleased) else track
             return replace(
                 track,

@@ -15,7 +15,7 @@ from mz_events.names import Digest, feature_stream
 
 from mz_projections.views.model import Question, question_of
 
-Kind = Literal["answer", "cancel", "retry", "pause", "resume"]
+Kind = Literal["answer", "cancel", "retry", "revision", "pause", "resume"]
 MessageStatus = Literal["pending", "accepted", "rejected"]
 Posted = AnswerPosted | CancelPosted | RetryPosted | PausePosted | ResumePosted
 Accepted = AnswerAccepted | CancelAccepted | RetryAccepted
@@ -40,7 +40,7 @@ class HumanMessage(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None
     """Only for answers."""
     phase: str | None
-    """Only for retries: first phase to repeat; None: the current phase."""
+    """Only for retries and revisions: first phase to repeat; None: the current, or the pipeline's choice."""
     note: Digest | None
     actor: Digest
     recorded_at_us: int
@@ -103,9 +103,14 @@ def _track_question(questions: dict[str, Question], recorded: Recorded[Event]) -
             questions[recorded.stream] = question_of(recorded.event, recorded)
 
 
+def message_kind(event: Event) -> Kind:
+    is_revision = isinstance(event, RetryPosted | RetryAccepted) and event.keeps_tree
+    return "revision" if is_revision else KINDS[type(event)]
+
+
 def _human_message(event: Posted | Accepted, recorded: Recorded[Event]) -> HumanMessage:
     return HumanMessage(
-        kind=KINDS[type(event)],
+        kind=message_kind(event),
         feature=None if isinstance(event, PausePosted | ResumePosted) else event.feature,
         verdict=event.verdict if isinstance(event, AnswerPosted | AnswerAccepted) else None,
         phase=event.phase if isinstance(event, RetryPosted | RetryAccepted) else None,

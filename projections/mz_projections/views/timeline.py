@@ -161,6 +161,10 @@ def forbidden_text(kind: str, path: str) -> str:
     return f"{path} ({FORBIDDEN_TEXTS.get(kind, kind)})".strip()
 
 
+def _repetition(event: feature.FeatureRetried | run.RetryAccepted) -> str:
+    return "revised" if event.keeps_tree else "retried"
+
+
 def _limit(nanousd: int | None) -> str:
     return "without limit" if nanousd is None else _usd(nanousd)
 
@@ -233,7 +237,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.AnswerAccepted: lambda e: f"{e.feature} answered: {e.verdict.value}",
     run.CancelAccepted: lambda e: f"{e.feature} cancelled",
     run.InboxRead: lambda e: f"message {e.version} " + ("accepted" if e.accepted else f"rejected: {e.rejection_code}"),
-    run.RetryAccepted: lambda e: f"{e.feature} to be retried" + (f" from {e.phase}" if e.phase else ""),
+    run.RetryAccepted: lambda e: f"{e.feature} to be {_repetition(e)}" + (f" from {e.phase}" if e.phase else ""),
     run.ChecksChanged: lambda e: f"{e.feature}: checks are no longer pending",
     run.FeatureMerged: lambda e: f"{e.feature} was merged; the base is at {e.head[:SHORT]}",
     run.RunPaused: lambda e: "paused by a person" if e.actor else "paused by a signal",
@@ -260,7 +264,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.HumanAnswered: lambda e: e.verdict.value,
     feature.FeatureDelivered: lambda e: f"{e.ending} at {e.head[:SHORT]}, {len(e.changed_paths)} paths",
     feature.FeatureFailed: lambda e: e.code,
-    feature.FeatureRetried: lambda e: "retried" + (f" from {e.to}" if e.to else ""),
+    feature.FeatureRetried: lambda e: _repetition(e) + (f" from {e.to}" if e.to else ""),
     feature.FeatureCancelled: lambda _: "cancelled by a person",
     call.CallReserved: lambda e: f"{_usd(e.nanousd)} reserved for {e.key}",
     call.CallOverBudget: lambda e: f"{e.key} exceeds the budget: {_usd(e.nanousd)}",
@@ -295,7 +299,9 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     delivery.DeliveryFailed: lambda e: e.code,
     inbox.AnswerPosted: lambda e: f"for {e.feature}: {e.verdict.value}",
     inbox.CancelPosted: lambda e: f"cancel {e.feature or 'the run'}",
-    inbox.RetryPosted: lambda e: f"retry {e.feature}" + (f" from {e.phase}" if e.phase else ""),
+    inbox.RetryPosted: lambda e: (
+        f"{'revise' if e.keeps_tree else 'retry'} {e.feature}" + (f" from {e.phase}" if e.phase else "")
+    ),
     inbox.PausePosted: lambda _: "pause",
     inbox.ResumePosted: lambda _: "continue",
     imported.ImportedSessionFound: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),

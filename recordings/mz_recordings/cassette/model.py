@@ -145,11 +145,11 @@ class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
     feature: str
     after: int
     """Number of trace events before the decision."""
-    action: Literal["approve", "retry", "reject", "accept", "retry-phase", "cancel"]
-    """Approve, retry, reject and accept answer a question; retry-phase retries from a phase; cancel cancels the
-    feature."""
+    action: Literal["approve", "retry", "reject", "accept", "retry-phase", "revise", "cancel"]
+    """Approve, retry, reject and accept answer a question; retry-phase retries from a phase; revise takes delivered
+    work up again from a phase; cancel cancels the feature."""
     phase: str = ""
-    """Phase of a retry (`retry-phase`) only."""
+    """Phase of a retry (`retry-phase`) or a revision only."""
     note: str | None = None
 
 

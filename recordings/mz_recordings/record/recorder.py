@@ -323,10 +323,12 @@ def known_failures(sources: RecordSources, run: str, features: Iterable[str]) ->
 
 def _decision(
     event: HumanAnswered | FeatureRetried | FeatureCancelled,
-) -> Literal["approve", "retry", "reject", "accept", "retry-phase", "cancel"]:
+) -> Literal["approve", "retry", "reject", "accept", "retry-phase", "revise", "cancel"]:
     if isinstance(event, HumanAnswered):
         return next(action for action, verdict in VERDICTS.items() if verdict is event.verdict)
-    return "retry-phase" if isinstance(event, FeatureRetried) else "cancel"
+    if isinstance(event, FeatureRetried):
+        return "revise" if event.keeps_tree else "retry-phase"
+    return "cancel"
 
 
 def hints(log: Store, run: str, features: Iterable[str]) -> Iterator[Hint]:

@@ -187,8 +187,9 @@ class ScriptedPeople(Coordinator):
     def _decision_event(self, decision: RecordedDecision) -> Event:
         feature, actor = FeatureId(decision.feature), self._blobs.put(ANONYMOUS)
         note = self._blobs.put(decision.note.encode()) if decision.note is not None else None
-        if decision.action == "retry-phase":
-            return RetryAccepted(feature=feature, phase=decision.phase or None, note=note, actor=actor)
+        if decision.action == "retry-phase" or decision.action == "revise":
+            phase, is_revision = decision.phase or None, decision.action == "revise"
+            return RetryAccepted(feature=feature, phase=phase, note=note, actor=actor, keeps_tree=is_revision)
         if decision.action == "cancel":
             return CancelAccepted(feature=feature, note=note, actor=actor)
         return AnswerAccepted(feature=feature, verdict=VERDICTS[decision.action], note=note, actor=actor)

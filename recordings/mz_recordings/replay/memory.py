@@ -212,6 +212,7 @@ class MemoryWorkspace:
 
     def close(self, worktree: FeatureWorktree) -> None:
         self.contents.pop(worktree.feature, None)
+        self.features_set_up.discard(worktree.feature)
 
     # contents ---------------------------------------------------------------------------------------------------------
     def _differences(self, old: Commit, new: Commit) -> Iterator[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
