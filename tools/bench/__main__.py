@@ -19,8 +19,8 @@ from tools.bench.figure import Figure, document, number
 
 HISTORY = "history"
 NAMES = ("import", "overhead", "changes", "store", "startup", "transport", "library", HISTORY, "transcripts", "pricing")
-"""In the order of `all`. The kernel counts the memory of this process as that of those it starts: `import`, which measures
-memory, comes first."""
+"""In the order of `all`. The kernel counts the memory of this process as that of those it starts, so `import`, which
+measures memory, comes first."""
 ALL = "all"
 NOTHING = "Nothing was measured."
 QUICK_FEATURES, QUICK_EVENTS, QUICK_RECORDINGS = 1, 5_000, 12
