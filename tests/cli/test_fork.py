@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.cli.drive import Result, spawn
+from tests.cli.drive import Result, on_terminal, spawn
 from tests.support.tree import ROOT
 from tests.support.workshop import SCRIPT, Workshop
 
@@ -81,8 +81,21 @@ def test_what_cannot_be_forked(done: tuple[Workshop, str], args: tuple[str, ...]
     events = json.loads("[" + ",".join(output(done, "log", f"{run}/alpha", "--json").out.splitlines()) + "]")
     last = str(max(event["version"] for event in events if event.get("stream", "").endswith("/alpha")))
     before = output(done, "runs").out
-    result = output(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in args))
+    result = output(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in args), "--yes")
     assert (result.exit, message in result.err) == (code, True), result.err
+    assert output(done, "runs").out == before
+
+
+@pytest.mark.slow
+def test_nothing_is_paid_without_a_yes(done: tuple[Workshop, str]) -> None:
+    workshop, run = done
+    before = output(done, "runs").out
+    result = output(done, "fork", f"{run}/alpha/sign")
+    assert (result.exit, "nobody can be asked: add --yes" in result.err) == (2, True)
+    shown = on_terminal(
+        workshop.root, "fork", f"{run}/alpha/sign", env={**workshop.environment, "CI": ""}, answers="n\n"
+    )
+    assert "Call the agent? The original paid $0." in shown
     assert output(done, "runs").out == before
 
 

@@ -290,15 +290,21 @@ def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
 
 @pytest.mark.slow
 def test_a_workflow_is_written_once(repository: Path, mz: Mz) -> None:
-    shown = mz("init", "--ci", "--dry-run")
+    refused = mz("init", "--ci", "--yes")
+    assert (refused.exit, "MZ2021" in refused.err, (repository / "mz.yaml").exists()) == (10, True, False), "nothing"
+    mine = ("--install", "mz-engine @ git+https://example.org/mz@0123abc")
+    shown = mz("init", "--ci", "--dry-run", *mine)
     assert "would create .github/workflows/mz.yml: replays all recordings" in shown.out
     assert not (repository / ".github").exists()
     assert "mz.yml" not in mz("init", "--dry-run").out
-    made = mz("init", "--ci", "--yes")
+    made = mz("init", "--ci", "--yes", *mine)
     assert "created .github/workflows/mz.yml" in made.out
     assert "hint: CI has no recording to replay yet" in made.err
     path = repository / ".github/workflows/mz.yml"
-    assert yaml.safe_load(path.read_text())[True]["push"]["branches"] == ["trunk"]
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow[True]["push"]["branches"] == ["trunk"]
+    runs = [step.get("run", "") for step in workflow["jobs"]["replay"]["steps"]]
+    assert f"python -m pip install --disable-pip-version-check '{mine[1]}'\n" in runs
     path.write_text("mine")
     again = json.loads(mz("init", "--ci", "--json").out)
     assert again["files"][-1] == {

@@ -14,7 +14,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import yaml
-from mz_engine.setup.templates import REPORTS_FOLDER, WORKFLOW_PATH, DetectedProject, workflow_text
+from msgspec.structs import replace
+from mz_engine.setup.templates import REPORTS_FOLDER, WORKFLOW_PATH, WorkflowInputs, workflow_text
 from mz_engine.version import VERSION
 
 from tests.cli.drive import spawn
@@ -31,6 +32,8 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "runner": {"os": "Linux"},
 }  # fmt: skip
 REPLAY, KEEP, ALERTS = "Replay", "Keep the reports", "Show alerts on the lines they are about"
+PROGRAMS = "Install the programs of the commands"
+INPUTS = WorkflowInputs(requirement=f"mz-engine=={VERSION}")
 EDIT = ("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
 
 
@@ -65,7 +68,7 @@ def used(steps: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_workflow_may_do_as_little_as_possible() -> None:
-    text = workflow_text(DetectedProject(base="trunk"), VERSION)
+    text = workflow_text(replace(INPUTS, base="trunk"))
     result = parsed(text)
     (job,) = result["jobs"].values()
     assert result["permissions"] == {"contents": "read"}
@@ -79,14 +82,17 @@ def test_the_workflow_may_do_as_little_as_possible() -> None:
 
 
 def test_what_the_set_up_downloads_is_fetched_before() -> None:
-    steps = parsed(workflow_text(DetectedProject(setup=("npm ci", "make 'a b'")), VERSION))["jobs"]["replay"]["steps"]
+    steps = parsed(
+        workflow_text(replace(INPUTS, setup=("npm ci", "make 'a b'"), programs=("npm install --global pnpm",)))
+    )["jobs"]["replay"]["steps"]
     names = [step.get("name") for step in steps]
-    assert names.index("Fill the caches of the set-up") < names.index(REPLAY)
+    assert names.index(PROGRAMS) < names.index("Fill the caches of the set-up") < names.index(REPLAY)
+    assert steps[names.index(PROGRAMS)]["run"] == "npm install --global pnpm\n"
     assert steps[names.index("Fill the caches of the set-up")]["run"] == "npm ci\nmake 'a b'\n"
 
 
 def test_alerts_are_shown_where_they_may_be(tmp_path: Path) -> None:
-    steps = parsed(workflow_text(DetectedProject(), VERSION))["jobs"]["replay"]["steps"][-1:]
+    steps = parsed(workflow_text(INPUTS))["jobs"]["replay"]["steps"][-1:]
     (tmp_path / REPORTS_FOLDER).mkdir()
     (tmp_path / REPORTS_FOLDER / "mz.sarif").write_text("{}")
     head = {"head": {"repo": {"full_name": "eve/notes"}}}
@@ -116,8 +122,9 @@ def test_the_action_puts_no_input_into_a_script() -> None:
 # the workflow ---------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surroundings: dict[str, str]) -> None:
-    result = spawn(copy.root, "init", "--ci", "--yes", **surroundings)
+    result = spawn(copy.root, "init", "--ci", "--yes", "--install", f"mz-engine=={VERSION}", **surroundings)
     assert f"created {WORKFLOW_PATH}" in result.out, result.err
+    assert f"with mz-engine=={VERSION}" in result.out
     assert "CI has no recording to replay" not in result.err
     steps = parsed((copy.root / WORKFLOW_PATH).read_text())["jobs"]["replay"]["steps"]
 
@@ -133,7 +140,11 @@ def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surrounding
     assert green.find(KEEP).inputs["path"] == f"{REPORTS_FOLDER}/"
     assert "mz replay: passed" in green.summary.read_text()
 
+    (copy.root / WORKFLOW_PATH).unlink()
     copy.edit(*EDIT)
+    refused = spawn(copy.root, "init", "--ci", "--yes", "--install", f"mz-engine=={VERSION}", **surroundings)
+    assert (refused.exit, (copy.root / WORKFLOW_PATH).exists()) == (10, False)
+    assert "would not be green: the replay of recordings/notes differs (PROMPT)" in refused.err
     red = Job(copy.root, surroundings, PUBLIC)
     red.run([step for step in steps if step.get("name") != "Install mz"])
     assert red.find(REPLAY).outcome == "failure"

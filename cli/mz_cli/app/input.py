@@ -52,6 +52,10 @@ def ask_line(question: str, default: str) -> str:
     return reply.strip() or default
 
 
+def is_confirmed(question: str) -> bool:
+    return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
+
+
 def _ask_until_valid(question: str, options: Sequence[str], proposed: str) -> str:
     """Ask until the answer is one of the options."""
     while (reply := ask_line(question, proposed)) not in options:

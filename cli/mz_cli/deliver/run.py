@@ -16,6 +16,7 @@ from mz_engine.pipelines.material import check_template
 from mz_engine.run.fork import CannotFork, ForkChange, phase_start
 from mz_engine.run.plan import price_lookup, unknown_models
 from mz_engine.run.process import RunProcess
+from mz_events.catalog.call import CallSettled
 from mz_events.catalog.inbox import ResumePosted
 from mz_events.catalog.run import Verdict
 from mz_events.names import run_stream
@@ -24,7 +25,7 @@ from mz_projections.views.model import RunView
 
 from mz_cli.app.context import find_root, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, jobs_option, message_option, view_options
-from mz_cli.app.input import read_text_option
+from mz_cli.app.input import is_confirmed, may_ask, read_text_option
 from mz_cli.app.selectors import check_phase, select, select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
@@ -33,7 +34,7 @@ from mz_cli.people.inbox import active_run, post_message, posted_text, store_use
 from mz_cli.people.questions import post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.text import count_noun
+from mz_cli.terminal.text import count_noun, exact_usd
 
 SKIPPED_STEP = "MZ3009"
 """Code for a pipeline step whose command is not configured: shown in the plan, not at every run."""
@@ -207,13 +208,14 @@ def features_to_answer(view: RunView, features: tuple[str, ...]) -> tuple[str, .
 @click.option(
     "--prompt", metavar="FILE", type=click.Path(path_type=Path), help="Template to use for the phase that continues."
 )
+@click.option("--yes", "-y", is_flag=True, help="Do not ask whether to call the agent.")
 @view_options
 @format_options("Print one object with the schema mz.fork/1.", default="table")
-def fork(source: str, agent: str | None, model: str | None, prompt: Path | None, as_json: bool) -> int:
+def fork(source: str, agent: str | None, model: str | None, prompt: Path | None, yes: bool, as_json: bool) -> int:
     """Start a new run from an event of a past run, with another agent, model or prompt.
 
     PHASE stands for its last start, VERSION for an event of the feature's stream, as `mz log` prints it. The new run
-    copies the feature's events up to there and calls the agent from there, for real money. An
+    copies the feature's events up to there and calls the agent from there, for real money, after it has asked. An
     unfinished call is repeated. The fork has its own branches, opens no pull request, and is ignored by later runs: it
     serves for comparison. `mz resume ID` continues it.
     """
@@ -229,6 +231,8 @@ def fork(source: str, agent: str | None, model: str | None, prompt: Path | None,
                 raise MzError("MZ5007", f"{feature} has not started {selector.phase}", hint=f"mz log {run}/{feature}")
         if version is None:
             raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE")
+        later = (recorded.event for recorded in log.store.read(selector.stream, after=version))
+        paid_nanousd = sum(event.nanousd for event in later if isinstance(event, CallSettled))
     change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
 
     def begin(process: RunProcess, say: Callable[[str], None]) -> None:
@@ -242,6 +246,11 @@ def fork(source: str, agent: str | None, model: str | None, prompt: Path | None,
         for warning in unknown_models(config, price_lookup(config, os.environ)):
             say(format_diagnostic(warning))
 
+    if not yes:
+        if not may_ask(os.environ):
+            raise click.UsageError("a fork calls the agent for real money, and nobody can be asked: add --yes")
+        if not is_confirmed(f"Call the agent? The original paid ${exact_usd(paid_nanousd)} from there on."):
+            return int(Exit.OK)
     code, forked_run = drive_run(root, begin, "fork", as_json)
     print_note(f"compare: mz diff {run} {forked_run}")
     return code

@@ -50,7 +50,7 @@ from mz_recordings.rerecord.workspace import (
 
 from mz_cli.app.context import RunNames, find_root
 from mz_cli.app.help import command, did_you_mean, format_options, parsed_by
-from mz_cli.app.input import ask_line, may_ask
+from mz_cli.app.input import is_confirmed, may_ask
 from mz_cli.app.selectors import resolve
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.common.run_text import fatal_exit
@@ -381,10 +381,6 @@ def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
         message = "a call has no price, so a budget cannot limit it"
         hint = "use a model with a price in mz.yaml, or leave out --budget (not in CI)"
         raise MzError("MZ1002", message, hint=hint)
-
-
-def is_confirmed(question: str) -> bool:
-    return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
 
 
 def end_calls(stop_control: StopControl, at_once: bool) -> None:

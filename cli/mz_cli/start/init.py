@@ -6,6 +6,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -16,22 +17,25 @@ from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH
 from mz_engine.paths import MZ_FOLDER
+from mz_engine.run.settings import load_config
 from mz_engine.setup.detect import detect, installed_agents
 from mz_engine.setup.templates import (
     WORKFLOW_PATH,
     DetectedProject,
     InitChoices,
+    WorkflowInputs,
     starter_backlog,
     starter_config,
     workflow_text,
 )
-from mz_engine.version import VERSION
+from mz_engine.setup.workflow import installed_requirement, program_installs, refusal
 from mz_recordings.cassette.model import MANIFEST
+from mz_recordings.replay.replay import ReplayJob, replay_all, without_git_variables
 
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command
 from mz_cli.app.input import ask_choices, may_ask
-from mz_cli.common.recording import library_path
+from mz_cli.common.recording import display_path, library_path
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
 
@@ -85,20 +89,23 @@ MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
 @click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
 @click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; use what was detected.")
 @click.option("--ci", is_flag=True, help="Also write a GitHub Actions workflow that replays all recordings.")
+@click.option("--install", metavar="TEXT", help="With --ci: requirement with which pip installs mz there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.init/1; asks nothing.")
-def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
+def init(dry_run: bool, silent: bool, ci: bool, install: str | None, as_json: bool) -> None:
     """Write mz.yaml and a starter backlog.
 
     Detects the commands for test, lint, build and set-up, the base branch and the installed agents; on a terminal it
     asks for confirmation. Writes mz.yaml, a features.md with one example, and an entry for .mz/ in .gitignore; with
-    --ci also .github/workflows/mz.yml. Existing files are not changed.
+    --ci also .github/workflows/mz.yml, if it would be green on its first push. Existing files are not changed.
     """
     root = find_root(Path.cwd())
     detected, agents = detect(root), installed_agents(os.environ)
     choices = default_choices(detected, agents)
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
-    actions = tuple(file_actions(root, detected, choices, ci))
+    actions = tuple(file_actions(root, detected, choices))
+    if ci:
+        actions += (workflow_action(root, detected, choices, install),)
     for file in actions:
         if not dry_run and file.action != "keep":
             write_file(root, file)
@@ -163,15 +170,47 @@ def print_action(file: InitFile, dry_run: bool) -> None:
         print_line(textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True))
 
 
-def file_actions(root: Path, detected: DetectedProject, choices: InitChoices, ci: bool) -> Iterator[InitFile]:
+def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[InitFile]:
     """Yield an action per file. Raises MzError (MZ1003)."""
     yield _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices))
     yield _create_action(root, BACKLOG, starter_backlog(), "one example feature")
     yield _gitignore_action(root)
     yield _schema_action(root)
-    if ci:
-        about = "replays all recordings, on every push and pull request"
-        yield _create_action(root, WORKFLOW_PATH, workflow_text(detected, VERSION), about)
+
+
+def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices, install: str | None) -> InitFile:
+    """Return the action on the workflow. Raises MzError (MZ2021) if a new one would not be green."""
+    if os.path.lexists(root / WORKFLOW_PATH):
+        return _create_action(root, WORKFLOW_PATH, "", "")
+    setup, commands = detected.setup, (*detected.commands.values(), choices.test)
+    config = load_config(root, os.environ, {}).config
+    if os.path.lexists(root / FILE_NAME):
+        setup, commands = config.workspace.setup, tuple(command.run for command in config.commands.values())
+    inputs = WorkflowInputs(
+        base=config.base or detected.base,
+        requirement=install or installed_requirement(os.environ),
+        programs=program_installs(setup, commands),
+        setup=setup,
+        library=config.recordings,
+    )
+    check_replays(root)
+    installed = ", ".join((inputs.requirement, *inputs.programs))
+    about = f"replays all recordings, on every push and pull request, with {installed}"
+    return _create_action(root, WORKFLOW_PATH, workflow_text(inputs), about)
+
+
+def check_replays(root: Path) -> None:
+    """Replay the library as the workflow will. Raises MzError (MZ2021) if a recording does not match."""
+    cassettes = sorted(manifest.parent for manifest in library_path(root).glob(f"*/{MANIFEST}"))
+    environment, today = without_git_variables(os.environ), datetime.now(UTC)
+    jobs = tuple(
+        ReplayJob(path=str(path), project=str(root), environment=environment, today=today, real=index == 0)
+        for index, path in enumerate(cassettes)
+    )
+    for result in replay_all(jobs, 1, lambda result: None):
+        if kinds := sorted({finding.kind for finding in result.findings if finding.fails}):
+            path = display_path(Path(result.path))
+            raise refusal(f"the replay of {path} differs ({', '.join(kinds)})", f"see `mz replay --real {path}`")
 
 
 def _create_action(root: Path, name: str, text: str, description: str) -> InitFile:

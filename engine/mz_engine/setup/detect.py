@@ -47,6 +47,12 @@ class Stack(msgspec.Struct, frozen=True):
     """Ignored directories that are slow to rebuild."""
 
 
+class WorkflowPrograms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    preinstalled: tuple[str, ...]
+    installs: dict[str, str]
+    """Command that installs a program, by its name."""
+
+
 class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content of `stacks.yaml`, which explains it."""
 
@@ -58,6 +64,7 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     test_extras: tuple[str, ...]
     linters: dict[str, tuple[str, tuple[str, ...], str]]
     skipped_folders: tuple[str, ...]
+    workflow_programs: WorkflowPrograms
 
 
 @cache

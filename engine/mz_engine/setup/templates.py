@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from importlib.resources import files
+from shlex import quote
 from typing import Literal
 
 import msgspec
@@ -70,10 +71,23 @@ def starter_backlog() -> str:
     return _render("features.md")
 
 
-def workflow_text(detected: DetectedProject, version: str) -> str:
-    """Return the text of the workflow, for this version of `mz`."""
-    base = detected.base or "main"
-    return _render("workflow.yml.j2", base=base, version=version, setup=detected.setup, reports=REPORTS_FOLDER)
+class WorkflowInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repository's workflow depends on."""
+
+    base: str | None = None
+    requirement: str
+    """What pip installs as `mz`."""
+    programs: tuple[str, ...] = ()
+    """Commands that install the programs of the project's commands."""
+    setup: tuple[str, ...] = ()
+    library: str = Config().recordings
+    """Folder of the cassettes."""
+
+
+def workflow_text(inputs: WorkflowInputs) -> str:
+    """Return the text of the workflow."""
+    values = {**msgspec.structs.asdict(inputs), "base": inputs.base or "main"}
+    return _render("workflow.yml.j2", **values, reports=REPORTS_FOLDER)
 
 
 def _render(name: str, **values: object) -> str:
@@ -90,5 +104,6 @@ def _render(name: str, **values: object) -> str:
         undefined=StrictUndefined,
     )
     environment.filters["quoted"] = partial(json.dumps, ensure_ascii=False)  # Every JSON string is a YAML string.
+    environment.filters["shell"] = quote
     text = (files("mz_engine.setup") / "starter" / name).read_text("utf-8")
     return environment.from_string(text).render(values)

@@ -1,0 +1,116 @@
+"""What the workflow of `mz init --ci` installs: this `mz`, and the programs of the project's commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.repository import run_git_as_user
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.run.plan import program_of
+from mz_engine.setup.detect import tables
+from mz_engine.version import VERSION
+
+PACKAGE = "mz-engine"
+INSTALL_HINT = "name what the workflow installs: mz init --ci --install 'mz-engine @ git+https://HOST/PATH@COMMIT'"
+SCP_URL = re.compile(r"(?:[\w.-]+@)?([\w.-]+\.[\w-]+):(?!/)(.+)")
+MODULE = re.compile(r"python3?\s+-m\s+([\w-]+)")
+
+
+class VcsInfo(msgspec.Struct, frozen=True):
+    vcs: str
+    commit_id: str
+
+
+class ArchiveInfo(msgspec.Struct, frozen=True):
+    hashes: dict[str, str] = {}
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """`direct_url.json` of an installed package; pip writes none for a package from an index. Source: PEP 610."""
+
+    url: str
+    vcs_info: VcsInfo | None = None
+    archive_info: ArchiveInfo | None = None
+
+
+def refusal(reason: str, hint: str = INSTALL_HINT) -> MzError:
+    return MzError("MZ2021", f"the workflow would not be green: {reason}", hint=hint)
+
+
+def installed_requirement(environment: Mapping[str, str]) -> str:
+    """Return the requirement with which pip installs this `mz` on another machine, pinned. Raises MzError (MZ2021)."""
+    try:
+        text = metadata.distribution(PACKAGE).read_text("direct_url.json")
+    except metadata.PackageNotFoundError as error:
+        raise refusal(f"the package {PACKAGE} is not installed here") from error
+    if text is None:
+        return f"{PACKAGE}=={VERSION}"
+    origin = msgspec.json.decode(text, type=Origin)
+    url = urlsplit(origin.url)
+    if origin.vcs_info is not None:
+        return f"{PACKAGE} @ {origin.vcs_info.vcs}+{origin.url}@{origin.vcs_info.commit_id}"
+    if url.scheme in ("https", "http"):
+        hashes = origin.archive_info.hashes if origin.archive_info else {}
+        return f"{PACKAGE} @ {origin.url}" + "".join(f"#{name}={value}" for name, value in list(hashes.items())[:1])
+    path = Path(unquote(url.path))
+    if not path.is_dir():
+        raise refusal(f"mz was installed from {path}, which CI does not have")
+    return _pushed_commit(path, environment)
+
+
+def _pushed_commit(checkout: Path, environment: Mapping[str, str]) -> str:
+    """Return the requirement of the checkout's commit on a remote that others can reach."""
+
+    def git(*arguments: str) -> str:
+        result = run_git_as_user(checkout, environment, *arguments)
+        return "" if result.exit_code else result.text
+
+    try:
+        commit, changes = git("rev-parse", "--verify", "HEAD"), git("status", "--porcelain")
+        remotes = git("remote").split() if commit else []
+        urls = [public_url(git("remote", "get-url", name)) for name in remotes if _has(git, name, commit)]
+    except RepositoryUnusable as error:
+        raise refusal(f"mz was installed from {checkout}, which is no repository") from error
+    if changes:
+        raise refusal(f"mz was installed from {checkout}, which has uncommitted changes")
+    if url := next(filter(None, urls), ""):
+        return f"{PACKAGE} @ git+{url}@{commit}"
+    raise refusal(f"mz was installed from {checkout}, whose commit is on no remote that CI can reach")
+
+
+def _has(git: Callable[..., str], remote: str, commit: str) -> bool:
+    return bool(git("branch", "--remotes", "--contains", commit, "--list", f"{remote}/*"))
+
+
+def public_url(url: str) -> str:
+    """Return the address of a remote for people without its keys; empty for a path of this machine."""
+    if match := SCP_URL.fullmatch(url):
+        return f"https://{match[1]}/{match[2]}"
+    parts = urlsplit(url)
+    return (
+        f"https://{parts.hostname}{parts.path}" if parts.scheme in ("https", "http", "ssh") and parts.hostname else ""
+    )
+
+
+def program_installs(setup: Iterable[str], commands: Iterable[str]) -> tuple[str, ...]:
+    """Return the commands that install the programs of the project's command lines on the workflow's machine. Raises
+    MzError (MZ2021) for a program that is neither there nor has such a command."""
+    programs = tables().workflow_programs
+    setup, installs = tuple(setup), dict[str, None]()
+    for line in (*setup, *commands):
+        program = program_of(line) or ""
+        module = MODULE.search(line)
+        for name in (program, module[1] if module and not setup else ""):
+            if name in programs.installs:
+                installs[programs.installs[name]] = None
+        if program and "/" not in program and program not in (*programs.preinstalled, *programs.installs):
+            hint = "write the workflow by hand; `mz init --ci` of a project without this command shows it"
+            raise refusal(f"it cannot install `{program}`, which `{line}` needs", hint)
+    return tuple(installs)
