@@ -58,7 +58,7 @@ def replayed(root: Path) -> RunReplay:
             trees=GitWorkspace(root, WorkspaceSettings()),
             adapters=built_in_adapters(),
             prices=GenaiPrices(),
-            hints=partial(known_hint, store),
+            hints=partial(known_hint, store, blobs),
         )
         return replay_run(store, run_in(store), means)
 

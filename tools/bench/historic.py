@@ -63,9 +63,10 @@ class Replays:
         """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
         Raises RuntimeError unless all is as recorded, and nothing was left out."""
         trees = GitWorkspace(self._bench.root, WorkspaceSettings(), self._bench.environment())
+        blobs = FileBlobs(self._home / BLOBS_FOLDER)
         means = ReplayInputs(
-            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees,
-            adapters=self._adapters, prices=self._prices, hints=partial(known_hint, self._store),
+            blobs=blobs, trees=trees,
+            adapters=self._adapters, prices=self._prices, hints=partial(known_hint, self._store, blobs),
         )  # fmt: skip
         run_replay = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
         left = {what: number for stream in run_replay.streams for what, number in stream.not_recomputed.items()}

@@ -150,7 +150,7 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
         config = load_pins(log.blobs, run_started(log.store, run)).config
         ports = ReplayInputs(
             blobs=log.blobs, trees=_captured_trees(log.root), adapters=all_adapters(config.agents),
-            prices=price_table(config, os.environ), hints=partial(known_hint, log.store),
+            prices=price_table(config, os.environ), hints=partial(known_hint, log.store, log.blobs),
         )  # fmt: skip
         history = replay_run(log.store, run, ports)
     if not any(stream.compared or stream.divergences or stream.missing_data for stream in history.streams):

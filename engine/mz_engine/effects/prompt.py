@@ -17,6 +17,7 @@ from mz_events.catalog.run import Hold
 from mz_events.names import BUILDER, Commit, Path
 from mz_projections.feature.session import text_mark as digest_mark
 from mz_projections.feature.state import AgentSession, UnitRun
+from mz_projections.feature.unit import failure_of
 
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.validate import requirements
@@ -321,7 +322,8 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
     for output in outputs:
         if parsed := unit_run.parsed_artifacts.get(output.artifact):
             artifacts[output.path or output.artifact] = yield from get_text(parsed.digest)
-    hint = (yield from call_port(Hints.hint, unit_run.signature)) if unit_run.signature else None
+    signature = failure_of(unit_run)
+    hint = (yield from call_port(Hints.hint, signature)) if signature else None
     messages = yield from get_reports(unit_run.reports)
     return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
 

@@ -32,11 +32,11 @@ class SystemClock:
 class LogHints:
     """The Hints port: reads the whole log when a hint for a failure is needed."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, blobs: Blobs) -> None:
+        self._store, self._blobs = store, blobs
 
     def hint(self, signature: str) -> str | None:
-        return prompt_hint(signature, self._store.read_all())
+        return prompt_hint(signature, self._store.read_all(), lambda digest: self._blobs.get(digest).decode())
 
 
 class SystemPorts:
@@ -47,7 +47,7 @@ class SystemPorts:
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
         self.secrets = Secrets(project_secrets(root, environment))
-        self.hints = LogHints(store)
+        self.hints = LogHints(store, blobs)
         self.workspace = GitWorkspace(root, config.workspace, environment)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
         passed = config.pass_environment

@@ -39,6 +39,7 @@ from mz_events.catalog.validation import (
 )
 from mz_events.names import BUILDER, Digest
 
+from mz_projections.failure_hints import rule_signature
 from mz_projections.feature.state import Attempts, UnitRun
 
 NO_ATTEMPTS = Attempts()
@@ -198,3 +199,11 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
 }
 """By event type: returns the next unit run, given the observation time; None: illegal. Unlisted events do not occur
 inside a unit run, or change more than it."""
+
+
+def failure_of(unit_run: UnitRun) -> str:
+    """Return the signature of the failure that the next call has to fix; empty if there is none."""
+    match unit_run.last_event:
+        case ArtifactValidated(violations=(violation, *_)):
+            return rule_signature(violation.rule)
+    return unit_run.signature

@@ -40,6 +40,7 @@ from mz_events.store import Blobs, Store
 from mz_projections.failure_hints import prompt_hint
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting
+from mz_projections.feature.unit import failure_of
 from mz_projections.run.fold import RunState, fold_run
 
 from mz_recordings.cassette.model import (
@@ -240,7 +241,7 @@ def _fixture(
         ),
         config={key: value for key, value in _to_json_values(config).items() if key in FIXTURE_KEYS},
         decisions=decisions,
-        hints=tuple(hints(sources.log, run, features)),
+        hints=tuple(hints(sources.log, sources.blobs, run, features)),
         delivered=tuple(
             DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
@@ -331,28 +332,28 @@ def _decision(
     return "cancel"
 
 
-def hints(log: Store, run: str, features: Iterable[str]) -> Iterator[Hint]:
+def hints(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[Hint]:
     """Yield the hint for every call that had to fix a known failure; nothing for a feature without any hint."""
     for feature in features:
-        feature_hints = list(_hints_of(log, run, feature))
+        feature_hints = list(_hints_of(log, blobs, run, feature))
         if any(hint.text for hint in feature_hints):
             yield from feature_hints
 
 
-def _hints_of(log: Store, run: str, feature: str) -> Iterator[Hint]:
+def _hints_of(log: Store, blobs: Blobs, run: str, feature: str) -> Iterator[Hint]:
     state: State = NotStarted()
     for recorded in log.read(feature_stream(run, feature)):
         if isinstance(recorded.event, AgentRequested):
             unit_run = state.unit_run if isinstance(state, InPhase) else None
-            if unit_run is not None and unit_run.reports and unit_run.signature:
-                hint = known_hint(log, unit_run.signature, recorded.position)
-                yield Hint(feature=feature, signature=unit_run.signature, text=hint or "")
+            if unit_run is not None and unit_run.reports and (signature := failure_of(unit_run)):
+                hint = known_hint(log, blobs, signature, recorded.position)
+                yield Hint(feature=feature, signature=signature, text=hint or "")
         state = evolve(state, recorded)
 
 
-def known_hint(log: Store, signature: str, position: int) -> str | None:
+def known_hint(log: Store, blobs: Blobs, signature: str, position: int) -> str | None:
     """Return the hint about a failure that was known when the event at a position was appended."""
-    return prompt_hint(signature, log.read_all(0, position - 1))
+    return prompt_hint(signature, log.read_all(0, position - 1), lambda digest: blobs.get(digest).decode())
 
 
 def delivered_heads(items: Iterable[ItemAdded], skipped: Mapping[str, ItemSkipped]) -> dict[str, Commit]:
