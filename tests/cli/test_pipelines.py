@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.pipelines.load import PipelineSource, built_in_pipelines
+from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, load_pipeline, load_pipeline_files
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.drive import Mz, on_terminal
+from tests.cli.drive import Mz, decoded, on_terminal
 from tests.support.tree import ROOT
 
 TRIAL = (ROOT / "pipelines" / "trial.yaml").read_text("utf-8")
@@ -148,6 +149,36 @@ def test_a_copy_passes_the_lint(home: Path, mz: Mz, texts: tuple[str, ...]) -> N
         else ""
     )
     assert mz("pipelines", "lint", "mine").err == "1 file: 0 errors, 0 warnings\n"
+
+
+@pytest.mark.parametrize("name", built_in_pipelines())
+def test_a_copy_with_its_material_renders_the_same_prompts(home: Path, mz: Mz, name: str) -> None:
+    commands(home, "build", "lint", "test")
+    give_template(home, "partials/notes.md.j2", "a person's own")
+    before = load_pipeline_files(home)
+    answer = decoded(mz("pipelines", "copy", name, "--json"))
+    assert (answer["file"], answer["copied_from"], answer["errors"]) == (f"pipelines/{name}.yaml", name, 0)
+    assert {"pipelines/templates/base.md.j2", "pipelines/rules/pr.yaml"} <= set(answer["material"])
+    assert "pipelines/templates/partials/notes.md.j2" not in answer["material"], "never overwritten"
+    after = load_pipeline_files(home)
+    assert (after.templates, after.rules) == (before.templates, before.rules)
+    assert not after.diagnostics
+    pipeline = load_pipeline(name, home)[0]
+    assert pipeline == PipelineSource(name="built in", text=built_in_text(name)).parse()[0]
+    used = {f"pipelines/templates/{phase.prompt}" for phase in pipeline.phases}
+    assert used <= set(answer["material"])
+    assert "error[MZ2015]" in mz("pipelines", "copy", name).err
+    assert decoded(mz("pipelines", "copy", name, "--as", "mine", "--json"))["material"] == []
+
+
+def give_template(home: Path, name: str, text: str) -> None:
+    path = home / "pipelines" / "templates" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+
+def built_in_text(name: str) -> str:
+    return (files("mz_engine.pipelines") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def test_nothing_is_overwritten(home: Path, mz: Mz) -> None:

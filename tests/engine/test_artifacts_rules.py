@@ -31,7 +31,8 @@ each_set = pytest.mark.parametrize("rules", SETS, ids=lambda rules: rules.name)
 
 
 def test_there_is_a_rule_set_for_every_kind_of_artifact() -> None:
-    assert set(load_rules()) == {"prd", "techspec", "tasks", "commit_summary", "code", "tests", "pr", "verdict"}
+    artifacts = {"prd", "techspec", "tasks", "commit_summary", "code", "tests", "pr", "verdict"}
+    assert set(load_rules()) == {*artifacts, "change"}
 
 
 def test_runs_pin_rules_without_loss() -> None:

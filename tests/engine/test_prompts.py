@@ -14,7 +14,7 @@ from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import requirements
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Phase
-from mz_engine.pipelines.load import load_pipeline
+from mz_engine.pipelines.load import built_in_pipelines, load_pipeline
 from mz_engine.prompts.render import (
     CommandData,
     ContextFile,
@@ -307,7 +307,9 @@ def test_a_template_that_is_not_there_is_named() -> None:
 
 
 def test_every_built_in_template_is_used_by_some_prompt() -> None:
-    used = {phase.prompt for phase in PIPELINE.phases} | {"review.md.j2", "continuation.md.j2", "base.md.j2"}
+    pipelines = [load_pipeline(name, Path(__file__).parent)[0] for name in built_in_pipelines()]
+    used = {phase.prompt for pipeline in pipelines for phase in pipeline.phases}
+    used |= {"review.md.j2", "continuation.md.j2", "base.md.j2"}
     partials = {name for name in load_templates() if name.startswith("partials/")}
     assert set(load_templates()) == used | partials
 

@@ -61,7 +61,8 @@ def main(directory: str) -> None:
     feature, phase = (re.search(script[name], prompt) for name in ("feature", "phase"))
     assert feature, prompt[:200]
     assert phase, prompt[:200]
-    takes = script["plays"][feature[1]][phase[1]]
+    plays = script["plays"][feature[1]]
+    takes = plays.get(phase[1], plays["pr"])
     take = takes[-1] if script["rework"] in prompt else takes[0]
 
     def answer() -> None:

@@ -84,6 +84,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "pause": MessageResult,
     "pipelines-lint": LintResult,
     "pipelines-list": PipelineList,
+    "pipelines-copy": NewPipeline,
     "pipelines-new": NewPipeline,
     "pipelines-show": PipelineShown,
     "record": RecordResult,

@@ -10,16 +10,18 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
+from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import AgentUse, Phase
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
-from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate
+from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate, typical_estimate
 from mz_engine.pricing.table import price_table
 from mz_engine.run.plan import RunPlan, find_agent, make_plan, preflight_warnings
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.call import Usage
 from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import BUILDER, Digest
 from mz_projections.run.fold import RunState
@@ -53,6 +55,9 @@ class PlannedFeature(Shape, frozen=True, kw_only=True):
     estimated_tokens: int | None
     """Estimate for one attempt per phase; null: unknown agent."""
     estimated_nanousd: int | None
+    estimated_low_nanousd: int | None
+    estimated_high_nanousd: int | None
+    """Bounds of the estimate that most runs are within."""
 
 
 class PlannedCall(Shape, frozen=True, kw_only=True):
@@ -79,6 +84,9 @@ class PlannedPhase(Shape, frozen=True, kw_only=True):
     estimated_tokens: int | None
     """Estimate over all features of the plan."""
     estimated_nanousd: int | None
+    estimated_low_nanousd: int | None
+    estimated_high_nanousd: int | None
+    """Bounds of the estimate that most runs are within."""
 
 
 class ExcludedItem(Shape, frozen=True, kw_only=True):
@@ -111,6 +119,9 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     estimated_tokens: int | None
     """Estimate over all features."""
     estimated_nanousd: int | None
+    estimated_low_nanousd: int | None
+    estimated_high_nanousd: int | None
+    """Bounds of the estimate that most runs are within."""
     within_budget: bool | None
     """The estimate is within the budget; null: no budget, or no estimate."""
 
@@ -129,9 +140,8 @@ def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
     config = plan.pins.config
     prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
 
-    @cache
-    def price(model: str, into: int, out: int) -> int | None:
-        return prices.estimate(model, into, out, now_us)
+    def price(usage: Usage) -> int | None:
+        return prices.price_entry(usage, now_us)
 
     @cache
     def typical_call(model: str, phase: str) -> Estimate | None:
@@ -139,7 +149,7 @@ def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
         if coefficients is None:
             return None
         usage = typical_tokens(coefficients, model)
-        return Estimate(tokens=usage.input + usage.output, nanousd=prices.price_entry(usage, now_us))
+        return typical_estimate(usage, price(usage))
 
     texts = {item.id: item.title + item.body for item in plan.items}
     return {
@@ -171,6 +181,8 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> Pla
         left_out=tuple(shape_of(ExcludedItem, item, id=item.item.id) for item in plan.intake.left_out),
         estimated_tokens=total.tokens,
         estimated_nanousd=total.nanousd,
+        estimated_low_nanousd=total.low_nanousd,
+        estimated_high_nanousd=total.high_nanousd,
         within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
     )
 
@@ -200,6 +212,8 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
             holds=tuple(holds),
             estimated_tokens=cost.tokens,
             estimated_nanousd=cost.nanousd,
+            estimated_low_nanousd=cost.low_nanousd,
+            estimated_high_nanousd=cost.high_nanousd,
         )
 
 
@@ -219,6 +233,8 @@ def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -
         delivers=phase.deliver,
         estimated_tokens=total.tokens,
         estimated_nanousd=total.nanousd,
+        estimated_low_nanousd=total.low_nanousd,
+        estimated_high_nanousd=total.high_nanousd,
     )
 
 
@@ -246,10 +262,11 @@ def steps_table(shape: PlanShape) -> Table:
             " ".join(step.asks) or "-",
             format_count(step.estimated_tokens),
             rounded_usd(step.estimated_nanousd) or UNPRICED,
+            range_text(step) or "-",
         )
         for step in shape.steps
     )
-    heads = columns("phase", ",calls", "~gates", "~asks you", ">tokens", ">estimated")
+    heads = columns("phase", ",calls", "~gates", "~asks you", ">tokens", ">estimated", ">range")
     return Table(columns=heads, rows=rows, empty="The pipeline has no phases.")
 
 
@@ -264,13 +281,23 @@ def features_table(shape: PlanShape) -> Table:
             "quarantined" if feature.quarantined else "-",
             count_cell(feature.estimated_tokens),
             usd_cell(feature.estimated_nanousd, UNPRICED),
+            range_text(feature) or "-",
             Cell(feature.title + (" (quarantined)" if feature.quarantined else ""), feature.title),
             holds_text(feature) or "-",
         )
         for number, feature in enumerate(shape.features, start=1)
     )
-    heads = columns(">order", "feature", "|branch", "|after", "|screen", ">tokens", ">estimated", "~title", "~holds")
+    costs = ">tokens", ">estimated", ">range"
+    heads = columns(">order", "feature", "|branch", "|after", "|screen", *costs, "~title", "~holds")
     return Table(columns=heads, rows=rows, empty="There are no new features.")
+
+
+def range_text(part: PlannedPhase | PlannedFeature | PlanShape) -> str:
+    """Return the bounds of an estimate, such as `$0.08-$4.20`; empty without prices."""
+    if part.estimated_low_nanousd is None or part.estimated_high_nanousd is None:
+        return ""
+    low, high = (nanousd / NANOUSD_PER_USD for nanousd in (part.estimated_low_nanousd, part.estimated_high_nanousd))
+    return f"${low:.2f}-${high:.2f}"
 
 
 def holds_text(feature: PlannedFeature) -> str:
@@ -285,6 +312,7 @@ def totals_text(shape: PlanShape) -> str:
     budget = f" of ${exact_usd(shape.budget_run_nanousd)}" if shape.budget_run_nanousd is not None else ""
     features, tokens = count_noun(len(shape.features), "feature"), format_count(shape.estimated_tokens)
     text = f"total: {features}, about {tokens} tokens, {rounded_usd(shape.estimated_nanousd) or UNPRICED}{budget}"
+    text += f"; most runs cost {bounds} in all" if (bounds := range_text(shape)) else ""
     over_budget = [
         feature.id for feature in shape.features if any(hold.reason == "run-budget" for hold in feature.holds)
     ]

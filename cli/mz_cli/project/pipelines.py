@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from mz_engine.pipelines.load import (
     PIPELINE_SUFFIXES,
     PIPELINES_FOLDER,
     PipelineSource,
+    built_in_material,
     built_in_pipelines,
     find_source,
     load_pipeline_files,
@@ -83,7 +85,7 @@ class LintResult(Shape, frozen=True, kw_only=True):
 
 
 class NewPipeline(Shape, frozen=True, kw_only=True):
-    """`mz pipelines new NAME --json`."""
+    """`mz pipelines new NAME --json`, `mz pipelines copy NAME --json`."""
 
     name: str
     file: str
@@ -92,6 +94,8 @@ class NewPipeline(Shape, frozen=True, kw_only=True):
     errors: int
     """Lint errors: a copy may name commands that mz.yaml does not define."""
     warnings: int
+    material: tuple[str, ...] = ()
+    """Templates and rule sets that were copied too, relative to the repository."""
 
 
 def full_definition(value: object, convert: Callable[[Quantity], object]) -> Any:
@@ -175,7 +179,7 @@ def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames
         ("mz pipelines show monozukuri --yaml", "the text of its file"),
         ("mz pipelines show mine --json | jq '.definition.phases[].gates'", "complete, with all defaults"),
     ),
-    next_command="`mz pipelines new NAME --from monozukuri` makes a copy to edit.",
+    next_command="`mz pipelines copy NAME` makes a copy to edit, with its templates and rule sets.",
 )
 @click.argument("pipeline", metavar="NAME")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the text of its file.")
@@ -280,23 +284,78 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
     Never overwrites a file. A copy of a built-in pipeline omits the steps whose command mz.yaml does not define, and
     reports them.
     """
-    try:
-        parse_name(name)
-    except InvalidName as error:
-        raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
+    check_name(name)
     root = project_root(Path.cwd())
     config = load_settings(root)
     text, left_out = (
         copy_pipeline(pipeline, name, root, config) if pipeline else (starter_pipeline(name, config.commands), ())
     )
+    create_pipeline("new", name, text, left_out, pipeline, root, config, as_json)
+
+
+@pipelines.command(
+    "copy",
+    examples=(
+        ("mz pipelines copy quick", "pipelines/quick.yaml takes the place of the built-in one"),
+        ("mz pipelines copy monozukuri --as mine", "under another name"),
+    ),
+    next_command="edit the files and run `mz pipelines lint NAME`.",
+)
+@click.argument("pipeline", metavar="NAME")
+@click.option("--as", "name", metavar="NEW", help="Name of the copy. [default: NAME]")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-copy/1.")
+def copy(pipeline: str, name: str | None, as_json: bool) -> None:
+    """Copy a pipeline with its templates and rule sets into this repository.
+
+    Writes pipelines/NAME.yaml and, below pipelines/templates and pipelines/rules, the built-in texts that it uses. All
+    pipelines of the repository use these from then on, so change what all may have, and rename the rest. Never
+    overwrites a file. Steps whose command mz.yaml does not define are omitted, and reported.
+    """
+    name = name or Path(pipeline).stem
+    check_name(name)
+    root = project_root(Path.cwd())
+    config = load_settings(root)
+    text, left_out = copy_pipeline(pipeline, name, root, config)
+    texts = built_in_material(find_source(pipeline, root).parse()[0])
+    missing = {file: text for file, text in texts.items() if not (root / file).exists()}
+    create_pipeline("copy", name, text, left_out, pipeline, root, config, as_json, missing)
+
+
+def check_name(name: str) -> None:
+    """Raise MzError (MZ2013) if a pipeline cannot have this name."""
+    try:
+        parse_name(name)
+    except InvalidName as error:
+        raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
+
+
+def create_pipeline(
+    command: str,
+    name: str,
+    text: str,
+    left_out: tuple[str, ...],
+    origin: str | None,
+    root: Path,
+    config: Config,
+    as_json: bool,
+    material: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Create a pipeline, and the files of its `material`, and print the result."""
     file = f"{PIPELINES_FOLDER}/{name}.yaml"
     create_file(root / file, file, text)
+    for path, content in material.items():
+        create_file(root / path, path, content)
     diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
     if as_json:
-        shown = NewPipeline(name=name, file=file, copied_from=pipeline, **severity_counts(diagnostics))
-        print_document("pipelines-new", shown)
+        counts = severity_counts(diagnostics)
+        print_document(
+            f"pipelines-{command}",
+            NewPipeline(name=name, file=file, copied_from=origin, material=tuple(material), **counts),
+        )
         return
     print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
+    for path in material:
+        print_line(f"created {path}")
     if left_out:
         print_note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
     for diagnostic in diagnostics:
@@ -313,7 +372,7 @@ def copy_pipeline(origin: str, name: str, root: Path, config: Config) -> tuple[s
 def create_file(path: Path, name: str, text: str) -> None:
     """Create the file. Raises MzError: MZ2015 if it exists, MZ1003 if it cannot be written."""
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:

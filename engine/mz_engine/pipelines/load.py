@@ -18,7 +18,7 @@ from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import KnownNames, lint_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
-from mz_engine.prompts.render import TEMPLATE_SUFFIX, load_templates
+from mz_engine.prompts.render import TEMPLATE_SUFFIX, load_templates, template_environment
 
 PIPELINES_FOLDER = "pipelines"
 PIPELINE_SUFFIXES = (".yaml", ".yml")
@@ -141,6 +141,27 @@ def load_valid_pipeline_files(root: Path) -> PipelineFiles:
     if pipeline_files.diagnostics:
         raise MzError.from_diagnostics(pipeline_files.diagnostics)
     return pipeline_files
+
+
+def built_in_material(pipeline: Pipeline) -> dict[str, str]:
+    """Return the texts of the built-in templates and rule sets that a pipeline uses, with what these templates refer
+    to, by their path in a repository."""
+    from jinja2 import meta
+
+    templates, rule_sets = load_templates(), files("mz_engine.artifacts") / "rules"
+    environment, reviews = template_environment(templates), [phase.agent_review for phase in pipeline.phases]
+    prompts = [phase.prompt for phase in pipeline.phases] + [review.prompt for review in reviews if review]
+    names = [name for name in dict.fromkeys(prompts) if name in templates]
+    for name in names:  # It grows.
+        references = meta.find_referenced_templates(environment.parse(templates[name]))
+        names += [other for other in references if other in templates and other not in names]
+    rules = [output.rules for phase in pipeline.phases for output in phase.outputs]
+    rules += [review.rules for review in reviews if review]
+    return {f"{TEMPLATES_FOLDER}/{name}": templates[name] for name in names} | {
+        f"{RULES_FOLDER}/{name}.yaml": (rule_sets / f"{name}.yaml").read_text(encoding="utf-8")
+        for name in dict.fromkeys(rules)
+        if name in load_rules()
+    }
 
 
 def starter_pipeline(name: str, commands: Collection[str]) -> str:

@@ -1,7 +1,8 @@
 """Estimates of a feature's tokens and cost, before any agent is called.
 
 A prompt counts one token for every four characters. Everything else that an agent reads and writes is a baseline by the
-phase's tools, unless calibration knows typical calls.
+phase's tools, unless calibration knows typical calls. The range around it reaches from a call that answers at once to
+one that works for long.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
 
 from mz_engine.model.pipeline import Phase
 
@@ -19,15 +22,30 @@ BUILDING_TOKENS = 24_000
 """Baseline of a phase whose agent runs commands: three tasks at Monozukuri's 8,000 each."""
 OUTPUT_SHARE_PERCENT = 30
 """Share of output in a total, as in Monozukuri."""
+SMALL_CALL = Usage(model="", input=3_000, output=150, requests=1)
+"""A call that answers at once: less than all but a few recorded ones."""
+LARGE_WRITING_CALL = Usage(
+    model="", input=350_000, output=6_000, cache_read=300_000, cache_write_5m=40_000, requests=10
+)
+"""A call that reads much of a repository: each request repeats the conversation, most of it from the cache."""
+LARGE_BUILDING_CALL = Usage(
+    model="", input=2_000_000, output=25_000, cache_read=1_800_000, cache_write_5m=160_000, requests=40
+)
+"""The same with commands, and tests that fail at first."""
+CALIBRATED_SPREAD = 2.5
+"""Most calls of a calibrated group are within its median divided and multiplied by this."""
 
-PriceLookup = Callable[[str, int, int], int | None]
-"""Model, input and output tokens -> nano-dollars; None: unpriced."""
+PriceLookup = Callable[[Usage], int | None]
+"""Usage of a call -> nano-dollars; None: unpriced."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     nanousd: int | None
     """None: a model has no price."""
+    low_nanousd: int | None = None
+    high_nanousd: int | None = None
+    """Bounds that most runs are within; None as above."""
 
 
 TypicalEstimate = Callable[[str, str], Estimate | None]
@@ -41,20 +59,52 @@ def estimate_phase(
     calls = []
     for call in phase.calls:
         model = model_of(call.tier)
-        total = len(text) // CHARACTERS_PER_TOKEN + baseline_tokens(phase)
-        output = total * OUTPUT_SHARE_PERCENT // 100
-        by_baseline = Estimate(tokens=total, nanousd=price(model, total - output, output))
-        calls.append((typical and typical(model, phase.phase)) or by_baseline)
+        calls.append((typical and typical(model, phase.phase)) or _estimate_call(phase, text, model, price))
     return total_estimate(calls)
+
+
+def _estimate_call(phase: Phase, text: str, model: str, price: PriceLookup) -> Estimate:
+    text_tokens = len(text) // CHARACTERS_PER_TOKEN
+    total = text_tokens + baseline_tokens(phase)
+    output = total * OUTPUT_SHARE_PERCENT // 100
+    large = LARGE_BUILDING_CALL if is_building(phase) else LARGE_WRITING_CALL
+    low, high = (replace(usage, model=model, input=usage.input + text_tokens) for usage in (SMALL_CALL, large))
+    expected = Usage(model=model, input=total - output, output=output, requests=1)
+    return Estimate(tokens=total, nanousd=price(expected), low_nanousd=price(low), high_nanousd=price(high))
+
+
+def typical_estimate(usage: Usage, nanousd: int | None) -> Estimate:
+    """Return the estimate of a call whose group is calibrated."""
+    tokens = usage.input + usage.output
+    if nanousd is None:
+        return Estimate(tokens=tokens, nanousd=None)
+    low, high = round(nanousd / CALIBRATED_SPREAD), round(nanousd * CALIBRATED_SPREAD)
+    return Estimate(tokens=tokens, nanousd=nanousd, low_nanousd=low, high_nanousd=high)
 
 
 def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
     """Return the sum, unpriced if any of the estimates is."""
     parts = tuple(estimates)
-    amounts = [part.nanousd for part in parts if part.nanousd is not None]
-    nanousd = sum(amounts) if len(amounts) == len(parts) else None
-    return Estimate(tokens=sum(part.tokens for part in parts), nanousd=nanousd)
+    return Estimate(
+        tokens=sum(part.tokens for part in parts),
+        nanousd=_sum_or_none(part.nanousd for part in parts),
+        low_nanousd=_sum_or_none(part.low_nanousd for part in parts),
+        high_nanousd=_sum_or_none(part.high_nanousd for part in parts),
+    )
+
+
+def _sum_or_none(amounts: Iterable[int | None]) -> int | None:
+    total = 0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
+
+
+def is_building(phase: Phase) -> bool:
+    return phase.agent is not None and "shell" in phase.agent.tools
 
 
 def baseline_tokens(phase: Phase) -> int:
-    return BUILDING_TOKENS if phase.agent and "shell" in phase.agent.tools else WRITING_TOKENS
+    return BUILDING_TOKENS if is_building(phase) else WRITING_TOKENS
