@@ -23,6 +23,7 @@ from mz_engine.artifacts.command_output import (
     failed_tests,
     failure_signature,
     output_patterns,
+    without_lines,
 )
 from mz_engine.decoding.yaml import load_yaml
 
@@ -163,6 +164,13 @@ def test_lines_that_say_nothing_are_not_part_of_a_signature() -> None:
     assert failure_signature(noise) == ""
     assert failure_signature(noise + "boom\n") == failure_signature("boom\n") != ""
     assert failure_signature("a\nb\nc\nd\ne\nf\n") == failure_signature("a\nb\nc\nd\ne\ng\n")
+
+
+def test_lines_of_known_failures_are_left_out_and_no_others() -> None:
+    text = "FAILED t.py::test_a - x\nFAILED t.py::test_ab - x\nFAILED TestSum\n1 failed: test_c\n"
+    left = without_lines(text, ("t.py::test_a", "other.py::test_c", "TestAbsent"))
+    assert left == "FAILED t.py::test_ab - x\nFAILED TestSum\n"
+    assert without_lines(text, ()) == text
 
 
 @pytest.mark.slow

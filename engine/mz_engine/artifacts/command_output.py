@@ -89,8 +89,9 @@ def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str
 
 def without_lines(text: str, ids: Iterable[str]) -> str:
     """Return an excerpt without the lines that name one of these tests."""
-    names = [id_.rsplit("::", 1)[-1] if id_ not in text else id_ for id_ in ids]
-    return "".join(line for line in text.splitlines(keepends=True) if not any(name in line for name in names))
+    names = [re.escape(id_.rsplit("::", 1)[-1] if id_ not in text else id_) for id_ in ids]
+    named = re.compile(rf"(?<!\w)(?:{'|'.join(names)})(?!\w)")  # Not only the beginning of another one's name.
+    return "".join(line for line in text.splitlines(keepends=True) if not (names and named.search(line)))
 
 
 def failure_signature(text: str) -> str:
