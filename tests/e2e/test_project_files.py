@@ -1,0 +1,107 @@
+"""What the real CLIs take from a project and from the user's home: instructions, servers, hooks (docs/agents.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.ports import CallSpec
+
+from tests.support import claude_cli, codex_cli, gemini_cli
+from tests.support.endpoint import Answer, Endpoint, Reply, Request
+from tests.support.gitrepo import GitRepo
+
+pytestmark = [pytest.mark.cli, pytest.mark.slow]
+SERVER = """import json, pathlib, sys
+pathlib.Path({touched!r}).touch()
+for line in sys.stdin:
+    message = json.loads(line)
+    tool = {{"name": "t", "description": "MARK-{name}", "inputSchema": {{"type": "object"}}}}
+    about = {{"capabilities": {{"tools": {{}}}}, "serverInfo": {{"name": "s", "version": "1"}}}}
+    results = {{"initialize": {{"protocolVersion": "2025-06-18", **about}}, "tools/list": {{"tools": [tool]}}}}
+    if "id" in message:
+        result = results.get(message["method"], {{}})
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+"""
+SKILL = "---\nname: {name}\ndescription: MARK-{name}\n---\nbody\n"
+SUPPORT: Mapping[str, tuple[Callable[[Path, str], dict[str, str]], Callable[..., CallSpec]]] = {
+    "claude-code": (claude_cli.environment, claude_cli.spec),
+    "codex": (codex_cli.environment, codex_cli.spec),
+    "gemini": (gemini_cli.environment, gemini_cli.spec),
+}
+
+
+class ProjectFiles:
+    """A project and a home with everything that an agent may read; what runs leaves a file in `touched`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home, self.touched = folder, folder / "home", folder / "touched"
+        for path in (self.home, self.touched):
+            path.mkdir()
+        self.repo = GitRepo(folder / "repo")
+        self.repo.commit(self.files("project"))
+
+    def write_home(self) -> None:
+        """Beside the settings that name the scripted endpoint."""
+        self.repo.write({f".claude/{name}": text for name, text in {"CLAUDE.md": "MARK-home"}.items()}, cwd=self.home)
+        self.repo.write({".codex/AGENTS.md": "MARK-home", ".gemini/GEMINI.md": "MARK-home"}, cwd=self.home)
+        self.repo.write({".claude.json": json.dumps({"mcpServers": {"home": self.server("home")}})}, cwd=self.home)
+        self.repo.write({".claude/settings.json": json.dumps(self.hooks("home"))}, cwd=self.home)
+
+    def files(self, name: str) -> dict[str, str]:
+        server = self.server(name)
+        table = f"[mcp_servers.x]\ncommand = {json.dumps(server['command'])}\nargs = {server['args']}\n"
+        return {
+            "CLAUDE.md": "MARK-claude-md", "AGENTS.md": "MARK-agents-md", "GEMINI.md": "MARK-gemini-md",
+            ".claude/skills/a/SKILL.md": SKILL.format(name="claude-skill"),
+            ".agents/skills/b/SKILL.md": SKILL.format(name="agents-skill"),
+            ".mcp.json": json.dumps({"mcpServers": {name: server}}),
+            ".claude/settings.json": json.dumps({"permissions": {"deny": ["Write"]}, **self.hooks(name)}),
+            ".codex/config.toml": table,
+            ".gemini/settings.json": json.dumps({"mcpServers": {name: server}, **self.hooks(name)}),
+        }  # fmt: skip
+
+    def server(self, name: str) -> dict[str, object]:
+        program = self.folder / f"{name}.py"
+        program.write_text(SERVER.format(touched=str(self.touched / f"server-{name}"), name=f"server-{name}"))
+        return {"command": sys.executable, "args": [str(program)]}
+
+    def hooks(self, name: str) -> dict[str, object]:
+        command = {"type": "command", "command": f"touch {self.touched}/hook-{name}"}
+        return {"hooks": {"SessionStart": [{"hooks": [command]}]}}
+
+
+SEEN = {
+    "claude-code": {"claude-md", "home", "server-home", "server-project"},
+    "codex": {"agents-md", "agents-skill", "home"},
+    "gemini": {"gemini-md", "agents-skill", "home"},
+}
+RAN = {"claude-code": {"hook-home", "hook-project", "server-home", "server-project"}, "codex": set(), "gemini": set()}
+
+
+@pytest.mark.parametrize("agent", SUPPORT)
+def test_what_an_agent_takes_from_a_project(agent: str, tmp_path: Path) -> None:
+    project, requests = ProjectFiles(tmp_path), list[str]()
+
+    def model(request: Request) -> Answer:
+        requests.append(json.dumps(request.body))
+        return Reply("Done.")
+
+    environment, spec = SUPPORT[agent]
+    adapter: Adapter = built_in_adapters()[agent]
+    with Endpoint(model) as endpoint:
+        outside = environment(project.home, endpoint.url)
+        project.write_home()
+        call = spec("Say hello.", None if agent == "codex" else "8ba9aa2f-4b0a-4c1e-9d3c-5f0f0c3e6a11")
+        result = adapter.run_call(call, outside, claude_cli.plain_spawn(project.repo.root, outside))
+    assert adapter.parse_output(result).problem is None, result
+    assert set(re.findall(r"MARK-([\w-]+)", requests[0])) == SEEN[agent]
+    assert {path.name for path in project.touched.iterdir()} == RAN[agent]
+    if agent == "claude-code":
+        assert "Write" not in {tool["name"] for tool in json.loads(requests[0])["tools"]}, "denied by the project"
