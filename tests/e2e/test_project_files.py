@@ -77,12 +77,16 @@ class ProjectFiles:
         return {"hooks": {"SessionStart": [{"hooks": [command]}]}}
 
 
-SEEN = {
+MARKS = {
     "claude-code": {"claude-md", "home", "server-home", "server-project"},
     "codex": {"agents-md", "agents-skill", "home"},
     "gemini": {"gemini-md", "agents-skill", "home"},
 }
-RAN = {"claude-code": {"hook-home", "hook-project", "server-home", "server-project"}, "codex": set(), "gemini": set()}
+PROGRAMS = {
+    "claude-code": {"hook-home", "hook-project", "server-home", "server-project"},
+    "codex": set(),
+    "gemini": set(),
+}
 
 
 @pytest.mark.parametrize("agent", SUPPORT)
@@ -101,7 +105,7 @@ def test_what_an_agent_takes_from_a_project(agent: str, tmp_path: Path) -> None:
         call = spec("Say hello.", None if agent == "codex" else "8ba9aa2f-4b0a-4c1e-9d3c-5f0f0c3e6a11")
         result = adapter.run_call(call, outside, claude_cli.plain_spawn(project.repo.root, outside))
     assert adapter.parse_output(result).problem is None, result
-    assert set(re.findall(r"MARK-([\w-]+)", requests[0])) == SEEN[agent]
-    assert {path.name for path in project.touched.iterdir()} == RAN[agent]
+    assert set(re.findall(r"MARK-([\w-]+)", requests[0])) == MARKS[agent]
+    assert {path.name for path in project.touched.iterdir()} == PROGRAMS[agent]
     if agent == "claude-code":
         assert "Write" not in {tool["name"] for tool in json.loads(requests[0])["tools"]}, "denied by the project"
