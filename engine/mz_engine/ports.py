@@ -35,6 +35,17 @@ class WorkspaceCreated(PortValue, frozen=True, kw_only=True):
     tree: Commit
 
 
+class Checkout(PortValue, frozen=True, kw_only=True):
+    """A directory in which commands run, with nothing that an agent left."""
+
+    worktree: FeatureWorktree
+    """Its place: `feature` names the checkout, `branch` the feature's branch."""
+    environment: str | None
+    """Digest of the set-up and of the files that it reads; empty without a set-up. None: it is not recorded."""
+    needs_setup: bool
+    """The set-up has still to run there, and then `adopt`."""
+
+
 class MergeConflict(PortValue, frozen=True, kw_only=True):
     paths: tuple[Path, ...]
 
@@ -93,11 +104,19 @@ class Workspace(Protocol):
         if the worktree has not been adopted since it was built, so that the set-up has still to run.
         """
 
+    def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
+        """Return a checkout that holds `tree` and what its set-up made, for a feature's commands; the same one until it
+        is released."""
+
+    def release(self, worktree: FeatureWorktree) -> None:
+        """Let other features have the feature's checkout, if it has one."""
+
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         """Capture the content of the worktree by walking it. Ignore rules come from the tree `before`."""
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
-        """Record the ignored files of the worktree in this capture's manifest after the set-up: `ensure` keeps them."""
+        """Record the ignored files of the worktree in this capture's manifest after the set-up: `ensure` keeps them. Of
+        a checkout, record everything besides `tree`."""
 
     def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         """Return a new capture: `tree` with these paths reverted to their content in `before`. Touches no worktree."""

@@ -195,6 +195,42 @@ def test_a_link_that_tests_do_not_need_is_no_reason_to_stop(tmp_path: Path) -> N
     assert gates == [False, True, True]
 
 
+FORGED = """\
+mkdir -p .venv/bin node_modules/.bin ~/.local/bin ~/bin
+for file in .venv/bin/python3 .venv/bin/pytest node_modules/.bin/pytest ~/.local/bin/pytest ~/bin/pytest; do
+  printf '#!/bin/sh\\necho 3 passed\\n' > $file; chmod +x $file
+done
+touch .venv/pyvenv.cfg
+cat > conftest.py <<'END'
+import prices
+prices.total = sum
+END
+echo 'PYTEST_ADDOPTS=--collect-only' > .env
+"""
+"""What an agent could do to make tests pass: all of it is ignored by git or lies outside."""
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_an_agent_cannot_change_what_its_work_is_tested_with(tmp_path: Path) -> None:
+    """The folder `~/.local/bin` exists and is on PATH; `~/bin` is on PATH and does not exist before."""
+    again: dict[str, dict[str, object]] = {
+        "alpha.write.1.1": {"write": NOTE | BROKEN, "run": FORGED},
+        "alpha.write.1.2": {"write": NOTE | PACKAGE},
+    }
+    project = Project(tmp_path, GOOD | again, SETTINGS.replace(f"PYTHONPATH=src {TEST}", "PYTHONPATH=src pytest -q"))
+    home = Path(project.environment["HOME"])
+    (home / ".local" / "bin").mkdir(parents=True)
+    tools = f"{home}/bin:{home}/.local/bin:{Path(sys.executable).parent}"
+    project.environment["PATH"] = f"{tools}:{project.environment['PATH']}"
+    ignored = "__pycache__/\n.venv/\nnode_modules/\nconftest.py\n.env\n"
+    project.workshop.repository.commit({".gitignore": ignored})
+    project.mz("run")
+    gates = [event["passed"] for event in project.events("gate.checked") if event["gate"] == "test"]
+    assert gates == [False, True, True]
+    assert not (home / ".local" / "bin" / "pytest").exists()
+    assert (home / "bin" / "pytest").exists()
+
+
 def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> None:
     project = Project(tmp_path, settings=SETTINGS + 'workspace: {setup: ["echo no network; false"]}\n')
     errors = project.mz("run", code=10).stderr

@@ -51,12 +51,12 @@ def test_a_vanished_worktree_is_set_up_again(tmp_path: Path) -> None:
     shutil.rmtree(bench.root / ".mz" / "worktrees")
     bench.mz("resume")
     assert bench.statuses()["group-thousands"] == "delivered"
-    assert len([event for event in bench.of_type("command.ran") if event["stage"] == "setup"]) == 6
+    assert len([event for event in bench.of_type("command.ran") if event["stage"] == "setup"]) == 8
 
 
 def test_a_set_up_that_fails_asks_a_person(tmp_path: Path) -> None:
     bench = prepared(tmp_path)
-    only_base = "case $PWD in */_base) true;; *) false;; esac"
+    only_base = "case $PWD in */_checkout1) true;; *) false;; esac"
     (bench.root / "mz.yaml").write_text(SETTINGS.replace("mkdir -p built", f"{only_base} && mkdir -p built"))
     bench.mz("run", "--feature", "group-thousands", code=21)
     (document,) = bench.of_type("human.requested")

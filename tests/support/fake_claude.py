@@ -22,24 +22,29 @@ VERSION = "2.1.197 (Claude Code)"
 
 
 def install(directory: Path) -> Path:
-    """Puts `claude` into the directory, which belongs on PATH, and returns it."""
+    """Puts `claude` into the directory, which belongs on PATH, and returns it. Agents cannot change the directory, so
+    what this one writes lies beside it, and is linked there."""
     import msgspec
 
     from tests.support.script_demo import FEATURE, PHASE, REWORK, features, play
 
-    (directory / "acts").mkdir(parents=True)
+    state = directory.with_name(f"{directory.name}-state")
+    (state / "acts").mkdir(parents=True)
+    directory.mkdir(parents=True)
+    for name in ("acts", "calls.log"):
+        (directory / name).symlink_to(state / name)
     script = {
         "feature": FEATURE.pattern,
         "phase": PHASE.pattern,
         "rework": REWORK,
         "plays": {name: play(name) for name in features()},
     }
-    (directory / "script.json").write_bytes(msgspec.json.encode(script))
+    (state / "script.json").write_bytes(msgspec.json.encode(script))
     program = directory / "claude"
     root = Path(__file__).resolve().parents[2]
     program.write_text(
         f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
-        f"from tests.support.fake_claude import main\nmain({str(directory)!r})\n"
+        f"from tests.support.fake_claude import main\nmain({str(state)!r})\n"
     )
     program.chmod(0o755)
     return directory

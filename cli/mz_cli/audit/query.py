@@ -56,6 +56,9 @@ class CommandEvidence(Shape, frozen=True, kw_only=True):
     failed: int | None
     new_failures: int | None
     duration_ms: int
+    environment: str | None
+    """In a clean checkout: digest of the set-up and of the files that it reads, empty without one; null: it ran in the
+    agent's worktree."""
     output_digest: str
     event_ref: str
 

@@ -140,7 +140,10 @@ def _gate_text(gate: GateEvidence, digits: int | None) -> str:
     has_counts = (command.passed, command.failed) != (None, None)
     tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
     tests += _new_text(command.new_failures)
-    return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output_digest[:digits]}"
+    location = "the agent's worktree" if command.environment is None else "a clean checkout"
+    location += f" with environment {command.environment[:digits]}" if command.environment else ""
+    description += f", {ending}{tests} in {command.duration_ms} ms in {location}"
+    return f"{description}, output sha256 {command.output_digest[:digits]}"
 
 
 def _new_text(new_failures: int | None) -> str:

@@ -31,6 +31,7 @@ from mz_engine.processes.environment import (
     TMPDIR_VARIABLE,
     existing_temporaries,
     make_temporary,
+    program_folders,
     remove_temporary,
     temporary_path,
 )
@@ -212,7 +213,8 @@ class AgentProcesses(WorktreeProcesses):
         tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
         variables = {**invocation.env, **tmpdir, REFLOG_VARIABLE: f"mz {spec.agent}"}
         launch = self.launch(invocation.argv, spec.worktree, spec.key, variables)
-        return replace(launch, stdin=invocation.stdin)
+        read_only = (*launch.read_only, *program_folders(launch.env, launch.cwd))
+        return replace(launch, stdin=invocation.stdin, read_only=read_only)
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
         meta = SpoolMeta(

@@ -24,7 +24,7 @@ from mz_engine.decoding.quantity import Duration
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob
 from mz_engine.model.config import Command
 from mz_engine.model.pins import Pins
-from mz_engine.ports import EnvironmentOutside, Executor, FeatureWorktree, Workspace, WorkspaceCreated
+from mz_engine.ports import Checkout, EnvironmentOutside, Executor, FeatureWorktree, Workspace
 
 SETUP_SECONDS = 1800
 BASE = FeatureId("_base")
@@ -35,8 +35,25 @@ def setup_command(line: str) -> Command:
     return Command(run=line, timeout=Duration(SETUP_SECONDS))
 
 
+def open_checkout(
+    worktree: FeatureWorktree, key: str, head: Commit, tree: Commit, pins: Pins
+) -> Steps[tuple[Checkout, CommandRan | None]]:
+    """Take a checkout of `tree` and set it up if need be; also return the command of the set-up that failed, if one
+    did, which is not emitted."""
+    checkout = yield from call_port(Workspace.checkout, worktree, head, tree)
+    if not checkout.needs_setup:
+        return checkout, None
+    for line in pins.config.workspace.setup:
+        ran = yield from run_command(checkout, setup_command(line), "setup", key)
+        if ran.exit != 0:
+            return checkout, ran
+        yield from emit(ran)
+    yield from call_port(Workspace.adopt, checkout.worktree, tree)
+    return (yield from call_port(Workspace.checkout, worktree, head, tree)), None
+
+
 def run_command(
-    worktree: FeatureWorktree,
+    target: Checkout | FeatureWorktree,
     command: Command,
     stage: Literal["setup", "prepare", "gate", "base"],
     key: str,
@@ -46,6 +63,7 @@ def run_command(
     outside its worktree, or fails on the base because it could not."""
     if not name:
         name, key = command.run, f"{key}/setup/{command.run}"
+    worktree, environment = (target.worktree, target.environment) if isinstance(target, Checkout) else (target, None)
     result = yield from call_port(Executor.run, worktree, command.run, command.timeout, key)
     is_base_red = stage == "base" and result.exit != 0
     links = tuple(link.text for link in result.outside_links if is_base_red or not link.is_hidden)
@@ -70,6 +88,7 @@ def run_command(
         output=(yield from put_blob(result.output)),
         excerpt=(yield from put_blob(output_excerpt)),
         duration_ms=result.duration_ms,
+        environment=environment,
     )
 
 
@@ -93,10 +112,6 @@ def result_counts(ran: CommandRan) -> CommandResultCounts:
     return ran.exit, ran.passed, ran.failed
 
 
-def base_worktree(run: str) -> FeatureWorktree:
-    return FeatureWorktree(run=run, feature=BASE, branch="")
-
-
 def base_commands(pins: Pins) -> Iterator[str]:
     """Yield the commands that gates and preparations of the pipeline run, each once, gates first."""
     phases, commands = pins.pipeline.phases, pins.config.commands
@@ -106,25 +121,18 @@ def base_commands(pins: Pins) -> Iterator[str]:
 
 
 def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
-    """Run the set-up and every command of the pipeline on the base, in a worktree that no branch names. What cannot
-    start ends the test."""
-    worktree, key = base_worktree(run), f"{run}/{BASE}"
-    yield from call_port(Workspace.close, worktree)  # What an interrupted test left.
-    opened = yield from call_port(Workspace.open, worktree, (commit,))
-    assert isinstance(opened, WorkspaceCreated)
+    """Run the set-up and every command of the pipeline on the base, in a checkout that features use afterwards. What
+    cannot start ends the test."""
+    worktree, key = FeatureWorktree(run=run, feature=BASE, branch=""), f"{run}/{BASE}"
     red, ids, results = list[str](), dict[str, list[str]](), dict[str, CommandResultCounts]()
-    for line in pins.config.workspace.setup:
-        ran = yield from run_command(worktree, setup_command(line), "setup", key)
-        if ran.exit != 0:
-            yield from emit(ran, BaseTested(unusable=(line,)))
-            return
-        yield from emit(ran)
-    tree = (yield from call_port(Workspace.capture, worktree, opened.tree)).tree
-    yield from call_port(Workspace.adopt, worktree, tree)
+    checkout, failed = yield from open_checkout(worktree, key, commit, commit, pins)
+    if failed is not None:
+        yield from emit(failed, BaseTested(unusable=(failed.name,)))
+        return
     for name in base_commands(pins):
-        yield from call_port(Workspace.ensure, worktree, opened.head, tree)
+        checkout = yield from call_port(Workspace.checkout, worktree, commit, commit)
         try:
-            ran = yield from run_command(worktree, pins.config.commands[name], "base", f"{key}/{name}", name)
+            ran = yield from run_command(checkout, pins.config.commands[name], "base", f"{key}/{name}", name)
         except EnvironmentOutside as error:
             yield from emit(BaseTested(unusable=(name,), outside=(yield from put_blob("\n".join(error.links)))))
             return
@@ -137,7 +145,7 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
         if ran.failures is not None:
             ids[name] = yield from get_json(ran.failures)
         yield from emit(ran)
-    yield from call_port(Workspace.close, worktree)
+    yield from call_port(Workspace.release, worktree)
     digest = (yield from put_blob(msgspec.json.encode(ids).decode())) if ids else None
     counts = yield from put_blob(msgspec.json.encode(results).decode())
     yield from emit(BaseTested(red=tuple(red), known_failures=digest, results=counts))

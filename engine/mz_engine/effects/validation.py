@@ -24,7 +24,7 @@ from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
-from mz_engine.effects.commands import known_failures, run_command, setup_command
+from mz_engine.effects.commands import known_failures, open_checkout, run_command, setup_command
 from mz_engine.effects.prompt import outputs_of, read_file, write_scope
 from mz_engine.effects.steps import (
     Effect,
@@ -54,7 +54,7 @@ TREE_CHANGES = {
 def run_setup(action: RunSetup, context: StepContext) -> Effect:
     """Run one set-up command and capture the worktree again, so that what the command created belongs to it."""
     assert isinstance(context.state, RunningSetup)
-    ran = yield from _run_command(context, "setup", action.command)
+    ran = yield from _run_setup_command(context, action.command)
     worktree, progress = context.worktree, context.state.progress
     capture = yield from call_port(Workspace.capture, worktree, progress.tree)
     if ran.exit == 0:
@@ -63,13 +63,11 @@ def run_setup(action: RunSetup, context: StepContext) -> Effect:
 
 
 def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
-    yield from ensure_worktree(context, context.unit_run.tree)
     yield from emit((yield from _run_command(context, "prepare", action.command)))
 
 
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
-    yield from ensure_worktree(context, context.unit_run.tree)
     ran = yield from _run_command(context, "gate", gate)
     if has_passed(ran):
         yield from emit(ran, (yield from _gate_checked(context, gate, action.cause)))
@@ -108,7 +106,7 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
     needs_setup = yield from call_port(Workspace.ensure, context.worktree, context.phase_state.progress.head, tree)
     commands = context.pins.config.workspace.setup if needs_setup else ()
     for command in commands:
-        ran = yield from _run_command(context, "setup", command)
+        ran = yield from _run_setup_command(context, command)
         yield from emit(ran)
         if ran.exit != 0:
             raise RepositoryUnusable("setup-failed", f"the set-up command `{command}` failed")
@@ -116,14 +114,22 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
         yield from call_port(Workspace.adopt, context.worktree, tree)
 
 
-def _run_command(context: StepContext, stage: Literal["setup", "prepare", "gate"], name: str) -> Steps[CommandRan]:
-    """Run a command line of the set-up, or a command by its name; compare a failed one with what failed before."""
-    if stage == "setup":
-        return (
-            yield from run_command(context.worktree, setup_command(name), stage, f"{context.run}/{context.feature}")
-        )
-    command, key = context.pins.config.commands[name], context.key(f"{stage}.{name}")
-    ran = yield from run_command(context.worktree, command, stage, key, name)
+def _run_setup_command(context: StepContext, line: str) -> Steps[CommandRan]:
+    key = f"{context.run}/{context.feature}"
+    return (yield from run_command(context.worktree, setup_command(line), "setup", key))
+
+
+def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
+    """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before. A set-up
+    that fails there fails the command: it succeeded on the base."""
+    head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
+    setup_key = f"{context.run}/{context.feature}"
+    checkout, failed = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)
+    if failed is None:
+        ran = yield from run_command(checkout, context.pins.config.commands[name], stage, key, name)
+    else:
+        ran = replace(failed, stage=stage, name=name)
+    yield from call_port(Workspace.release, context.worktree)
     ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
     if not ran.exit:
         return ran

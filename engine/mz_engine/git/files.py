@@ -224,15 +224,13 @@ def scan_error(error: OSError, path: bytes) -> RepositoryUnusable:
 
 
 # restoring ------------------------------------------------------------------------------------------------------------
-def restore(
-    objects: ObjectStore, top: bytes, target: TreeListing, scan: WorktreeScan, kept_ignored: set[bytes]
-) -> bool:
-    """Remove what is neither in `target` nor in `kept_ignored` (ignored files; directories end in `/`), and write what
+def restore(objects: ObjectStore, top: bytes, target: TreeListing, scan: WorktreeScan, kept: set[bytes]) -> bool:
+    """Remove what is neither in `target` nor in `kept` (ignored files; directories end in `/`), and write what
     is missing or different. `scan` is the result of a walk with `target` as the tracked tree. Return True if a file was
     written. Raises RepositoryUnusable."""
     differing = [path for path, entry in target.items() if scan.files.get(path) != entry]
     try:
-        _remove_all(top, target, scan, kept_ignored)
+        _remove_all(top, target, scan, kept)
         _write_all(objects, top, {path: target[path] for path in differing})
     except OSError as error:
         name = os.fsdecode(error.filename or top)
@@ -240,13 +238,13 @@ def restore(
     return bool(differing)
 
 
-def _remove_all(top: bytes, target: TreeListing, scan: WorktreeScan, kept_ignored: set[bytes]) -> None:
+def _remove_all(top: bytes, target: TreeListing, scan: WorktreeScan, kept: set[bytes]) -> None:
     folders = parent_directories(target)
     for stray in scan.excluded:
         suffix = b"/.git" if stray.kind == "nested-git" and stray.path in folders else b""
         remove_tree(os.path.join(top, stray.path + suffix))
-    unexpected_ignored = scan.ignored - kept_ignored
-    for path in unexpected_ignored | (scan.files.keys() - target.keys()):
+    unexpected_ignored = scan.ignored - kept
+    for path in unexpected_ignored | (scan.files.keys() - target.keys() - kept):
         if not path.endswith(b"/"):
             remove_tree(os.path.join(top, path))
     empty_directories = {path[:-1] for path in unexpected_ignored if path.endswith(b"/")} | (scan.directories - folders)

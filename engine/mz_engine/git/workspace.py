@@ -18,21 +18,32 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
+from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, environment_digest, is_checkout
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_path, event_path
-from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
+from mz_engine.git.files import (
+    WorktreeScanner,
+    copy_missing,
+    read_file,
+    remove_tree,
+    restore,
+    write_engine_files,
+    write_if_changed,
+)
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git, git_error
 from mz_engine.git.worktree import GitWorktree, rescue_ref
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
-from mz_engine.paths import MZ_FOLDER
+from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import (
     Capture,
+    Checkout,
     CreatedCommit,
     FeatureWorktree,
     MergeConflict,
@@ -52,6 +63,8 @@ TRACKING = re.compile(
 """Sections of `.git/config` that git writes for a branch with an upstream."""
 IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 """Captures, and refs that are private to a worktree."""
+CHECKOUT_MANIFEST = Commit("checkout")
+"""Stands for a capture: the manifest of what the set-up of a checkout made."""
 CAPTURE_TRIES = 3
 """Other processes may still write during a capture; they usually end soon."""
 
@@ -67,7 +80,10 @@ class GitWorkspace:
         self._objects = ObjectStore(self._git)
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
-        self._worktrees: dict[FeatureWorktree, GitWorktree] = {}
+        self._setup = settings.setup
+        self._worktrees: dict[tuple[str, str], GitWorktree] = {}
+        self._checkouts: dict[str, Checkouts] = {}
+        """By run."""
         self._lock, self._fetch_lock = threading.Lock(), threading.Lock()
 
     # opening and closing ----------------------------------------------------------------------------------------------
@@ -87,25 +103,70 @@ class GitWorkspace:
 
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
-            self._worktrees.pop(worktree, None)
+            self._worktrees.pop((worktree.run, worktree.feature), None)
             GitWorktree(self._git, worktree).delete()
+
+    # checkouts --------------------------------------------------------------------------------------------------------
+    def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
+        target = self._objects.listing(tree)
+        digest = environment_digest(target, self._setup)
+        identity, git_worktree = self._take_checkout(worktree, digest)
+        if git_worktree.notes.environment not in ("", digest) or not git_worktree.path.is_dir():
+            git_worktree.change_notes(environment="")
+            remove_tree(git_worktree.top)
+        with self._lock:
+            git_worktree.link_entry(head, f"{head}\n")
+        made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
+        self._restore(git_worktree, head, tree, made)
+        needs_setup = git_worktree.notes.environment != digest
+        return Checkout(worktree=identity, environment=digest, needs_setup=needs_setup)
+
+    def release(self, worktree: FeatureWorktree) -> None:
+        with self._lock:
+            if checkouts := self._checkouts.get(worktree.run):
+                checkouts.release(worktree)
+
+    def close_checkouts(self, run: str) -> None:
+        """Remove the checkouts of a run."""
+        for name in self._run_checkouts(run).names:
+            self.close(FeatureWorktree(run=run, feature=name, branch=name))
+        self._checkouts.pop(run)
+
+    def _take_checkout(self, worktree: FeatureWorktree, digest: str) -> tuple[FeatureWorktree, GitWorktree]:
+        def checkout_at(name: str) -> GitWorktree:
+            return self._worktree_at(replace(worktree, feature=name))
+
+        checkouts = self._run_checkouts(worktree.run)
+        with self._lock:
+            name = checkouts.take(worktree, lambda name: checkout_at(name).notes.environment == digest)
+            return replace(worktree, feature=name), checkout_at(name)
+
+    def _run_checkouts(self, run: str) -> Checkouts:
+        with self._lock:
+            if run not in self._checkouts:
+                folder = self._git.repository.root / MZ_FOLDER / WORKTREES_FOLDER / run
+                self._checkouts[run] = Checkouts([path.name for path in folder.glob(f"{CHECKOUT_NAME}*")])
+            return self._checkouts[run]
 
     # trees ------------------------------------------------------------------------------------------------------------
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         git_worktree = self._git_worktree(worktree)
-        target = self._objects.listing(tree)
         git_worktree.clear_adopted_if_lost()
         with self._lock:
             git_worktree.attach_branch(head)
-        scan = self._scan(git_worktree, tree)
-        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.manifest(tree))
+        self._restore(git_worktree, head, tree, git_worktree.manifest(tree))
+        return not git_worktree.notes.adopted
+
+    def _restore(self, git_worktree: GitWorktree, head: Commit, tree: Commit, kept: set[bytes]) -> None:
+        """Make the directory hold `tree` and what is `kept` besides, and the index match `head`."""
+        target, scan = self._objects.listing(tree), self._scan(git_worktree, tree)
+        written = restore(self._objects, git_worktree.top, target, scan, kept)
         scratch = git_worktree.notes_directory / "scratch"
         copy_missing(self._git.repository.root, git_worktree.path, scratch, self._copied_paths, target)
         git_worktree.change_notes(hash_cache=scan.hash_cache)
         if written:
             git_worktree.change_notes(hash_cache=self._scan(git_worktree, tree).hash_cache)
         git_worktree.update_index(head, self._objects.listing(head), written)
-        return not git_worktree.notes.adopted
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         git_worktree = self._git_worktree(worktree)
@@ -130,8 +191,13 @@ class GitWorkspace:
         return Capture(tree=newest, forbidden_changes=forbidden_changes)
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
-        git_worktree = self._git_worktree(worktree)
-        git_worktree.write_manifest(tree, self._scan(git_worktree, tree).ignored)
+        git_worktree, scan = self._git_worktree(worktree), self._scan(self._git_worktree(worktree), tree)
+        if is_checkout(worktree):
+            target = self._objects.listing(tree)
+            git_worktree.write_manifest(CHECKOUT_MANIFEST, scan.ignored | (scan.files.keys() - target.keys()))
+            git_worktree.change_notes(environment=environment_digest(target, self._setup))
+            return
+        git_worktree.write_manifest(tree, scan.ignored)
         git_worktree.change_notes(adopted=True)
 
     def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
@@ -298,7 +364,11 @@ class GitWorkspace:
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
-            return self._worktrees.setdefault(worktree, GitWorktree(self._git, worktree))
+            return self._worktree_at(worktree)
+
+    def _worktree_at(self, worktree: FeatureWorktree) -> GitWorktree:
+        """Return the worktree; the caller has the lock."""
+        return self._worktrees.setdefault((worktree.run, worktree.feature), GitWorktree(self._git, worktree))
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:

@@ -52,6 +52,8 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
     index: FileSignature | None = None
     adopted: bool = False
     """The worktree contains the results of the set-up."""
+    environment: str = ""
+    """Of a checkout: digest of the set-up whose results it contains."""
 
 
 class GitWorktree:
@@ -168,10 +170,7 @@ class GitWorktree:
     def attach_branch(self, head: Commit) -> None:
         """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, and
         remove files of unfinished operations."""
-        self.link_entry(head)
-        for file in self.entry.iterdir():
-            if UNFINISHED_OPERATION.fullmatch(file.name):
-                remove_tree(os.fsencode(file))
+        self.link_entry(head, f"ref: {self.branch_ref}\n")
         for ref in (self.branch_ref, self.capture_ref):
             remove_stale_lock(self._git.directory, ref)
         refs = self.read_refs(self.entry)
@@ -184,8 +183,9 @@ class GitWorktree:
             self._git.run("symbolic-ref", "HEAD", self.branch_ref, git_dir=self.entry)
 
     # the entry --------------------------------------------------------------------------------------------------------
-    def link_entry(self, head: Commit) -> None:
-        """Make or repair the worktree's directory and its entry in the repository, each pointing to the other."""
+    def link_entry(self, head: Commit, head_file: str) -> None:
+        """Make or repair the worktree's directory and its entry in the repository, each pointing to the other, and
+        remove files of unfinished operations."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,10 @@ class GitWorktree:
             temporary.parent.mkdir(parents=True, exist_ok=True)
             self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(temporary), head)
             remove_tree(os.fsencode(temporary))
-        write_if_changed(self.entry / "HEAD", f"ref: {self.branch_ref}\n")
+        for file in self.entry.iterdir():
+            if UNFINISHED_OPERATION.fullmatch(file.name):
+                remove_tree(os.fsencode(file))
+        write_if_changed(self.entry / "HEAD", head_file)
         write_if_changed(self.entry / "commondir", "../..\n")
         write_if_changed(self.entry / "gitdir", f"{self.path / '.git'}\n")
         write_if_changed(self.path / ".git", f"gitdir: {self.entry}\n")

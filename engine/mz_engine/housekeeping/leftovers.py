@@ -18,6 +18,7 @@ from mz_events.store import Store
 from mz_projections.run.fold import fold_run
 
 from mz_engine.agents.process import spool_directory
+from mz_engine.git.checkouts import is_checkout
 from mz_engine.git.content import TreeListing, display_path
 from mz_engine.git.files import WorktreeScanner
 from mz_engine.git.objects import ObjectStore
@@ -179,8 +180,9 @@ class LeftoverFinder:
             )
 
     def _unsaved_files(self, worktree: GitWorktree, capture: str | None) -> tuple[str, ...]:
-        """Return files with content that neither the newest capture nor the branch has. Missing files are no loss."""
-        if not worktree.path.is_dir() or worktree.path.is_symlink():
+        """Return files with content that neither the newest capture nor the branch has. Missing files are no loss, nor
+        is a checkout for commands."""
+        if is_checkout(worktree.identity) or not worktree.path.is_dir() or worktree.path.is_symlink():
             return ()
         branch = worktree.read_refs().branch
         newest = capture or branch

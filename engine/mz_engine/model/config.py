@@ -94,13 +94,14 @@ class Gates(SettingsBase, frozen=True, kw_only=True):
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
     setup: Annotated[
         tuple[NonEmpty, ...],
-        doc("Commands run once in each new worktree, which has neither dependencies nor build results."),
+        doc("Commands run once in each new worktree or checkout, which has neither dependencies nor build results."),
     ] = ()
     copy: Annotated[
         tuple[RepositoryPath, ...], doc("Ignored files of the main checkout that each worktree gets a copy of.")
     ] = ()
     keep_ignored: Annotated[
-        tuple[RepositoryPath, ...], doc("Ignored paths that are kept when a worktree is restored to an earlier state.")
+        tuple[RepositoryPath, ...],
+        doc("Ignored paths that are kept when a worktree is restored; in checkouts, what commands left there."),
     ] = ("node_modules", ".venv")
 
 

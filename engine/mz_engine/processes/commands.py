@@ -18,6 +18,7 @@ from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
     command_environment,
+    existing_programs,
     hidden_paths,
     in_worktree,
     protected_paths,
@@ -70,7 +71,8 @@ class WorktreeProcesses:
         on_denied: DeniedHandler | None = None,
         enclosing_repository: pathlib.Path | None = None,
     ) -> None:
-        self._root, self._environment, self._secrets, self._passed = root, environment, secrets, passed
+        self._root, self._secrets, self._passed = root, secrets, passed
+        self._environment: Mapping[str, str] = existing_programs(environment)
         self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
         self._enclosing_repository = enclosing_repository
 

@@ -64,6 +64,27 @@ def in_worktree(environment: Mapping[str, str], folder: pathlib.Path) -> dict[st
     return variables
 
 
+def existing_programs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without folders of PATH that do not exist: an agent could make them."""
+    path = environment.get("PATH", os.defpath).split(os.pathsep)
+    folders = (folder for folder in path if folder and (pathlib.Path(folder).is_dir() or folder[0] != os.sep))
+    return {**environment, "PATH": os.pathsep.join(folders)}
+
+
+def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """Return the folders of PATH, which an agent must not change, outside its worktree. Left out is what holds a home
+    or a temporary directory."""
+    path = environment.get("PATH", os.defpath).split(os.pathsep)
+    folders = dict.fromkeys(pathlib.Path(folder) for folder in path if folder.startswith(os.sep))
+    writable = [worktree, *map(pathlib.Path, DEFAULT_DIRECTORIES)]
+    writable += [pathlib.Path(environment[name]) for name in WRITABLE_VARIABLES if environment.get(name)]
+    return tuple(
+        folder
+        for folder in folders
+        if not (folder.is_relative_to(worktree) or any(path.is_relative_to(folder) for path in writable))
+    )
+
+
 def hidden_paths(
     root: pathlib.Path, environment: Mapping[str, str], needed: Iterable[pathlib.Path]
 ) -> tuple[pathlib.Path, ...]:

@@ -16,7 +16,7 @@ from mz_events.names import Commit, RunId
 from mz_events.store import Blobs
 
 from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start
-from mz_engine.effects.commands import base_worktree, run_on_base
+from mz_engine.effects.commands import run_on_base
 from mz_engine.effects.steps import Do, Emit
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.pins import Pins
@@ -61,7 +61,7 @@ def try_base(
         drive_base_test(run, commit, pins, ports, events.extend, lambda: False)
     finally:
         ports.kill.set()
-        ports.workspace.close(base_worktree(run))
+        ports.workspace.close_checkouts(run)
     return base_problem(events, blobs, "mz doctor --run-commands"), tuple(base_warnings(events, blobs, pins))
 
 

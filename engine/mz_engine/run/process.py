@@ -236,6 +236,8 @@ class RunProcess:
             if self.coordinator.state.needs_base_test:
                 self._test_base(self.coordinator, warn)
             self.scheduler.run()
+            if self.coordinator.state.finished:
+                self._machine.workspace.close_checkouts(self.coordinator.run)
         except (StoreUnusable, OSError) as error:
             raise storage_error(error, self.coordinator.run) from error
         return self.coordinator.state

@@ -32,7 +32,7 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     stream. The only source of test counts."""
 
     SCHEMA = 2
-    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "failures"})
+    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "failures", "environment"})
     stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
     unit: str
@@ -54,6 +54,9 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     excerpt: Digest
     """Blob: normalised and shortened, as it may enter a prompt."""
     duration_ms: int
+    environment: str | None = None
+    """In a clean checkout: digest of its set-up and of the files that say what it installs; empty: there is no set-up.
+    None: it ran in the agent's worktree."""
 
 
 class Change(EventPart, frozen=True, kw_only=True):

@@ -128,7 +128,9 @@ def _command_ran(event: validation.CommandRan) -> str:
     tests = "" if event.passed is None else f", {_count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
     tests += "" if event.new_failures is None else f", {event.new_failures or 'none'} of them new"
     exit_text = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
-    return f"{event.stage} {event.name} {unit_name(event)}".strip() + f": {exit_text}{tests}, {event.duration_ms} ms"
+    made = f", for environment {event.environment[:12]}" if event.environment and event.stage == "setup" else ""
+    name = f"{event.stage} {event.name} {unit_name(event)}".strip()
+    return f"{name}: {exit_text}{tests}, {event.duration_ms} ms{made}"
 
 
 def _base_tested(event: run.BaseTested) -> str:

@@ -16,6 +16,7 @@ from mz_engine.ports import (
     CallResult,
     CallSpec,
     Capture,
+    Checkout,
     CiCheck,
     CommandResult,
     CreatedCommit,
@@ -194,6 +195,13 @@ class SimulatedWorkspace:
         self.world.worktrees[worktree.feature] = dict(self.world.objects[tree].files)
         self.world.tick("ensure.after")
         return worktree.feature not in self.world.set_up_features
+
+    def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
+        self.ensure(worktree, head, tree)
+        return Checkout(worktree=worktree, environment="", needs_setup=False)
+
+    def release(self, worktree: FeatureWorktree) -> None:
+        self.world.tick("release.before")
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         self.world.tick("capture.before")

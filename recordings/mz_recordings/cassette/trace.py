@@ -37,6 +37,7 @@ from mz_events.catalog.feature import (
     HumanRequested,
 )
 from mz_events.catalog.run import ClaimRejected, Hold
+from mz_events.catalog.validation import CommandRan
 from mz_events.codec import ALL_EVENTS, comparable_payload, type_of
 from mz_events.names import Digest
 
@@ -72,6 +73,8 @@ def feature_trace(events: Iterable[Event]) -> tuple[Event, ...]:
 def is_in_trace(event: Event) -> bool:
     if isinstance(event, FeatureHeld | HoldReleased):
         return event.hold not in WAITS
+    if isinstance(event, CommandRan) and event.stage == "setup" and event.environment is not None:
+        return False  # Whether a checkout needs a set-up depends on which one is free.
     return not isinstance(event, (*MONEY_EVENTS, *FORGE_EVENTS))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from mz_engine.effects.call import WORKTREE_LOST
 from mz_engine.ports import (
     Capture,
+    Checkout,
     CreatedCommit,
     FeatureWorktree,
     MergeConflict,
@@ -141,6 +142,14 @@ class RecordedWorkspace:
         self.stream.raise_if_unusable()
         event = self.stream.next_event()
         return isinstance(event, CommandRan) and event.stage == "setup"
+
+    def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
+        needs_setup = self.ensure(worktree, head, tree)
+        ran = self.stream.find_near(CommandRan)
+        return Checkout(worktree=worktree, environment=ran.environment if ran else None, needs_setup=needs_setup)
+
+    def release(self, worktree: FeatureWorktree) -> None:
+        pass
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         ready = self.stream.find_near(WorkspaceReady)

@@ -35,6 +35,7 @@ from mz_engine.ports import (
     CallResult,
     CallSpec,
     Capture,
+    Checkout,
     CommandResult,
     CreatedCommit,
     FeatureWorktree,
@@ -165,6 +166,14 @@ class MemoryWorkspace:
         self.branches[worktree.branch] = head
         self.contents[worktree.feature], self.captures[worktree.feature] = self.objects.tree_of(tree), tree
         return worktree.feature not in self.features_set_up
+
+    def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
+        """Return the feature's worktree: nothing here holds files that no tree has."""
+        self.ensure(worktree, head, tree)
+        return Checkout(worktree=worktree, environment="", needs_setup=False)
+
+    def release(self, worktree: FeatureWorktree) -> None:
+        """Do nothing: no checkout is shared."""
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         capture = self._commit_of(self.contents[worktree.feature], before)

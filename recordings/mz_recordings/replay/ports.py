@@ -23,7 +23,7 @@ from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config, WorkspaceSettings
 from mz_engine.path_patterns import select
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import Agents, Capture, Clock, CommandResult, Executor, FeatureWorktree, Workspace
+from mz_engine.ports import Agents, Capture, Checkout, Clock, CommandResult, Executor, FeatureWorktree, Workspace
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
@@ -134,6 +134,12 @@ class ReplayWorkspace(GitWorkspace):
         self.contents[worktree.feature] = tree
         self.starts.setdefault(worktree.feature, tree)
         return super().ensure(worktree, head, tree)
+
+    def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
+        checkout = super().checkout(worktree, head, tree)
+        self.contents[checkout.worktree.feature] = tree
+        self.starts[checkout.worktree.feature] = self.starts.get(worktree.feature, tree)
+        return checkout
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         capture = super().capture(worktree, before)

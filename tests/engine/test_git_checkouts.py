@@ -1,0 +1,165 @@
+"""Clean checkouts: commands test what is committed, with what a set-up made, and nothing that anybody left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mz_engine.git.checkouts import Checkouts, environment_digest
+from mz_engine.git.content import FILE, TreeEntry
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
+from mz_engine.ports import Checkout, FeatureWorktree
+from mz_engine.processes.environment import worktree_path
+from mz_events.names import Commit
+
+from tests.support.gitrepo import IDENTITY, GitRepo
+
+SETUP = ("make environment",)
+ALPHA, BETA = (FeatureWorktree(run="r1", feature=name, branch=f"feat/{name}") for name in ("alpha", "beta"))
+
+
+class Project:
+    """A repository with the worktree of a feature, in which an agent works."""
+
+    def __init__(self, folder: Path, setup: tuple[str, ...] = SETUP, copy: tuple[str, ...] = ()) -> None:
+        self.repository = GitRepo(folder / "project")
+        files = {".gitignore": "*.pyc\n.env\n.venv/\nnode_modules/\nconftest.py\n", "a.py": "1\n", "uv.lock": "1\n"}
+        self.base = self.repository.commit(files)
+        self.settings = WorkspaceSettings(setup=setup, copy=copy)
+        self.environment = {"PATH": "/usr/bin:/bin", **IDENTITY}
+        self.workspace = self.reopen()
+        self.folder = worktree_path(self.repository.root, ALPHA)
+        self.workspace.open(ALPHA, (self.base,))
+
+    def reopen(self) -> GitWorkspace:
+        return GitWorkspace(self.repository.root, self.settings, self.environment)
+
+    def capture(self, **files: str) -> Commit:
+        for name, text in files.items():
+            path = self.folder / name.replace("__", "/").replace("_dot_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return self.workspace.capture(ALPHA, self.base).tree
+
+    def checkout(self, tree: Commit, feature: FeatureWorktree = ALPHA) -> Checkout:
+        """Take a checkout, and set it up if need be."""
+        checkout = self.workspace.checkout(feature, self.base, tree)
+        if checkout.needs_setup:
+            (self.path(checkout) / ".venv").mkdir()
+            (self.path(checkout) / ".venv" / "runner").write_text("real")
+            (self.path(checkout) / "made.egg-info").write_text("not ignored")
+            self.workspace.adopt(checkout.worktree, tree)
+            checkout = self.workspace.checkout(feature, self.base, tree)
+            assert not checkout.needs_setup
+        return checkout
+
+    def path(self, checkout: Checkout) -> Path:
+        return worktree_path(self.repository.root, checkout.worktree)
+
+    def files(self, checkout: Checkout) -> dict[str, str]:
+        top = self.path(checkout)
+        paths = (path for path in top.rglob("*") if path.is_file() and path.name not in (".git", ".gitignore"))
+        return {path.relative_to(top).as_posix(): path.read_text() for path in sorted(paths)}
+
+
+MADE = {".venv/runner": "real", "made.egg-info": "not ignored", "uv.lock": "1\n"}
+
+
+def test_a_checkout_has_the_tree_and_the_environment_and_nothing_else(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    tree = project.capture(
+        a_dot_py="2\n", conftest_dot_py="", a_dot_pyc="x", _dot_env="x", _dot_venv__runner="forged", node_modules__x="x"
+    )
+    checkout = project.checkout(tree)
+    assert project.files(checkout) == MADE | {"a.py": "2\n"}
+    assert checkout.worktree.branch == ALPHA.branch
+    assert project.path(checkout) != project.folder
+    project.workspace.release(ALPHA)
+    (project.path(checkout) / "conftest.py").write_text("left by a test")
+    (project.path(checkout) / "b.py").write_text("left by a test")
+    (project.path(checkout) / "a.py").write_text("changed by a test")
+    assert project.files(project.checkout(project.base)) == MADE | {"a.py": "1\n"}
+    assert (project.folder / ".venv" / "runner").read_text() == "forged", "the agent's worktree is left alone"
+
+
+def test_git_works_in_a_checkout(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    checkout = project.checkout(project.capture(a_dot_py="2\n"))
+    git = project.repository.git
+    assert git("rev-parse", "HEAD", cwd=project.path(checkout)) == project.base
+    assert git("status", "--porcelain", cwd=project.path(checkout)) == " M a.py\n?? made.egg-info"
+    git("commit", "--quiet", "--all", "--message", "by a test", cwd=project.path(checkout))
+    checkout = project.checkout(project.base)
+    assert git("status", "--porcelain", cwd=project.path(checkout)) == "?? made.egg-info"
+    assert "checkout" not in git("for-each-ref", "--format=%(refname)")
+
+
+def test_features_share_checkouts(tmp_path: Path) -> None:
+    """While one has a checkout, another gets its own; the set-up runs again only if what it reads has changed."""
+    project = Project(tmp_path)
+    first = project.checkout(project.base)
+    assert project.checkout(project.capture(a_dot_py="2\n")).worktree == first.worktree, "it is not released"
+    second = project.checkout(project.base, BETA)
+    assert second.worktree.feature != first.worktree.feature
+    project.workspace.release(ALPHA)
+    project.workspace.release(BETA)
+    locked = project.capture(uv_dot_lock="2\n")
+    needed = project.workspace.checkout(ALPHA, project.base, locked)
+    assert needed.needs_setup
+    assert needed.environment != first.environment
+    assert project.files(needed) == {"a.py": "2\n", "uv.lock": "2\n"}, "of the old environment nothing is left"
+    assert project.checkout(project.base, BETA).worktree.feature == first.worktree.feature
+
+
+def test_checkouts_outlive_the_process(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    first = project.checkout(project.base)
+    project.workspace = project.reopen()
+    assert project.checkout(project.base, BETA).worktree.feature == first.worktree.feature
+    project.workspace.close_checkouts("r1")
+    assert not project.path(first).exists()
+    assert project.folder.exists()
+    assert "/_checkout" not in project.repository.git("worktree", "list")
+
+
+def test_an_interrupted_set_up_starts_again(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    checkout = project.workspace.checkout(ALPHA, project.base, project.base)
+    (project.path(checkout) / "half").write_text("")
+    assert project.workspace.checkout(ALPHA, project.base, project.base).needs_setup
+    assert project.files(checkout) == {"a.py": "1\n", "uv.lock": "1\n"}
+
+
+def test_without_a_set_up_there_is_no_environment(tmp_path: Path) -> None:
+    """Copied files come from the user's checkout, whatever the agent made of its copy."""
+    project = Project(tmp_path, setup=(), copy=(".env",))
+    (project.repository.root / ".env").write_text("of the user")
+    checkout = project.checkout(project.capture(_dot_env="of the agent"))
+    assert (checkout.environment, checkout.needs_setup) == ("", False)
+    assert project.files(checkout) == {".env": "of the user", "a.py": "1\n", "uv.lock": "1\n"}
+
+
+@pytest.mark.parametrize(
+    ("path", "matters"),
+    [
+        (b"uv.lock", True), (b"packages/a/package.json", True), (b"dev-requirements.txt", True), (b"setup.sh", True),
+        (b"requirements/base.txt", True), (b"src/lock.py", False), (b"package.json.md", False),
+    ],
+)  # fmt: skip
+def test_what_an_environment_depends_on(path: bytes, matters: bool) -> None:
+    trees = [{path: TreeEntry(FILE, oid), b"a": TreeEntry(FILE, "0")} for oid in ("1", "2")]
+    first, second = (environment_digest(tree, ("sh ./setup.sh",)) for tree in trees)
+    assert (first != second) is matters
+    assert environment_digest(trees[0], ("sh other.sh",)) != first
+    assert environment_digest(trees[0], ()) == ""
+
+
+def test_the_environment_of_the_base_is_kept() -> None:
+    checkouts = Checkouts([])
+    assert checkouts.take(ALPHA, lambda name: False) == "_checkout1"
+    checkouts.release(ALPHA)
+    assert checkouts.take(ALPHA, lambda name: False) == "_checkout2"
+    checkouts.release(ALPHA)
+    assert checkouts.take(ALPHA, lambda name: False) == "_checkout2"
+    assert checkouts.take(BETA, lambda name: name == "_checkout1") == "_checkout1"
