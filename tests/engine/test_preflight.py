@@ -70,6 +70,18 @@ def test_replies_of_another_endpoint_are_of_unknown_provenance(
     assert reply_provenance(Config(agent=agent, pass_environment=("MY_API_BASE",)), variables) == provenance
 
 
+def test_settings_files_may_name_an_endpoint(tmp_path: Path) -> None:
+    claude, codex, home = tmp_path / ".claude/settings.json", tmp_path / ".codex/config.toml", {"HOME": str(tmp_path)}
+    for file, agent, plain, own in (
+        (claude, "claude-code", '{"env": {"DEBUG": "1"}}', '{"env": {"ANTHROPIC_BASE_URL": "https://gateway"}}'),
+        (codex, "codex", 'model = "gpt-5"', 'model_provider = "gateway"'),
+    ):
+        file.parent.mkdir()
+        for text, provenance in ((plain, "live"), (own, "unknown")):
+            file.write_text(text)
+            assert reply_provenance(Config(agent=agent), home) == provenance
+
+
 def test_an_unknown_agent_is_told_with_the_known_ones() -> None:
     with pytest.raises(MzError, match=r"known agents: .*claude-code"):
         find_agent("abacus", {})

@@ -25,6 +25,7 @@ BYTES_PER_TOKEN = 4
 VERSION = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-]*)")
 """Some programs print their name first."""
 
+ENDPOINT_VARIABLE = re.compile(r"\w*(?:BASE_URL|API_BASE|API_URL|ENDPOINT)")
 VERSION_SECONDS = 30
 VERSION_BYTES_MAX = 10_000
 LINE_SHOWN_CHARS_MAX = 120
@@ -177,6 +178,11 @@ class Adapter:
         """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""
         return any(environment.get(name) for name in self.key_variables)
 
+    def has_own_endpoint(self, environment: Mapping[str, str]) -> bool:
+        """Return True if the user's settings lead calls to another endpoint than the vendor's. Adapters of programs with
+        files for that extend it."""
+        return names_endpoint(self.call_environment(environment))
+
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""
         return -(-len(prompt.encode()) // BYTES_PER_TOKEN)
@@ -211,6 +217,11 @@ class Adapter:
         """Parse any bytes into a reply or a classified problem, without side effects and without raising: unreadable
         lines are counted, a missing end is a problem. `watch` observes what the parser reads."""
         return parsed_reply(self.read_output(result, watch), result, self.parser, self._patterns)
+
+
+def names_endpoint(variables: Mapping[str, object]) -> bool:
+    """Return True if one of the variables is the address of an API."""
+    return any(value and ENDPOINT_VARIABLE.fullmatch(name) for name, value in variables.items())
 
 
 # the version ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries,
 from mz_projections.run.fold import FeatureTrack, RunState, fold_run, is_complete
 from mz_projections.views.timeline import list_names
 
-from mz_engine.agents.contract import Adapter
+from mz_engine.agents.contract import Adapter, names_endpoint
 from mz_engine.agents.registry import UnknownAgent, all_adapters, built_in_adapters
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
@@ -61,7 +61,6 @@ from mz_engine.run.settings import LoadedConfig, load_config
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
-ENDPOINT_VARIABLE = re.compile(r"\w*(?:BASE_URL|API_BASE|API_URL|ENDPOINT)")
 SHELL_WORDS = frozenset(
     """
     if for while until case { ( ! . : cd test [ true false exit set export unset eval exec command echo printf umask
@@ -525,11 +524,10 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
 
 
 def reply_provenance(config: Config, environment: Mapping[str, str]) -> str:
-    """Return the provenance of replies: `live`, or `unknown` if a variable leads an agent to another endpoint."""
-    variables = {name: environment.get(name, "") for name in config.pass_environment}
-    for adapter in _agents(config).values():
-        variables |= adapter.call_environment(environment)
-    is_redirected = any(value and ENDPOINT_VARIABLE.fullmatch(name) for name, value in variables.items())
+    """Return the provenance of replies: `live`, or `unknown` if an agent is led to another endpoint than its vendor's."""
+    passed = {name: environment.get(name, "") for name in config.pass_environment}
+    adapters = _agents(config).values()
+    is_redirected = names_endpoint(passed) or any(adapter.has_own_endpoint(environment) for adapter in adapters)
     return "unknown" if is_redirected else "live"
 
 

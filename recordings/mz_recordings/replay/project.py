@@ -96,7 +96,8 @@ def replay_config(config: Config, settings: Mapping[str, object], parallel: int)
 
 
 def _overridden_settings(config: Config, settings: Mapping[str, object]) -> tuple[str, ...]:
-    current_settings = msgspec.to_builtins(config, enc_hook=encode_quantity)
+    explicit = replace(config, papers=config.place_of_papers)  # As the recorder writes it.
+    current_settings = msgspec.to_builtins(explicit, enc_hook=encode_quantity)
     fixture_config = msgspec.convert(settings, Config, dec_hook=decode_quantity)
     fixture_settings = msgspec.to_builtins(fixture_config, enc_hook=encode_quantity)
     names: list[str] = []

@@ -8,9 +8,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mz_engine.agents.claude_code.stream import StreamReader
-from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields, load_object
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields, load_object, names_endpoint
 from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
+from mz_engine.agents.reading.json_lines import mapping
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -68,14 +69,18 @@ class ClaudeCode(Adapter):
         or a program for the key."""
         if super().has_login(environment):
             return True
-        home = Path(environment.get("HOME", "/nonexistent"))
-        settings = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        home, settings = _home(environment), _settings_folder(environment)
         account = (settings if "CLAUDE_CONFIG_DIR" in environment else home) / ".claude.json"
         return (
             (settings / ".credentials.json").is_file()
             or bool(load_object(account).keys() & {"oauthAccount", "primaryApiKey"})
             or "apiKeyHelper" in load_object(settings / "settings.json")
         )
+
+    def has_own_endpoint(self, environment: Mapping[str, str]) -> bool:
+        """Look at the variables, and at those that the user's settings file sets."""
+        variables = load_object(_settings_folder(environment) / "settings.json").get("env")
+        return super().has_own_endpoint(environment) or names_endpoint(mapping(variables))
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         output = self.read_output(result, watch)
@@ -95,3 +100,11 @@ class ClaudeCode(Adapter):
         if "shell" in spec.tools:
             argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME", "/nonexistent"))
+
+
+def _settings_folder(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("CLAUDE_CONFIG_DIR") or _home(environment) / ".claude")

@@ -70,8 +70,11 @@ class Codex(Adapter):
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, a login file, or a provider other than OpenAI, which has a login of its own."""
-        home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
+        home = _settings_folder(environment)
         return super().has_login(environment) or (home / "auth.json").is_file() or _has_own_provider(home)
+
+    def has_own_endpoint(self, environment: Mapping[str, str]) -> bool:
+        return super().has_own_endpoint(environment) or _has_own_provider(_settings_folder(environment))
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used
@@ -87,6 +90,10 @@ class Codex(Adapter):
             argv += ["resume", spec.session]
         env = self.call_environment(environment)
         return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
+
+
+def _settings_folder(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
 
 
 def _has_own_provider(home: Path) -> bool:
