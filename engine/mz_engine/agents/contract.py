@@ -179,8 +179,8 @@ class Adapter:
         return any(environment.get(name) for name in self.key_variables)
 
     def has_own_endpoint(self, environment: Mapping[str, str]) -> bool:
-        """Return True if the user's settings lead calls to another endpoint than the vendor's. Adapters of programs with
-        files for that extend it."""
+        """Return True if the user's settings lead calls to another endpoint than the vendor's. Adapters of programs
+        with files for that extend it."""
         return names_endpoint(self.call_environment(environment))
 
     def estimate_tokens(self, prompt: str) -> int:

@@ -524,7 +524,7 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
 
 
 def reply_provenance(config: Config, environment: Mapping[str, str]) -> str:
-    """Return the provenance of replies: `live`, or `unknown` if an agent is led to another endpoint than its vendor's."""
+    """Return the provenance of replies: `live`, or `unknown` if an agent has an endpoint of the user's."""
     passed = {name: environment.get(name, "") for name in config.pass_environment}
     adapters = _agents(config).values()
     is_redirected = names_endpoint(passed) or any(adapter.has_own_endpoint(environment) for adapter in adapters)
