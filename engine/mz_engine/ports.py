@@ -160,6 +160,9 @@ class Workspace(Protocol):
     def contains(self, head: Commit, commit: Commit) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""
 
+    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+        """Return True if the last commit that changed `path`, up to `head`, is or follows those of all others."""
+
     def remote_head(self, remote: str, branch: str) -> Commit | None: ...
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:

@@ -95,7 +95,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
         ),
         (
             replace(sample(CommandRan), exit=None, passed=None, unit="", new_failures=None),
-            "setup name phase: killed at its time limit, 11 ms",
+            "setup name phase: killed at its time limit, 11 ms, for environment environment",
         ),
         (
             replace(

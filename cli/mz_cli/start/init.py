@@ -194,9 +194,9 @@ def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices,
         library=config.recordings,
     )
     check_replays(root)
-    installed = ", ".join((inputs.requirement, *inputs.programs))
-    about = f"replays all recordings, on every push and pull request, with {installed}"
-    return _create_action(root, WORKFLOW_PATH, workflow_text(inputs), about)
+    programs = ", ".join((inputs.requirement, *inputs.programs))
+    about = f"replays all recordings, on every push and pull request, with {programs}"
+    return InitFile(path=WORKFLOW_PATH, action="make", about=about, content=workflow_text(inputs))
 
 
 def check_replays(root: Path) -> None:

@@ -43,7 +43,7 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import Hold, Verdict
-from mz_events.catalog.validation import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
+from mz_events.catalog.validation import ArtifactsKept, ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
 from mz_events.names import BUILDER
 from mz_projections.feature.state import (
     BetweenPhases,
@@ -205,7 +205,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
             return Work.VALIDATE_OUTPUTS
         case GateChecked() | HoldReleased() if unit_run.commit is not None:
             return decide_delivery(unit_run, phase, pins)
-        case ArtifactValidated(violations=()) | GateChecked():
+        case ArtifactValidated(violations=()) | GateChecked() | ArtifactsKept():
             return _check_gates(state, unit_run, phase, pins)
         case ArtifactValidated(violations=violations):
             question = act.AskPerson(
@@ -282,7 +282,9 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
                 )
         if phase.agent_review is not None:
             return next_call(unit_run, phase.agent_review.role)
-    return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or Work.MAKE_COMMIT
+    is_kept = phase.agent is not None and unit_run.reply_event is None
+    finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if is_kept else Work.MAKE_COMMIT
+    return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or finish
 
 
 def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:

@@ -38,7 +38,7 @@ from mz_engine.effects.steps import (
     get_text,
     put_blob,
 )
-from mz_engine.effects.validation import ensure_worktree
+from mz_engine.effects.validation import ensure_worktree, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
 from mz_engine.ports import (
     Agents,
@@ -69,6 +69,8 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     """Compose the prompt, reserve money, record the request and, if the reservation is granted, call the agent."""
     phase_state, unit_run, phase, config = context.phase_state, context.unit_run, context.phase, context.pins.config
     yield from ensure_worktree(context, unit_run.tree)
+    if (yield from keep_artifacts(context)):
+        return
     yield from write_schemas(context, outputs_of(context, action.role))
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase

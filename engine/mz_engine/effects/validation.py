@@ -10,6 +10,7 @@ from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.catalog.validation import (
     ArtifactParsed,
+    ArtifactsKept,
     ArtifactValidated,
     ChangesChecked,
     CommandRan,
@@ -38,6 +39,7 @@ from mz_engine.effects.steps import (
     put_blob,
     put_report,
 )
+from mz_engine.model.pipeline import PhaseOutput
 from mz_engine.model.rules import FeatureRuleInput, RuleFinding
 from mz_engine.path_patterns import matches
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
@@ -191,23 +193,54 @@ def validate_outputs(context: StepContext) -> Effect:
             text = yield from get_text(unit_run.reply_text)
         findings += validate(rules, text, output.path or output.artifact, context.pins.config.limits, texts)
         if text is not None:
-            artifact = parse_artifact(rules, text)
-            parsed.append(
-                ArtifactParsed(
-                    artifact=output.artifact,
-                    phase=context.phase_state.phase,
-                    unit=unit_run.unit,
-                    path=path,
-                    digest=(yield from put_blob(text)),
-                    units=artifact.units,
-                    files=artifact.files,
-                    fields=artifact.fields,
-                )
-            )
+            parsed.append((yield from _parse_output(context, output, text)))
             texts[output.artifact] = text
     report = yield from put_report(finding.message for finding in findings)
     violations = tuple(finding.violation for finding in findings)
     yield from emit(*parsed, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
+
+
+def _parse_output(context: StepContext, output: PhaseOutput, text: str) -> Steps[ArtifactParsed]:
+    artifact = parse_artifact(context.pins.rules[output.rules], text)
+    return ArtifactParsed(
+        artifact=output.artifact,
+        phase=context.phase_state.phase,
+        unit=context.unit_run.unit,
+        path=parse_path(output.path) if output.path else None,
+        digest=(yield from put_blob(text)),
+        units=artifact.units,
+        files=artifact.files,
+        fields=artifact.fields,
+    )
+
+
+def keep_artifacts(context: StepContext) -> Steps[bool]:
+    """Keep the artifacts of a phase that produces nothing else, instead of calling an agent for the first time, if they
+    are there already, valid, and newer than the backlog, which has the request, and the phase's inputs."""
+    unit_run, phase, progress = context.unit_run, context.phase, context.phase_state.progress
+    outputs = outputs_of(context, BUILDER)
+    inputs = [progress.artifacts[use.artifact].path for use in phase.inputs if use.artifact in progress.artifacts]
+    is_first = unit_run.iteration == 1 and not (unit_run.attempts or unit_run.answered_question or unit_run.notes)
+    does_more = phase.writable or phase.deliver or phase.agent_review or phase.for_each or not outputs
+    if not is_first or does_more or None in (*inputs, *(output.path for output in outputs)):
+        return False
+    others = (Path(context.pins.config.backlog), *filter(None, inputs))
+    paths = [parse_path(output.path or "") for output in outputs]
+    for path in paths:
+        if not (yield from call_port(Workspace.is_newest, progress.head, path, others)):
+            return False
+    backlog = (yield from read_file(unit_run.tree, others[0])) or ""
+    request = yield from get_texts((progress.started.title, progress.started.body))
+    texts, parsed = (yield from artifact_texts(context)), []
+    for path, output in zip(paths, outputs, strict=True):
+        text = yield from read_file(unit_run.tree, path)
+        findings = validate(context.pins.rules[output.rules], text, path, context.pins.config.limits, texts)
+        if text is None or findings or not all(line in backlog for line in "\n".join(request).splitlines()):
+            return False
+        parsed.append((yield from _parse_output(context, output, text)))
+        texts[output.artifact] = text
+    yield from emit(*parsed, ArtifactsKept(phase=phase.phase, unit=unit_run.unit))
+    return True
 
 
 def artifact_texts(context: StepContext) -> Steps[dict[str, str]]:

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,11 +92,7 @@ def take_items(
     run has already; `put` stores a text as a blob. Nobody is there to approve a suspicious text under `full_auto`."""
     source, existing = tuple(items), frozenset(in_run)
     before = frozenset(item.id for item in source if item.source in delivered) - existing
-
-    @cache
-    def screen(item: BacklogItem) -> tuple[BacklogItem, ScreenResult]:
-        return screen_item(item, config.injection_screen)
-
+    screen = cache(partial(screen_item, mode=config.injection_screen))
     new_items = [item for item in source if item.id not in existing | before and item.status is ItemStatus.BACKLOG]
     suspicious = [item.id for item in new_items if config.autonomy == "full_auto" and screen(item)[1].quarantined]
     chosen, left_out = plan_backlog(source, only, before, suspicious)
@@ -395,17 +391,13 @@ def unseen_changes(root: Path, config: Config, environment: Mapping[str, str]) -
     own = (FILE_NAME, config.backlog, ".gitignore", f"{PIPELINES_FOLDER}/", f"{config.recordings}/")
     if paths := [path for path in uncommitted_files(root, environment) if not path.startswith(own)]:
         message = f"agents do not see uncommitted changes, since worktrees start from a commit: {list_names(paths)}"
-        hint = "commit what the features need"
-        yield Diagnostic(code="MZ1010", message=message, hint=hint, severity="warning")
+        yield Diagnostic(code="MZ1010", message=message, hint="commit what they need", severity="warning")
 
 
 def price_lookup(config: Config, environment: Mapping[str, str]) -> Callable[[str], bool]:
     """Return a function that tells whether a model has a price now."""
-
-    def has_price(model: str) -> bool:
-        return price_table(config, environment).estimate(model, 1, 1, time.time_ns() // 1_000) is not None
-
-    return has_price
+    table = price_table(config, environment)
+    return lambda model: table.estimate(model, 1, 1, time.time_ns() // 1_000) is not None
 
 
 def unknown_models(config: Config, has_price: Callable[[str], bool]) -> Iterator[Diagnostic]:

@@ -50,7 +50,6 @@ class Stack(msgspec.Struct, frozen=True):
 class WorkflowPrograms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preinstalled: tuple[str, ...]
     installs: dict[str, str]
-    """Command that installs a program, by its name."""
 
 
 class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -23,21 +24,12 @@ SCP_URL = re.compile(r"(?:[\w.-]+@)?([\w.-]+\.[\w-]+):(?!/)(.+)")
 MODULE = re.compile(r"python3?\s+-m\s+([\w-]+)")
 
 
-class VcsInfo(msgspec.Struct, frozen=True):
-    vcs: str
-    commit_id: str
-
-
-class ArchiveInfo(msgspec.Struct, frozen=True):
-    hashes: dict[str, str] = {}
-
-
 class Origin(msgspec.Struct, frozen=True):
     """`direct_url.json` of an installed package; pip writes none for a package from an index. Source: PEP 610."""
 
     url: str
-    vcs_info: VcsInfo | None = None
-    archive_info: ArchiveInfo | None = None
+    vcs_info: dict[str, str] = {}
+    archive_info: dict[str, Any] = {}
 
 
 def refusal(reason: str, hint: str = INSTALL_HINT) -> MzError:
@@ -54,11 +46,11 @@ def installed_requirement(environment: Mapping[str, str]) -> str:
         return f"{PACKAGE}=={VERSION}"
     origin = msgspec.json.decode(text, type=Origin)
     url = urlsplit(origin.url)
-    if origin.vcs_info is not None:
-        return f"{PACKAGE} @ {origin.vcs_info.vcs}+{origin.url}@{origin.vcs_info.commit_id}"
+    if origin.vcs_info:
+        return f"{PACKAGE} @ {origin.vcs_info['vcs']}+{origin.url}@{origin.vcs_info['commit_id']}"
     if url.scheme in ("https", "http"):
-        hashes = origin.archive_info.hashes if origin.archive_info else {}
-        return f"{PACKAGE} @ {origin.url}" + "".join(f"#{name}={value}" for name, value in list(hashes.items())[:1])
+        hashes = (f"#{name}={value}" for name, value in origin.archive_info.get("hashes", {}).items())
+        return f"{PACKAGE} @ {origin.url}{next(hashes, '')}"
     path = Path(unquote(url.path))
     if not path.is_dir():
         raise refusal(f"mz was installed from {path}, which CI does not have")
@@ -75,7 +67,8 @@ def _pushed_commit(checkout: Path, environment: Mapping[str, str]) -> str:
     try:
         commit, changes = git("rev-parse", "--verify", "HEAD"), git("status", "--porcelain")
         remotes = git("remote").split() if commit else []
-        urls = [public_url(git("remote", "get-url", name)) for name in remotes if _has(git, name, commit)]
+        contains = ("branch", "--remotes", "--contains", commit, "--list")
+        urls = [public_url(git("remote", "get-url", name)) for name in remotes if git(*contains, f"{name}/*")]
     except RepositoryUnusable as error:
         raise refusal(f"mz was installed from {checkout}, which is no repository") from error
     if changes:
@@ -85,18 +78,13 @@ def _pushed_commit(checkout: Path, environment: Mapping[str, str]) -> str:
     raise refusal(f"mz was installed from {checkout}, whose commit is on no remote that CI can reach")
 
 
-def _has(git: Callable[..., str], remote: str, commit: str) -> bool:
-    return bool(git("branch", "--remotes", "--contains", commit, "--list", f"{remote}/*"))
-
-
 def public_url(url: str) -> str:
     """Return the address of a remote for people without its keys; empty for a path of this machine."""
     if match := SCP_URL.fullmatch(url):
         return f"https://{match[1]}/{match[2]}"
     parts = urlsplit(url)
-    return (
-        f"https://{parts.hostname}{parts.path}" if parts.scheme in ("https", "http", "ssh") and parts.hostname else ""
-    )
+    is_remote = parts.scheme in ("https", "http", "ssh")
+    return f"https://{parts.hostname}{parts.path}" if is_remote and parts.hostname else ""
 
 
 def program_installs(setup: Iterable[str], commands: Iterable[str]) -> tuple[str, ...]:

@@ -114,6 +114,13 @@ class ArtifactValidated(DerivedEvent, frozen=True, kw_only=True, tag="artifact.v
     """Blob: JSON array of the messages, as the agent gets them."""
 
 
+class ArtifactsKept(DerivedEvent, frozen=True, kw_only=True, tag="artifacts.kept"):
+    """The artifacts of a phase were there already, valid and newer than what they depend on: no agent was called."""
+
+    phase: str
+    unit: str
+
+
 class GateChecked(DerivedEvent, frozen=True, kw_only=True, tag="gate.checked"):
     phase: str
     unit: str

@@ -35,7 +35,14 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import FeatureOutcome, Hold
-from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactsKept,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+)
 from mz_events.names import BUILDER, Commit, Digest, Path
 
 
@@ -148,9 +155,8 @@ class FeatureProgress(StateStruct, frozen=True):
 
     def artifacts_by_unit(self, name: str) -> dict[str, ArtifactParsed]:
         """Return the artifact of each unit; of a phase without units, the only one under an empty name."""
-        of_units = {
-            key[len(name) + 1 :]: parsed for key, parsed in self.artifacts.items() if key.startswith(f"{name}/")
-        }
+        start, artifacts = f"{name}/", self.artifacts
+        of_units = {key.removeprefix(start): artifacts[key] for key in artifacts if key.startswith(start)}
         return of_units or ({"": self.artifacts[name]} if name in self.artifacts else {})
 
 
@@ -164,6 +170,7 @@ UnitEvent = (
     | ReplyParsed
     | ChangesChecked
     | ArtifactValidated
+    | ArtifactsKept
     | CommandRan
     | GateChecked
     | HumanAnswered

@@ -31,6 +31,7 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.validation import (
     ArtifactParsed,
+    ArtifactsKept,
     ArtifactValidated,
     ChangesChecked,
     CommandRan,
@@ -188,6 +189,7 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
         run, parsed_artifacts={**run.parsed_artifacts, event.artifact: event}
     ),
     ArtifactValidated: _on_artifact_validated,
+    ArtifactsKept: _set_last_event,
     GateChecked: _on_gate_checked,
     CommitRequested: _set_last_event,
     PushRequested: _set_last_event,

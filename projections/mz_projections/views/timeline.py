@@ -288,6 +288,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     validation.RefMoved: lambda e: f"{e.name} changed while {_call_name(e.ref)} worked",
     validation.ArtifactParsed: _artifact_parsed,
     validation.ArtifactValidated: _artifact_validated,
+    validation.ArtifactsKept: lambda e: f"{unit_name(e)}: valid and newer than what they depend on, no agent is called",
     validation.GateChecked: _gate_checked,
     delivery.CommitRequested: lambda e: f"{e.purpose} {unit_name(e)}",
     delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {_count_noun(e.files, 'file')}, +{e.insertions} -{e.deletions}",

@@ -28,7 +28,7 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, DeliveryFailed, Pushed, PushRequested
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
-from mz_events.catalog.validation import Change, ChangesChecked, CommandRan, RefMoved
+from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan, RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path
 from mz_events.store import Blobs
@@ -255,6 +255,9 @@ class RecordedWorkspace:
         if isinstance(outcome, DeliveryFailed):
             raise RemoteError(self._text(outcome.detail))
         return outcome
+
+    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+        return isinstance(self.stream.next_event(), ArtifactParsed)
 
     def contains(self, head: Commit, commit: Commit) -> bool:
         return isinstance(self.stream.next_event(), PushRequested)

@@ -293,6 +293,9 @@ class MemoryWorkspace:
             raise NotInMemory("a base moved")
         return MergeResult(commit=head, tree=self._commit_of(self.objects.tree_of(head), head), changed=False)
 
+    def is_newest(self, head: Commit, path: TreePath, others: tuple[TreePath, ...]) -> bool:
+        return False
+
     def contains(self, head: Commit, commit: Commit) -> bool:
         return self.objects.contains(head, commit)
 

@@ -29,7 +29,7 @@ from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.call import ForbiddenChange
-from mz_events.names import Commit
+from mz_events.names import Commit, Path
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs
 
@@ -129,6 +129,9 @@ class ReplayWorkspace(GitWorkspace):
         self.keeps_files = False
         """A command left ignored files that stay for later ones, so its result is not all that it does."""
         self.command_runs: list[CommandRun] = []
+
+    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+        return False  # The history of the files is not recorded.
 
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         self.contents[worktree.feature] = tree
