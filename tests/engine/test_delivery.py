@@ -290,28 +290,33 @@ def with_settings(bench: Bench, **settings: Any) -> Bench:
     return bench
 
 
+def without_papers(**settings: Any) -> Bench:
+    """With the default of pull requests, on whose branches the trial otherwise has papers."""
+    return with_settings(Bench(**settings), papers=None)
+
+
 def subjects(bench: Bench) -> list[bytes]:
     """Of the commits of the branch, oldest first, without those of the base."""
     return [tree.message.split(b"\n")[0] for tree in bench.world.commits("feat/b") if tree.message][::-1]
 
 
 def test_papers_stay_off_the_branch_of_a_pull_request_and_in_the_captures() -> None:
-    bench = Bench()
+    bench = without_papers()
     assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert not PAPERS & bench.on_the_branch().keys()
     assert {"b1.txt", "b2.txt"} <= bench.on_the_branch().keys()
     assert bench.world.objects[progress(bench).tree].files.keys() >= PAPERS
     made = [f"build u{number} of b".encode() for number in (1, 2, 3)]
     assert subjects(bench) == made, "no commit without content"
-    assert with_settings(Bench(), papers="branch").run_to_branch().keys() >= PAPERS
-    without_pull_request = with_settings(Bench(), pull_requests=PullRequests(strategy="none"))
+    assert Bench().run_to_branch().keys() >= PAPERS
+    without_pull_request = with_settings(without_papers(), pull_requests=PullRequests(strategy="none"))
     without_pull_request.run()
     head = progress(without_pull_request).head
     assert without_pull_request.world.objects[head].files.keys() >= PAPERS
 
 
 def test_an_output_that_is_delivered_is_no_paper() -> None:
-    bench = Bench()
+    bench = without_papers()
     *phases, ship = bench.pins.pipeline.phases
     outputs = tuple(replace(output, delivered=True) for output in ship.outputs)
     pipeline = replace(bench.pins.pipeline, phases=(*phases, replace(ship, outputs=outputs)))
@@ -320,7 +325,7 @@ def test_an_output_that_is_delivered_is_no_paper() -> None:
 
 
 def test_a_squashed_delivery_is_one_commit_with_the_usage_of_all_phases() -> None:
-    bench = with_settings(Bench(), commits="squash")
+    bench = with_settings(without_papers(), commits="squash")
     assert not PAPERS & bench.run_to_branch().keys()
     assert subjects(bench) == [b"Feature b"]
     message = bench.world.objects[bench.world.remote["feat/b"]].message.decode()
@@ -332,7 +337,7 @@ def test_a_squashed_delivery_is_one_commit_with_the_usage_of_all_phases() -> Non
 
 
 def test_a_merged_base_takes_no_paper_from_the_worktree() -> None:
-    bench = Bench()
+    bench = without_papers()
     trial.begin(bench.world, bench.pins, bench.items)
     bench.world.script = mending
     bench.base_moves(**{"b1.txt": "theirs"})
@@ -345,7 +350,7 @@ def test_a_merged_base_takes_no_paper_from_the_worktree() -> None:
 def test_a_restored_tree_changes_the_branch_only_by_work() -> None:
     """A retry from the first phase that writes anything but papers restores the tree from before it."""
     for commits in ("phases", "squash"):
-        bench = with_settings(Bench(), commits=commits)
+        bench = with_settings(without_papers(), commits=commits)
         bench.world.script = refusing
         assert status(bench.run()) is FeatureOutcome.WAITING
         bench.leave(retry(bench, "build"))
@@ -356,7 +361,7 @@ def test_a_restored_tree_changes_the_branch_only_by_work() -> None:
 
 
 def test_the_pull_request_says_what_a_reviewer_wants_and_hides_its_key() -> None:
-    bench = Bench()
+    bench = without_papers()
     bench.run()
     [request] = [event for event in bench.events() if isinstance(event, PullRequestRequested)]
     body = bench.world.blobs.get(request.body).decode()
@@ -457,7 +462,7 @@ def revising(spec: CallSpec, files: Files) -> ScriptedReply:
 
 @pytest.mark.parametrize(("phase", "calls"), [(None, 7), ("build", 7), ("plan", 8), ("ship", 1)])
 def test_delivered_work_is_taken_up_again_on_its_branch_and_in_its_pull_request(phase: str | None, calls: int) -> None:
-    bench = Bench()
+    bench = without_papers()
     bench.world.script = revising
     bench.run()
     before, first = len(bench.world.call_keys), bench.world.remote["feat/b"]
@@ -538,7 +543,7 @@ def test_a_pause_starts_nothing_more_until_somebody_says_go_on() -> None:
 # crashes --------------------------------------------------------------------------------------------------------------
 def eventful(world: World) -> Bench:
     """Everything on one way: the base moves with a conflict, the checks are flaky, then red, then green."""
-    bench = Bench(world=world, flaky=("flaky",))
+    bench = without_papers(world=world, flaky=("flaky",))
 
     def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         if {*world.poll_counts} - {head}:

@@ -52,6 +52,7 @@ def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tup
         parallel_max=2,
         commands={"check": Command(run="check"), "final": Command(run="final")},
         pull_requests=PullRequests(strategy="draft"),
+        papers="branch",
     )
 
 
