@@ -195,6 +195,34 @@ def test_a_link_that_tests_do_not_need_is_no_reason_to_stop(tmp_path: Path) -> N
     assert gates == [False, True, True]
 
 
+def test_the_set_up_runs_again_if_what_it_reads_changes(tmp_path: Path) -> None:
+    """If it fails then, that is a failure of the gate: the agent gets its output."""
+    again: dict[str, dict[str, object]] = {
+        "alpha.write.1.1": {"write": NOTE | {"setup.sh": "echo no such package; exit 3\n"}},
+        "alpha.write.1.2": {"write": NOTE | {"setup.sh": "mkdir -p .venv; touch .venv/new\n"}},
+    }
+    settings = SETTINGS.replace(f"PYTHONPATH=src {TEST}", "ls .venv").replace("! grep -rn TABS src", "true")
+    project = Project(tmp_path, GOOD | again, settings + "workspace: {setup: [sh setup.sh]}\n")
+    files = {"setup.sh": "mkdir -p .venv; touch .venv/old\n", ".gitignore": ".venv/\n"}
+    project.workshop.repository.commit(files)
+    project.mz("run")
+    assert "no such package" in project.prompts()[1]
+    blobs = FileBlobs(project.root / ".mz" / "blobs")
+    tests = [event for event in project.events("command.ran") if event["name"] == "test"]
+    outputs = [(event["stage"], event["exit"], blobs.get(event["output"])) for event in tests]
+    assert outputs == [
+        ("base", 0, b"old\n"),
+        ("prepare", 0, b"old\n"),
+        ("gate", 0, b"new\n"),
+        ("prepare", 0, b"new\n"),
+        ("gate", 0, b"new\n"),
+    ]
+    lint = [event for event in project.events("command.ran") if event["name"] == "lint" and event["stage"] == "gate"]
+    assert [event["exit"] for event in lint] == [3, 0], "the first command after the change"
+    assert len({event["environment"] for event in (*tests, *lint)}) == 3
+    assert not list((project.root / ".mz").rglob("_checkout*")), "the run is finished"
+
+
 FORGED = """\
 mkdir -p .venv/bin node_modules/.bin ~/.local/bin ~/bin
 for file in .venv/bin/python3 .venv/bin/pytest node_modules/.bin/pytest ~/.local/bin/pytest ~/bin/pytest; do

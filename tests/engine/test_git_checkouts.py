@@ -126,7 +126,8 @@ def test_checkouts_outlive_the_process(tmp_path: Path) -> None:
 def test_an_interrupted_set_up_starts_again(tmp_path: Path) -> None:
     project = Project(tmp_path)
     checkout = project.workspace.checkout(ALPHA, project.base, project.base)
-    (project.path(checkout) / "half").write_text("")
+    (project.path(checkout) / ".venv").mkdir()
+    (project.path(checkout) / ".venv" / "half").write_text("")
     assert project.workspace.checkout(ALPHA, project.base, project.base).needs_setup
     assert project.files(checkout) == {"a.py": "1\n", "uv.lock": "1\n"}
 

@@ -111,7 +111,7 @@ class GitWorkspace:
         target = self._objects.listing(tree)
         digest = environment_digest(target, self._setup)
         identity, git_worktree = self._take_checkout(worktree, digest)
-        if git_worktree.notes.environment not in ("", digest) or not git_worktree.path.is_dir():
+        if git_worktree.notes.environment != digest or not git_worktree.path.is_dir():
             git_worktree.change_notes(environment="")
             remove_tree(git_worktree.top)
         with self._lock:
