@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from mz_engine.processes.supervise import can_hide
 from mz_events.adapters.blobs import FileBlobs
 
-from tests.support.bench import MZ
+from tests.cli.drive import Result, fork
+from tests.support.preloaded import read_at_start
 from tests.support.workshop import Workshop
 
 pytestmark = pytest.mark.slow
@@ -81,21 +83,14 @@ class Project:
         self.workshop.repository.write(files | PROJECT)
         self.workshop.repository.commit()
 
-    def mz(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [MZ, *arguments],
-            cwd=self.root,
-            env={**self.environment, "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == code, f"{arguments} gave {done.returncode}\n{done.stdout}\n{done.stderr}"
+    def mz(self, *arguments: str, code: int = 0) -> Result:
+        environment = {**self.environment, **read_at_start(os.environ), "NO_COLOR": "1"}
+        done = fork(self.root, arguments, environment, seconds=200)
+        assert done.exit == code, f"{arguments} gave {done.exit}\n{done.out}\n{done.err}"
         return done
 
     def events(self, type_: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.mz("log", "--json").stdout.splitlines()]
+        lines = [json.loads(line) for line in self.mz("log", "--json").out.splitlines()]
         return [line["event"] for line in lines if line["type"] == type_]
 
     def refs(self) -> str:
@@ -114,7 +109,7 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
         "alpha.write.1.2": {"write": NOTE | PACKAGE},
     }
     project = Project(tmp_path, GOOD | again)
-    errors = project.mz("run").stderr
+    errors = project.mz("run").err
     assert "`commands.test` fails on the base (exit 1, 2 tests failed and 1 passed)" in errors
     assert "tests/test_old.py::test_words[1 - 1]" in errors
     assert [event["ending"] for event in project.events("feature.delivered")] == ["delivered"]
@@ -136,19 +131,19 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
     ]
     assert "_base" not in project.refs()
     project.mz("audit", "--verify")
-    audit = project.mz("audit", "--full").stdout
+    audit = project.mz("audit", "--full").out
     assert "test failed on the base: 1 tests passed, 2 failed" in audit
     assert "1 passed, 2 failed, none of them new" in audit
 
 
 def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Path) -> None:
     project = Project(tmp_path, settings=SETTINGS.replace(sys.executable, "env pythonn"))
-    errors = project.mz("run", code=11).stderr
+    errors = project.mz("run", code=11).err
     assert "MZ1008" in errors
     assert "pythonn" in errors
     assert project.events("agent.requested") == []
     (project.root / "mz.yaml").write_text(QUICK)
-    assert "halted" in project.mz("status").stdout
+    assert "halted" in project.mz("status").out
     project.mz("resume")
     assert len(project.events("commands.changed")) == 1
     assert len(project.events("feature.delivered")) == 1
@@ -173,11 +168,11 @@ def test_tests_that_would_test_the_checkout_stop_the_run(tmp_path: Path) -> None
     """The usual `pip install -e .`: without its own environment each worktree would test the user's checkout."""
     project = Project(tmp_path, settings=SETTINGS.replace(f"PYTHONPATH=src {TEST}", ACTIVE))
     link = activate_environment(project, f"{project.root}/src")
-    errors = project.mz("run", code=10).stderr
+    errors = project.mz("run", code=10).err
     assert "MZ2019" in errors
     assert f"{link} leads to {project.root}/src" in errors
     assert project.events("agent.requested") == []
-    checks = json.loads(project.mz("doctor", "--run-commands", "--json", code=11).stdout)["checks"]
+    checks = json.loads(project.mz("doctor", "--run-commands", "--json", code=11).out)["checks"]
     assert f"{link} leads to" in next(check["hint"] for check in checks if check["name"] == "run-commands")
 
 
@@ -261,7 +256,7 @@ def test_an_agent_cannot_change_what_its_work_is_tested_with(tmp_path: Path) -> 
 
 def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> None:
     project = Project(tmp_path, settings=SETTINGS + 'workspace: {setup: ["echo no network; false"]}\n')
-    errors = project.mz("run", code=10).stderr
+    errors = project.mz("run", code=10).err
     assert "MZ2018" in errors
     assert "no network" in errors
     assert project.events("agent.requested") == []
@@ -277,11 +272,11 @@ def test_a_gate_that_a_person_accepts(tmp_path: Path) -> None:
         f"alpha.write.1.{attempt}": {"write": NOTE | PACKAGE} for attempt in (1, 2, 3)
     }
     project = Project(tmp_path, GOOD | trace, settings.replace(TEST, "true"))
-    assert "names no failed tests" in project.mz("run", code=21).stderr
+    assert "names no failed tests" in project.mz("run", code=21).err
     project.mz("review", "accept", "alpha", "-m", "nobody minds long lines")
     project.mz("resume")
     assert [event["verdict"] for event in project.events("human.answered")] == ["accept"]
-    audit = project.mz("audit", "--full").stdout
+    audit = project.mz("audit", "--full").out
     assert "nobody minds long lines" in audit
     assert "write was committed although lint had rejected it; approved by a person" in audit
     assert "lint failed on the base" in audit
@@ -291,7 +286,7 @@ def test_a_gate_that_a_person_accepts(tmp_path: Path) -> None:
 
 def test_the_doctor_runs_the_commands(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    checks = json.loads(project.mz("doctor", "--run-commands", "--json").stdout)["checks"]
+    checks = json.loads(project.mz("doctor", "--run-commands", "--json").out)["checks"]
     (check,) = (check for check in checks if check["name"] == "run-commands")
     assert check["status"] == "warn"
     assert "tests/test_old.py::test_words[two]" in check["hint"]
@@ -308,10 +303,10 @@ def test_content_that_worktrees_lack_is_named(tmp_path: Path) -> None:
     files = {"data/model.bin": pointer, "data/.gitattributes": "*.bin filter=lfs\n", ".gitmodules": modules}
     project.workshop.repository.write(files)
     project.workshop.repository.commit()
-    errors = project.mz("run", "--dry-run").stderr
+    errors = project.mz("run", "--dry-run").err
     assert "empty directories in place of submodules: vendor/lib" in errors
     assert "pointers in place of files in Git LFS: data/model.bin" in errors
     (check,) = (
-        check for check in json.loads(project.mz("doctor", "--json").stdout)["checks"] if check["name"] == "content"
+        check for check in json.loads(project.mz("doctor", "--json").out)["checks"] if check["name"] == "content"
     )
     assert check["status"] == "warn"

@@ -166,7 +166,7 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
         endpoint = stack.enter_context(Endpoint(scene.script(), apart=True))
         outside = PLAYERS[scene.agent].environment(home, endpoint.url)
         session = stack.enter_context(RunProcess(root, outside, _tell))
-        session.start({**scene.flags, "agent": scene.agent}, tuple(scene.ends) if scene.template else ())
+        session.start({**scene.flags, "agent": scene.agent}, tuple(scene.ends))
         state = _drive(session, scene)
         _check(state, scene, endpoint)
         sources = RecordSources(root, outside, session.store, session.blobs)
