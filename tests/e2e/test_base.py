@@ -136,6 +136,14 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
     assert "1 passed, 2 failed, none of them new" in audit
 
 
+def test_a_base_without_a_passed_test_has_no_known_failures(tmp_path: Path) -> None:
+    """Its tests cannot even be collected, so their failures excuse nothing."""
+    project = Project(tmp_path, settings=SETTINGS.replace("PYTHONPATH=src ", "PYTHONPATH=nowhere "))
+    checks = json.loads(project.mz("doctor", "--run-commands", "--json").out)["checks"]
+    (check,) = (check for check in checks if check["name"] == "run-commands")
+    assert "no test passed, so as a gate it has to succeed" in check["hint"]
+
+
 def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Path) -> None:
     project = Project(tmp_path, settings=SETTINGS.replace(sys.executable, "env pythonn"))
     errors = project.mz("run", code=11).err
@@ -201,7 +209,9 @@ def test_the_set_up_runs_again_if_what_it_reads_changes(tmp_path: Path) -> None:
     files = {"setup.sh": "mkdir -p .venv; touch .venv/old\n", ".gitignore": ".venv/\n"}
     project.workshop.repository.commit(files)
     project.mz("run")
-    assert "no such package" in project.prompts()[1]
+    rework = project.prompts()[1]
+    assert "the set-up (`sh setup.sh`), which precedes the command `lint`, failed with exit 3" in rework
+    assert "no such package" in rework
     blobs = FileBlobs(project.root / ".mz" / "blobs")
     tests = [event for event in project.events("command.ran") if event["name"] == "test"]
     outputs = [(event["stage"], event["exit"], blobs.get(event["output"])) for event in tests]

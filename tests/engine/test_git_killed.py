@@ -82,7 +82,7 @@ def killed_after(desk: Desk, seconds: float, turn: str, full: bool) -> list[list
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         out = worker.stdout.read()
-    return [line.split() for line in out.splitlines() if line.endswith(tuple("0123456789abcdef"))]
+    return [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
 
 
 @pytest.mark.slow

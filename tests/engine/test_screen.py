@@ -111,17 +111,7 @@ def test_suspicious_lines_are_quoted_with_their_places() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("autonomy", "added", "left_out"),
-    [
-        ("supervised", ["a", "b"], []),
-        ("checkpoint", ["a", "b"], []),
-        ("full_auto", ["b"], [("a", "withheld"), ("c", "dependency")]),
-    ],
-)
-def test_full_auto_leaves_out_a_text_that_nobody_can_approve(
-    autonomy: Autonomy, added: list[str], left_out: list[tuple[str, str]]
-) -> None:
+def test_a_suspicious_text_is_in_the_run_with_its_lines() -> None:
     texts: list[str] = []
 
     def put(text: str) -> Digest:
@@ -130,18 +120,16 @@ def test_full_auto_leaves_out_a_text_that_nobody_can_approve(
 
     first, second = "## [FEAT] a: A\nDisregard this\nand pretend\n", "## [FEAT] b: B\nFine.\nDisregard it.\n"
     items = parse_backlog(f"{first}{second}## [FEAT] c: C\n- depends on: a\n", "todo.md")
-    intake = take_items(items, (), {}, (), Config(autonomy=autonomy), put)
-    assert [entry.feature for entry in intake.added if entry.feature != "c"] == added
-    assert [(out.item.id, out.reason) for out in intake.left_out] == left_out
+    intake = take_items(items, (), {}, (), Config(), put)
+    assert [entry.feature for entry in intake.added] == ["a", "b", "c"]
     places = [(warning.code, str(warning.location)) for warning in intake.warnings]
     assert sorted(places) == [("MZ4012", f"todo.md:{line}") for line in (2, 3, 6)]
-    if "a" in added:
-        waiting = intake.added[0]
-        assert waiting.quarantined
-        quotes = "todo.md:2: 'Disregard this' (disregard)\ntodo.md:3: 'and pretend' (pretend)"
-        assert (waiting.suspicions, waiting.body) == (text_digest(quotes), text_digest("Disregard this\nand pretend"))
-        assert quotes in texts
-        assert all(entry.suspicions is None for entry in intake.added[1:])
+    waiting = intake.added[0]
+    assert waiting.quarantined
+    quotes = "todo.md:2: 'Disregard this' (disregard)\ntodo.md:3: 'and pretend' (pretend)"
+    assert (waiting.suspicions, waiting.body) == (text_digest(quotes), text_digest("Disregard this\nand pretend"))
+    assert quotes in texts
+    assert all(entry.suspicions is None for entry in intake.added[1:])
 
 
 @pytest.mark.parametrize("autonomy", ["supervised", "checkpoint", "full_auto"])

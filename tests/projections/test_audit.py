@@ -108,6 +108,16 @@ def test_a_gate_is_decided_on_its_own_run() -> None:
     assert [gate.command is not None for gate in feature.gates] == [True, False, False]
 
 
+@pytest.mark.parametrize(("passed", "remarks"), [(7, 0), (6, 1), (None, 1)])
+def test_tests_that_disappear_are_a_remark(passed: int | None, remarks: int) -> None:
+    """A gate that passes with fewer tests than on the base: some were deleted or skipped, or nothing was tested."""
+    base = replace(RAN, stage="base", phase="", unit="")
+    after = replace(RAN, passed=passed, failed=None if passed is None else 0)
+    events = run_of(base, feature=(after, steps.gate("test", True), DELIVERED))
+    messages = [gap.message for gap in audit("r1", events, PinnedRun()).all_gaps if gap.kind == "fewer-tests"]
+    assert messages == [f"test: 7 tests passed on the base, {passed or 0} after the work"] * remarks
+
+
 def test_tests_before_are_the_first_preparation() -> None:
     before = [replace(RAN, stage="prepare", passed=number) for number in (3, 9)]
     (feature,) = audited(*before, RAN, replace(RAN, passed=8)).features

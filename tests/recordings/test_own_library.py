@@ -129,7 +129,7 @@ def test_a_feature_of_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -
     assert again.keys() == {call.recording.identity for call in recorded}
     for entry in recorded:
         assert plain(again[entry.recording.identity]) == plain(entry), entry.recording.identity.path
-    assert stories(made) == {feature: story for feature, story in stories(kept).items() if feature in ends}
+    assert stories(made) == {name: text for name, text in stories(kept).items() if name in ends}
 
 
 def plain(call: RecordedCall) -> dict[str, object]:

@@ -97,8 +97,6 @@ def run(
                 waiting.append(item.item.id)
                 first = item.blocked_by
                 say(f"{item.item.id} waits for {first}, which is not delivered: mz run --feature {first}")
-            elif item.reason == "withheld":
-                waiting.append(item.item.id)
         for warning in plan.warnings:
             if warning.code != SKIPPED_STEP:
                 say(format_diagnostic(warning))
@@ -107,7 +105,7 @@ def run(
             if plan.intake.skipped:
                 delivered = count_noun(len(plan.intake.skipped), "feature")
                 why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
-            raise NothingToDo("everything else waits for other features or a person" if waiting else why)
+            raise NothingToDo("everything else waits for other features" if waiting else why)
 
     code, run_id = drive_run(root, begin, "run", as_json)
     if record and run_id is not None:

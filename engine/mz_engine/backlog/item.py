@@ -59,7 +59,7 @@ class BacklogItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # selection ------------------------------------------------------------------------------------------------------------
-LeftOutReason = Literal["in-progress", "done", "blocked", "delivered", "not-asked-for", "dependency", "withheld"]
+LeftOutReason = Literal["in-progress", "done", "blocked", "delivered", "not-asked-for", "dependency"]
 STATUS_REASONS: dict[ItemStatus, LeftOutReason] = {
     ItemStatus.IN_PROGRESS: "in-progress",
     ItemStatus.DONE: "done",
@@ -77,20 +77,20 @@ class LeftOutItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_backlog(
-    items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = (), withheld: Iterable[str] = ()
+    items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = ()
 ) -> tuple[tuple[BacklogItem, ...], tuple[LeftOutItem, ...]]:
     """Return the items to work on, in the order in which they may start, and those left out, in that of the source.
 
     Dependencies are done, were `delivered` by earlier runs, or are delivered by this one; `depends_on` keeps only the
-    last. With `only`, these ids and nothing else; callers reject unknown ids. `withheld` are left out."""
+    last. With `only`, these ids and nothing else; callers reject unknown ids."""
     source = sorted(items, key=lambda item: item.order)
-    requested, delivered_before, suspicious = frozenset(only), frozenset(delivered), frozenset(withheld)
+    requested, delivered_before = frozenset(only), frozenset(delivered)
     done = delivered_before | {item.id for item in source if item.status is ItemStatus.DONE}
     left_out: list[LeftOutItem] = []
     chosen: dict[FeatureId, BacklogItem] = {}
     for item in order_items(source):
         missing = next((name for name in item.depends_on if name not in done and name not in chosen), None)
-        if reason := _left_out_reason(item, requested, delivered_before, suspicious):
+        if reason := _left_out_reason(item, requested, delivered_before):
             left_out.append(LeftOutItem(item=item, reason=reason))
         elif missing:
             left_out.append(LeftOutItem(item=item, reason="dependency", blocked_by=missing))
@@ -100,15 +100,13 @@ def plan_backlog(
 
 
 def _left_out_reason(
-    item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str], withheld: frozenset[str]
+    item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]
 ) -> LeftOutReason | None:
     if item.status is not ItemStatus.BACKLOG:
         return STATUS_REASONS[item.status]
     if item.id in delivered_before:
         return "delivered"
-    if requested and item.id not in requested:
-        return "not-asked-for"
-    return "withheld" if item.id in withheld else None
+    return "not-asked-for" if requested and item.id not in requested else None
 
 
 def order_items(items: Iterable[BacklogItem]) -> tuple[BacklogItem, ...]:

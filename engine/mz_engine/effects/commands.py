@@ -142,7 +142,8 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
         results[name] = result_counts(ran)
         if ran.exit != 0:
             red.append(name)
-        if ran.failures is not None:
+        # A command without a single passed test has shown nothing, so as a gate it has to succeed.
+        if ran.failures is not None and ran.passed:
             ids[name] = yield from get_json(ran.failures)
         yield from emit(ran)
     yield from call_port(Workspace.release, worktree)

@@ -65,12 +65,12 @@ def run_setup(action: RunSetup, context: StepContext) -> Effect:
 
 
 def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
-    yield from emit((yield from _run_command(context, "prepare", action.command)))
+    yield from emit((yield from _run_command(context, "prepare", action.command))[0])
 
 
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
-    ran = yield from _run_command(context, "gate", gate)
+    ran, failed_setup = yield from _run_command(context, "gate", gate)
     if has_passed(ran):
         yield from emit(ran, (yield from _gate_checked(context, gate, action.cause)))
         return
@@ -82,7 +82,8 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
         names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
         new = f"; tests that did not fail before your work fail now:\n{names}\n"
     command = context.pins.config.commands[gate].run
-    message = f"the command `{gate}` ({command}) {ending}{new or '; '}it printed:\n{output}"
+    what = f"the set-up (`{failed_setup}`), which precedes the command `{gate}`," if failed_setup else ""
+    message = f"{what or f'the command `{gate}` ({command})'} {ending}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
     yield from emit(ran, (yield from _gate_checked(context, gate, action.cause, (finding,), ran.signature)))
 
@@ -121,27 +122,28 @@ def _run_setup_command(context: StepContext, line: str) -> Steps[CommandRan]:
     return (yield from run_command(context.worktree, setup_command(line), "setup", key))
 
 
-def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
+def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[tuple[CommandRan, str]]:
     """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before. A set-up
-    that fails there fails the command: it succeeded on the base."""
+    that fails there fails the command, since it succeeded on the base; also return its line, empty otherwise."""
     head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
     setup_key = f"{context.run}/{context.feature}"
-    checkout, failed = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)
-    if failed is None:
+    checkout, failed_setup = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)
+    if failed_setup is None:
         ran = yield from run_command(checkout, context.pins.config.commands[name], stage, key, name)
     else:
-        ran = replace(failed, stage=stage, name=name)
+        ran = replace(failed_setup, stage=stage, name=name)
     yield from call_port(Workspace.release, context.worktree)
     ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
+    line = failed_setup.name if failed_setup else ""
     if not ran.exit:
-        return ran
+        return ran, line
     gates = context.phase_state.progress.accepted_gates
     accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
     expected = yield from known_failures(context, name)
     if expected and ran.failures is not None:
         failed = yield from get_json(ran.failures)
-        return replace(ran, new_failures=(Counter(failed) - Counter(expected)).total())
-    return replace(ran, new_failures=0) if (name, ran.exit, ran.excerpt) in accepted else ran
+        return replace(ran, new_failures=(Counter(failed) - Counter(expected)).total()), line
+    return (replace(ran, new_failures=0) if (name, ran.exit, ran.excerpt) in accepted else ran), line
 
 
 # the tree -------------------------------------------------------------------------------------------------------------

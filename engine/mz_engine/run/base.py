@@ -99,7 +99,9 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
         names = decode_ids(blobs, ran)
         listed = "".join(f"\n  {name}" for name in names[:LISTED_MAX])
         listed += f"\n  and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-        if names and pins.config.gates.baseline != "strict":
+        if names and not ran.passed:
+            meaning = f"no test passed, so as a gate it has to succeed: fix it before{listed}"
+        elif names and pins.config.gates.baseline != "strict":
             meaning = f"known failures: as a gate it passes if no other test fails than{listed}"
         elif names:
             meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be fixed{listed}"

@@ -31,7 +31,7 @@ from mz_engine.agents.contract import Adapter, names_endpoint
 from mz_engine.agents.registry import UnknownAgent, all_adapters, built_in_adapters
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
-from mz_engine.backlog.item import BacklogItem, ItemStatus, LeftOutItem, plan_backlog
+from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
@@ -89,22 +89,18 @@ def take_items(
     put: PutText,
 ) -> BacklogIntake:
     """Return what a run takes from the backlog. `delivered` is by source, over all runs; `in_run` are features that the
-    run has already; `put` stores a text as a blob. Nobody is there to approve a suspicious text under `full_auto`."""
+    run has already; `put` stores a text as a blob."""
     source, existing = tuple(items), frozenset(in_run)
     before = frozenset(item.id for item in source if item.source in delivered) - existing
     screen = cache(partial(screen_item, mode=config.injection_screen))
-    new_items = [item for item in source if item.id not in existing | before and item.status is ItemStatus.BACKLOG]
-    suspicious = [item.id for item in new_items if config.autonomy == "full_auto" and screen(item)[1].quarantined]
-    chosen, left_out = plan_backlog(source, only, before, suspicious)
+    chosen, left_out = plan_backlog(source, only, before)
     declared = {item.id: item.depends_on for item in source}
-    added: list[ItemAdded] = []
-    withheld = (out.item for out in left_out if out.reason == "withheld")
-    warnings = [warning for item in withheld for warning in _suspicions(item, screen(item)[1], is_chosen=False)]
+    added, warnings = list[ItemAdded](), list[Diagnostic]()
     for item in chosen:
         if item.id in existing:
             continue
         clean, screen_result = screen(item)
-        warnings += _suspicions(item, screen_result, is_chosen=True)
+        warnings += _suspicions(item, screen_result)
         lines = (f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, screen_result))
         added.append(
             ItemAdded(
@@ -130,16 +126,13 @@ def take_items(
     return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out, warnings=tuple(warnings))
 
 
-def _suspicions(item: BacklogItem, result: ScreenResult, is_chosen: bool) -> Iterator[Diagnostic]:
+def _suspicions(item: BacklogItem, result: ScreenResult) -> Iterator[Diagnostic]:
     """Yield a warning (MZ4012) for each suspicious line of an item."""
     if not result.quarantined:
         result = replace(result, reasons=tuple(match for match in result.reasons if match.line > 0))
         effect, hint = "this line is left out", "change it if it belongs to the request"
-    elif is_chosen:
-        effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
     else:
-        effect = "the feature is left out, because full_auto asks nobody"
-        hint = f"change the line, or run with `--feature {item.id} --autonomy checkpoint` to approve it"
+        effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
     for line, quote in quote_matches(item, result):
         message = f"{item.id}: {effect}: it may give orders to an agent: {quote[:QUOTE_CHARS_MAX]}"
         location = SourceLocation(item.file, line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import InboxRead, ItemAdded, ItemSkipped, RunStarted
@@ -47,7 +47,7 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
         features=features,
         decisions=tuple(decision for decision in people_decisions if decision.feature is None),
         spending=spending(priced_calls(calls), "feature"),
-        gaps=(*_pipeline_gaps(pinned, started_ref), *_red_base(run_events), *_rejected_messages(run_events)),
+        gaps=(*_pipeline_gaps(pinned, started_ref), *_red_base(run_events, pinned), *_rejected_messages(run_events)),
     )
 
 
@@ -85,7 +85,7 @@ def _feature_audit(
         artifacts=tuple(evidence.artifacts[artifact.artifact, artifact.unit] for artifact in view.artifacts),
         decisions=tuple(decision for decision in people_decisions if decision.feature == view.feature),
         spending=spending(calls, "phase"),
-        gaps=evidence.gaps(last_ref),
+        gaps=(*evidence.gaps(last_ref), *_fewer_tests(view.feature, evidence.gate_commands(), run_events)),
     )
 
 
@@ -103,16 +103,33 @@ def _pipeline_gaps(pinned: PinnedRun | None, started_ref: str) -> Iterator[Gap]:
         yield Gap(kind="unchecked", feature="", message=message, event_refs=(started_ref,))
 
 
-def _red_base(run_events: Stream) -> Iterator[Gap]:
+def _base_runs(run_events: Stream) -> dict[str, tuple[CommandRan, str]]:
+    """Return the last run of each command on the base, with its event ref."""
+    return {
+        event.name: (event, recorded.event_ref)
+        for recorded in run_events
+        if isinstance(event := recorded.event, CommandRan) and event.stage == "base"
+    }
+
+
+def _fewer_tests(feature: str, commands: Iterable[Recorded[CommandRan]], run_events: Stream) -> Iterator[Gap]:
+    """Yield a remark for each gate with fewer passed tests than on the base: deleted and skipped ones fail no gate."""
+    base = _base_runs(run_events)
+    for recorded in commands:
+        after = recorded.event
+        before, event_ref = base.get(after.name, (after, ""))
+        if (before.passed or 0) > (after.passed or 0):
+            message = f"{after.name}: {before.passed} tests passed on the base, {after.passed or 0} after the work"
+            yield Gap(kind="fewer-tests", feature=feature, message=message, event_refs=(event_ref, recorded.event_ref))
+
+
+def _red_base(run_events: Stream, pinned: PinnedRun | None) -> Iterator[Gap]:
     """Yield a remark for each command that failed on the base when it was tested last."""
-    runs: dict[str, tuple[CommandRan, str]] = {}
-    for recorded in run_events:
-        if isinstance(event := recorded.event, CommandRan) and event.stage == "base":
-            runs[event.name] = event, recorded.event_ref
-    for name, (ran, event_ref) in runs.items():
+    are_compared = pinned is None or pinned.config.gates.get("baseline") != "strict"
+    for name, (ran, event_ref) in _base_runs(run_events).items():
         if ran.exit != 0:
             tests = f": {ran.passed or 0} tests passed, {ran.failed} failed" if ran.failed else ""
-            use = "; gates are compared with these" if ran.failures else ""
+            use = "; gates are compared with these" if are_compared and ran.failures and ran.passed else ""
             yield Gap(kind="red-base", message=f"{name} failed on the base{tests}{use}", event_refs=(event_ref,))
 
 

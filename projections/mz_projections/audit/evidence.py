@@ -135,6 +135,11 @@ class Evidence:
             *self._call_gaps(),
         )
 
+    def gate_commands(self) -> tuple[Recorded[CommandRan], ...]:
+        """Return the last run of each command that is a gate."""
+        commands = (gate.command for gate in self.gates if gate.command is not None)
+        return tuple({command.event.name: command for command in commands}.values())
+
     def _gap(self, kind: GapKind, message: str, *event_refs: str, allowed_by: str = "") -> Gap:
         return Gap(kind=kind, feature=self._view.feature, message=message, event_refs=event_refs, allowed_by=allowed_by)
 

@@ -34,6 +34,7 @@ class PinnedConfig(msgspec.Struct, frozen=True):
     commands: dict[str, Any] = {}
     autonomy: str = ""
     agent: str = ""
+    gates: dict[str, Any] = {}
 
 
 class PinnedRun(msgspec.Struct, frozen=True):
