@@ -57,8 +57,7 @@ class CommandEvidence(Shape, frozen=True, kw_only=True):
     new_failures: int | None
     duration_ms: int
     environment: str | None
-    """In a clean checkout: digest of the set-up and of the files that it reads, empty without one; null: it ran in the
-    agent's worktree."""
+    """Digest of the set-up of the clean checkout, and of the files that the set-up reads; null: it has no set-up."""
     output_digest: str
     event_ref: str
 

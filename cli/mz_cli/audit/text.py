@@ -140,7 +140,7 @@ def _gate_text(gate: GateEvidence, digits: int | None) -> str:
     has_counts = (command.passed, command.failed) != (None, None)
     tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
     tests += _new_text(command.new_failures)
-    location = "the agent's worktree" if command.environment is None else "a clean checkout"
+    location = "a clean checkout"
     location += f" with environment {command.environment[:digits]}" if command.environment else ""
     description += f", {ending}{tests} in {command.duration_ms} ms in {location}"
     return f"{description}, output sha256 {command.output_digest[:digits]}"
