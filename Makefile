@@ -8,7 +8,7 @@ TEST_WORKERS ?= 3
 SAMPLE ?= 40
 unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
-.PHONY: demo test tests quick lint types fix clis recordings replay check figures mutants dev help
+.PHONY: demo test tests quick lint types fix clis recordings replay check figures mutants lock dev help
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -63,12 +63,16 @@ figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/
 mutants: .venv/mutants  ## Change the core in small ways, and count the changes that its fast tests detect; every change with SAMPLE=all
 	@$(BIN)/python -m tools.mutants $(if $(filter all,$(SAMPLE)),,--sample $(SAMPLE))
 
+lock: .venv/mutants  ## Take the newest versions of what development needs into scripts/constraints.txt; then run `make test`
+	@$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev,mutants]'
+	@$(BIN)/python -m pip freeze --exclude-editable > scripts/constraints.txt
+
 dev: .venv/developed  ## Build the virtual environment for development
 
-.venv/installed: pyproject.toml scripts/make-venv
+.venv/installed: pyproject.toml scripts/constraints.txt scripts/make-venv
 	@scripts/make-venv .
 
-.venv/developed: pyproject.toml scripts/make-venv
+.venv/developed: pyproject.toml scripts/constraints.txt scripts/make-venv
 	@scripts/make-venv '.[dev]'
 	@touch .venv/installed
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -398,28 +396,41 @@ def test_a_second_import_is_refused(home: Path, files: Path) -> None:
     assert take(home, files).new_requests == 1
 
 
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_recordings.importing import importer
+from tests.support.sessionfiles import take
+
+home, files, moment, last = sys.argv[1:]
+appends, append, _ = 0, SqliteStore.append, importer.REQUESTS_PER_BATCH
+
+def dying(*args):
+    global appends
+    appends += 1
+    if appends == int(last) and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    appended = append(*args)
+    if appends == int(last) and moment == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return appended
+
+importer.REQUESTS_PER_BATCH, SqliteStore.append = 100, dying
+take(Path(home), Path(files))
+"""
+
+
 @pytest.mark.slow
 def test_an_import_that_is_killed_loses_nothing_and_counts_nothing_twice(home: Path, files: Path) -> None:
-    for number in range(60):
+    for number in range(30):
         lines = [request(number * 50 + turn, session=f"s-{number}") for turn in range(80)]
         write(files / f"s-{number}.jsonl", lines)
-    program = (
-        "import sys\nfrom pathlib import Path\nfrom mz_recordings.importing import importer\n"
-        "from tests.support.sessionfiles import take\nimporter.REQUESTS_A_BATCH = 100\n"
-        "take(Path(sys.argv[1]), Path(sys.argv[2]))"
-    )
-    dice, killed = random.Random(5), 0
-    for _ in range(6):
-        child = subprocess.Popen([sys.executable, "-c", program, str(home), str(files)], cwd=ROOT)
-        deadline = time.monotonic() + 20
-        while child.poll() is None and not (home / LOG).exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(dice.uniform(0, 0.4))
-        child.send_signal(signal.SIGKILL)
-        killed += child.wait() == -signal.SIGKILL
-    assert killed
+    for moment, last in (("before", 1), ("after", 1), ("after", 4), ("before", 3), ("after", 2)):
+        arguments = (str(home), str(files), moment, str(last))
+        assert subprocess.run([sys.executable, "-c", DYING, *arguments], cwd=ROOT).returncode == -signal.SIGKILL
     take(home, files)
-    assert totals(home)[0] == 60 * 50 + 30
+    assert totals(home)[0] == 30 * 50 + 30
 
 
 # any order ------------------------------------------------------------------------------------------------------------
