@@ -80,14 +80,6 @@ class MergeResult(PortValue, frozen=True, kw_only=True):
     """Files with conflict markers."""
 
 
-class RefChange(PortValue, frozen=True, kw_only=True):
-    """A ref, `config` or `hooks/<name>` whose value changed; an absent value is empty."""
-
-    name: str
-    old: str
-    new: str
-
-
 class Workspace(Protocol):
     """The user's repository: worktrees, captures, commits. Adapter: git. Every method may raise RepositoryUnusable."""
 
@@ -132,18 +124,11 @@ class Workspace(Protocol):
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         """Return all files of a tree, sorted."""
 
-    def snapshot(self) -> Mapping[str, str]:
-        """Return values or digests, by name, of all refs except `refs/mz/`, of `.git/config` and of the hooks."""
-
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
-        """Leave out what the user did in another checkout, keep the old values of the rest under
-        `refs/mz/<run>/rescue/`, and return the rest."""
-
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         """Return the commit on the feature's branch whose `Mz-Key` trailer is `key`."""
 
     def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
-        """Commit a capture's content on the branch; moves branch, HEAD and index. Empty commits are allowed."""
+        """Commit a capture's content on the branch. Empty commits are allowed."""
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
         """Return the newest commit of the branch that a pull request targets; None if there is no such branch.

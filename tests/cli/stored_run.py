@@ -121,7 +121,7 @@ class StoredRun:
             feature,
             AgentRequested(ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
                            template=f"{ref.phase}.md.j2", full_prompt=True, session="s1", resumes=False, tree=tree,
-                           refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000),
+                           estimated_tokens=3000, estimated_nanousd=25_000_000),
         )  # fmt: skip
 
     def reply(self, feature: str, ref: CallRef, text: str = "Done.", computed: int | None = 12_345_000) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.app import context
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
+from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.feature import HumanAnswered, HumanRequested, PhaseStarted, QuestionKind
 from mz_events.catalog.run import AnswerAccepted, Verdict
-from mz_events.catalog.validation import RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
 from syrupy.assertion import SnapshotAssertion
@@ -24,6 +25,7 @@ from tests.cli.damage import blob_path, tamper
 from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import RUN, StoredRun
 from tests.cli.test_status import HOSTILE
+from tests.support.samples import sample
 
 EVENT_REF = re.compile(r"(?:run|inbox)/[\w-]+(?:/[\w-]+)?@\d+")
 
@@ -156,11 +158,11 @@ def test_a_damaged_record_is_no(clean: StoredRun, mz: Mz) -> None:
 def test_who_decided_what_and_why(home: Path, mz: Mz) -> None:
     log = StoredRun(home).begin("login").admit("login")
     ref = log.ref("login", "prd")
-    question = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.REPOSITORY, code="ref-moved")
+    question = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.CHECKS, code="checks-failed")
     log.to_feature("login", PhaseStarted(phase="prd", iteration=1))
     log.ask("login", ref)
-    log.to_feature("login", RefMoved(ref=ref, name="refs/heads/main", old="1", new="2"), question)
-    assert [gap["kind"] for gap in report(mz)["gaps"] if gap["fault"]] == ["not-delivered", "ref-moved"]
+    log.to_feature("login", replace(sample(ChecksPolled), failed=1, pending=0), question)
+    assert [gap["kind"] for gap in report(mz)["gaps"] if gap["fault"]] == ["not-delivered", "checks-red"]
     note, who = log.blob("that was \x1b[31mme"), log.blob("mina")
     log.to_run(AnswerAccepted(feature=FeatureId("login"), verdict=Verdict.APPROVE, note=note, actor=who))
     log.to_feature("login", HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=note, actor=who))
@@ -168,12 +170,12 @@ def test_who_decided_what_and_why(home: Path, mz: Mz) -> None:
     result = report(mz)
     (decision,) = result["features"][0]["decisions"]
     assert (decision["actor"], decision["verdict"], decision["reason"]) == ("mina", "approve", "that was \x1b[31mme")
-    assert (decision["question_kind"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
+    assert (decision["question_kind"], decision["code"], decision["phase"]) == ("checks", "checks-failed", "prd")
     assert (decision["event_ref"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
-    (moved,) = [gap for gap in result["gaps"] if gap["kind"] == "ref-moved"]
-    assert (moved["fault"], moved["allowed_by"]) == (False, f"run/{RUN}/login@6")
+    (red,) = [gap for gap in result["gaps"] if gap["kind"] == "checks-red"]
+    assert (red["fault"], red["allowed_by"]) == (False, f"run/{RUN}/login@6")
     page = mz("audit", "--full").out
-    assert "mina: approve on repository (ref-moved) in prd" in page
+    assert "mina: approve on checks (checks-failed) in prd" in page
     assert "that was me" in page
     assert "\x1b" not in page
 

@@ -31,7 +31,7 @@ class InSessions(StoredRun):
             AgentRequested(
                 ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
                 template=f"{ref.phase}.md.j2", full_prompt=not goes_on, session="s1", resumes=goes_on, tree=tree,
-                refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000, keeps_session=True,
+                estimated_tokens=3000, estimated_nanousd=25_000_000, keeps_session=True,
                 prompt_tokens=400 if goes_on else None, full_prompt_tokens=1000 if goes_on else None,
             ),
         )  # fmt: skip

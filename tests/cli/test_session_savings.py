@@ -30,7 +30,7 @@ def ref(attempt: int) -> CallRef:
 def requested(attempt: int, sent: int | None = None, count: int | None = None) -> AgentRequested:
     return AgentRequested(
         ref=ref(attempt), agent="x", model="m", prompt=DIGEST, template="t", full_prompt=sent is None, session="s",
-        resumes=sent is not None, tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, keeps_session=True,
+        resumes=sent is not None, tree=BASE, estimated_tokens=1, estimated_nanousd=1, keeps_session=True,
         prompt_tokens=sent, full_prompt_tokens=count,
     )  # fmt: skip
 

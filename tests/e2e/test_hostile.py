@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
 from mz_engine.agents.process import AgentProcesses
+from mz_engine.processes.supervise import can_hide
 from mz_engine.run.process import RunProcess
 
 from tests.support.bench import Bench
@@ -65,48 +68,27 @@ def test_too_many_megabytes_are_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     assert problems(bench) == ["output-limit"]
 
 
-def test_commits_of_its_own_are_recorded_and_taken_back(tmp_path: Path) -> None:
+def test_commits_of_its_own_stay_in_its_own_repository(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    commit = "git add -A; git -c user.name=A -c user.email=a@b commit -qm own"
-    act = f"import subprocess as s\nanswer()\ns.run('{commit}', shell=True)"
-    run(bench, "code", act, 0)
+    commit = "git add -A; git commit -qm own; git tag mine; git update-ref refs/heads/main HEAD; git stash"
+    log = "git log --format=%s -1 > README.md; git merge-base HEAD main >> README.md"
+    run(bench, "code", f"import subprocess as s\nanswer()\ns.run({commit!r}, shell=True)", 0)
+    run(bench, "tests", f"import subprocess as s\ns.run({log!r}, shell=True)\nanswer()", 0)
     assert delivered(bench)
-    assert ("commit", BRANCH) in offences(bench)
     assert len(bench.keys_of(BRANCH)) == 6
-    assert "own" not in bench.git("log", "--format=%s", f"main..{BRANCH}").split()
+    assert bench.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags").split() == [BRANCH, "main"]
+    assert "own" not in bench.git("log", "--all", "--format=%s").split()
 
 
-def test_another_branch_that_moved_is_shown_to_a_person(tmp_path: Path) -> None:
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_the_repository_and_the_checkout_are_out_of_reach_and_no_process_is_left(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    before = bench.git("rev-parse", "main").strip()
-    commit = "git -c user.name=A -c user.email=a@b commit-tree -p main -m x HEAD^{tree}"
-    act = f"import subprocess as s\ns.run('git update-ref refs/heads/main $({commit})', shell=True)\nanswer()"
-    run(bench, "prd", act, 21)
-    (moved,) = bench.of_type("ref.moved")
-    assert (moved["name"], moved["old"]) == ("refs/heads/main", before)
-    assert before in bench.git("for-each-ref", "refs/mz/*/rescue/**"), "the old value is kept"
-    assert bench.git("rev-parse", "main").strip() == moved["new"], "no other ref is ever moved by us"
-    bench.mz("resume", "--feature", FEATURE, "--answer", "approve")
-    assert delivered(bench)
-
-
-@pytest.mark.parametrize(("person", "code"), [("user", 0), ("agent", 21)])
-def test_a_commit_in_the_checkout_is_the_users_unless_the_agent_made_it(tmp_path: Path, person: str, code: int) -> None:
-    bench = Bench(tmp_path)
-    commit = f"git -C {bench.root} -c user.name=A -c user.email=a@b commit -q --allow-empty -m x"
-    environment = "env=None" if person == "agent" else "env={'PATH': os.environ['PATH']}"
-    act = f"import os, subprocess as s\ns.run({commit!r}, shell=True, check=True, {environment})\nanswer()"
-    run(bench, "prd", act, code)
-    assert [event["name"] for event in bench.of_type("ref.moved")] == (["refs/heads/main"] if code else [])
-    assert bench.git("log", "-1", "--format=%s", "main").strip() == "x"
-
-
-def test_configuration_hooks_and_the_main_checkout_are_out_of_reach_and_no_process_is_left(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    config = (bench.root / ".git" / "config").read_text()
+    before = repository_state(bench)
     act = (
-        "git = root / '.git'\nfor name, text in (('config', '[core]\\n'), ('hooks/pre-commit', 'exit 1\\n')):\n"
-        "    try: (git / name).write_text(text)\n    except OSError: pass\nanswer()"
+        "git = root / '.git'\nfor name in ('config', 'hooks/pre-commit', 'commondir', 'index', 'HEAD', 'refs/stash'):\n"
+        "    try: (git / name).write_text('x')\n    except OSError: pass\n"
+        "import os\nassert sorted(os.listdir(root)) == ['.git', '.mz'], os.listdir(root)\n"
+        "assert os.listdir(git) == ['objects']\nassert not (root / '.mz/mz.db').exists()\nanswer()"
     )
     bench.act(FEATURE, "prd", act)
     bench.act(FEATURE, "techspec", "try: (root / 'README.md').write_text('mine')\nexcept OSError: pass\nanswer()")
@@ -114,9 +96,37 @@ def test_configuration_hooks_and_the_main_checkout_are_out_of_reach_and_no_proce
     run(bench, "pr", f"import subprocess as s\ns.Popen('{stubborn}', shell=True)\nanswer()", 0)
     assert bench.processes() == []
     assert delivered(bench)
-    assert (bench.root / ".git" / "config").read_text() == config
-    assert not (bench.root / ".git" / "hooks" / "pre-commit").exists()
+    assert problems(bench) == []
+    assert repository_state(bench) == before
     assert bench.git("status", "--porcelain") == ""
+
+
+def repository_state(bench: Bench) -> dict[str, bytes]:
+    """Content of everything in `.git` but objects, what mz adds, and what it locks."""
+    files = (path for path in (bench.root / ".git").rglob("*") if path.is_file())
+    names = {str(path.relative_to(bench.root / ".git")): path.read_bytes() for path in files}
+    return {name: data for name, data in names.items() if not re.match("objects/|(logs/)?refs/(mz|heads/feat)/", name)}
+
+
+@pytest.mark.parametrize("act", ["commit", "amend", "branch", "fetch"])
+def test_what_the_user_does_meanwhile_stops_nothing(tmp_path: Path, act: str) -> None:
+    """Of which the agent, which waits for it, sees nothing."""
+    bench, go = Bench(tmp_path), tmp_path / "go"
+    commands = {
+        "commit": ("commit", "--quiet", "--allow-empty", "-m", "x"),
+        "amend": ("commit", "--quiet", "--amend", "--allow-empty", "-m", "x"),
+        "branch": ("branch", "-m", "main", "trunk"),
+        "fetch": ("update-ref", "refs/remotes/origin/main", "HEAD"),
+    }
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)\nanswer()"
+    bench.act(FEATURE, "prd", waits)
+    with bench.start("run", "--feature", FEATURE) as process:
+        while not bench.calls() and process.poll() is None:
+            time.sleep(0.02)
+        bench.git(*commands[act])
+        go.touch()
+        assert process.wait(120) == 0, process.communicate()
+    assert delivered(bench)
 
 
 def test_a_deleted_worktree_is_built_again(tmp_path: Path) -> None:

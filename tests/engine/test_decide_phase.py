@@ -31,7 +31,7 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold, Verdict
-from mz_events.catalog.validation import ArtifactParsed, CommandRan, RefMoved, Unit
+from mz_events.catalog.validation import ArtifactParsed, CommandRan, Unit
 from mz_events.names import Commit, FeatureId, Path
 from mz_projections.feature.fold import apply_strict, fold
 from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring
@@ -432,16 +432,6 @@ def test_a_critical_verdict_is_shown_to_a_person() -> None:
     assert then(*request, approved) == Work.MAKE_COMMIT
     rejected = HumanAnswered(run_version=7, verdict=Verdict.REJECT, note=DIGEST, actor=DIGEST)
     assert then(*request, rejected) == act.BlockPhase(cause="person", check="verdict.severity", text=DIGEST)
-
-
-def test_a_moved_ref_is_shown_to_a_person_before_the_reply_is_used() -> None:
-    call = ref("plan")
-    moved = RefMoved(ref=call, name="refs/heads/main", old="a", new="b")
-    events = (*IN_PLAN, requested(call), moved, *replied(call)[1:])
-    assert then(*events) == act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
-    request = (*events, HumanRequested(phase="plan", unit="", question_kind=QuestionKind.REPOSITORY))
-    approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*request, approved) == Work.CHECK_CHANGES
 
 
 def test_commits_that_do_not_merge_are_a_question_and_an_answer_tries_again() -> None:

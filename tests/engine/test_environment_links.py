@@ -143,8 +143,8 @@ def test_commands_do_not_see_the_checkout(tmp_path: Path) -> None:
     root = checkout.root
     script = f"cd {root}; ls src node_modules .venv; test -f setup.py || echo hidden; ls -d tools; ls .git >/dev/null"
     result = checkout.run(script)
-    lines = [".venv:", "bin", "pyvenv.cfg", "", "node_modules:", "left-pad", "", "src:", "hidden", "tools"]
-    assert (result.exit, result.output.decode().splitlines()) == (0, lines)
+    lines = [".venv:", "bin", "pyvenv.cfg", "hidden", "tools"]
+    assert [line for line in result.output.decode().splitlines() if "ls:" not in line] == lines
     text = f"{checkout.site}/prices.pth leads to {root}/src"
     assert result.outside_links == (OutsideLink(text=text, is_hidden=True),)
     assert (root / "src" / "prices" / "__init__.py").exists()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 from mz_engine.artifacts.junit import failed_cases
-from mz_engine.ports import CommandResult, Interrupted
+from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
-from mz_engine.processes.environment import git_directory, protected_paths
+from mz_engine.processes.environment import git_directory, sandbox_mounts
 from mz_events.redaction.redactor import Secrets
 
 from tests.support.processes import DAEMON, WORKTREE, fresh_key, left, python, repository
@@ -117,11 +118,22 @@ def test_linked_worktrees_share_one_fence(tmp_path: Path) -> None:
     linked.mkdir()
     (linked / ".git").write_text(f"gitdir: {private}\n")
     assert git_directory(linked) == git_directory(main) == main / ".git"
-    assert protected_paths(linked) == (linked, main / ".git" / "config", main / ".git" / "hooks")
+    worktree = FeatureWorktree(run="r", feature="f", branch="b")
+    hidden = [mount.target for mount in sandbox_mounts(linked, worktree, {}) if mount.kind == "empty"]
+    assert sorted(hidden) == [linked, main / ".git"]
 
 
-def test_outside_a_repository_there_is_nothing_to_fence(tmp_path: Path) -> None:
-    assert protected_paths(tmp_path) == ()
+def test_objects_that_the_repository_borrows_are_seen(tmp_path: Path) -> None:
+    far, near = tmp_path / "far", tmp_path / "near"
+    repository(far)
+    subprocess.run(["git", "clone", "--quiet", "--shared", str(far), str(near)], check=True)
+    worktree = FeatureWorktree(run="r", feature="f", branch="b")
+    seen = [mount.target for mount in sandbox_mounts(near, worktree, {}) if mount.kind == "read"]
+    assert sorted(seen) == [far / ".git/objects", near / ".git/objects"]
+
+
+def test_outside_a_repository_there_is_nothing_to_hide(tmp_path: Path) -> None:
+    assert sandbox_mounts(tmp_path, FeatureWorktree(run="r", feature="f", branch="b"), {}) == ()
 
 
 REPORT = """<?xml version="1.0"?><testsuites><testsuite>

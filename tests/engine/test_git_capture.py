@@ -393,8 +393,8 @@ def test_a_file_that_changes_between_two_looks_stops_the_capture(desk: Desk) -> 
 
 
 def test_a_capture_needs_nothing_of_git_in_the_worktree(desk: Desk) -> None:
-    (desk.worktree / ".git").unlink()
-    (desk.repo.root / ".git/worktrees/r1.f1.mz/HEAD").write_text("nonsense\n")
+    (desk.worktree / ".git").rmdir()
+    (desk.private / "HEAD").write_text("nonsense\n")
     desk.write({"new": "n"})
     assert changes(desk) == {"new": "added"}
 

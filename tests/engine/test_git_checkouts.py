@@ -10,7 +10,7 @@ from mz_engine.git.content import FILE, TreeEntry
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import Checkout, FeatureWorktree
-from mz_engine.processes.environment import worktree_path
+from mz_engine.processes.environment import private_repository, worktree_path
 from mz_events.names import Commit
 
 from tests.support.gitrepo import IDENTITY, GitRepo
@@ -86,13 +86,18 @@ def test_a_checkout_has_the_tree_and_the_environment_and_nothing_else(tmp_path: 
 def test_git_works_in_a_checkout(tmp_path: Path) -> None:
     project = Project(tmp_path)
     checkout = project.checkout(project.capture(a_dot_py="2\n"))
-    git = project.repository.git
-    assert git("rev-parse", "HEAD", cwd=project.path(checkout)) == project.base
-    assert git("status", "--porcelain", cwd=project.path(checkout)) == " M a.py\n?? made.egg-info"
-    git("commit", "--quiet", "--all", "--message", "by a test", cwd=project.path(checkout))
+    private = private_repository(project.repository.root, checkout.worktree)
+
+    def git(*args: str) -> str:
+        options = (f"--git-dir={private}", "--work-tree=.")
+        return project.repository.git(*options, *args, cwd=project.path(checkout))
+
+    assert git("rev-parse", "HEAD") == project.base
+    assert git("status", "--porcelain") == " M a.py\n?? made.egg-info"
+    git("commit", "--quiet", "--all", "--message", "by a test")
     checkout = project.checkout(project.base)
-    assert git("status", "--porcelain", cwd=project.path(checkout)) == "?? made.egg-info"
-    assert "checkout" not in git("for-each-ref", "--format=%(refname)")
+    assert git("status", "--porcelain") == "?? made.egg-info"
+    assert "checkout" not in project.repository.git("for-each-ref", "--format=%(refname)")
 
 
 def test_features_share_checkouts(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pathlib
 
 import pytest
 from mz_engine.git.process import mask_credentials
-from mz_engine.ports import CreatedCommit, RefChange, RemoteError, RepositoryUnusable
+from mz_engine.ports import CreatedCommit, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
-from tests.support.desk import FILES, WORKTREE, Desk
+from tests.support.desk import WORKTREE, Desk
 from tests.support.gitrepo import IDENTITY, GitRepo
 
 pytestmark = pytest.mark.slow
@@ -26,13 +26,14 @@ def work(desk: Desk) -> Commit:
 
 
 # commits --------------------------------------------------------------------------------------------------------------
-def test_a_commit_holds_the_tree_and_moves_branch_head_and_index(desk: Desk) -> None:
+def test_a_commit_holds_the_tree_and_moves_the_branch(desk: Desk) -> None:
     tree = work(desk)
     made = desk.port.commit(WORKTREE, tree, desk.base, MESSAGE)
     assert made == CreatedCommit(commit=desk.repo.head("feat/f1"), files=4, insertions=5, deletions=2)
     assert desk.repo.tree(made.commit) == desk.repo.tree(tree)
     assert desk.repo.head(f"{made.commit}^") == desk.base
     assert desk.repo.git("cat-file", "commit", made.commit).split("\n\n", 1)[1] == MESSAGE.decode().removesuffix("\n")
+    desk.port.ensure(WORKTREE, made.commit, tree)
     assert desk.state() == "## feat/f1"
     assert desk.git("rev-parse", "HEAD") == made.commit
 
@@ -106,18 +107,30 @@ def test_commits_are_found_by_their_exact_key(desk: Desk) -> None:
 def test_a_key_in_a_merged_branch_is_not_ours(desk: Desk) -> None:
     desk.repo.git("checkout", "--quiet", "-b", "side")
     desk.repo.commit({"side": "1"}, MESSAGE.decode())
-    desk.git("merge", "--quiet", "--no-ff", "-m", "merge", "side")
+    sides = ("-p", "feat/f1", "-p", "side")
+    merged = desk.repo.git("commit-tree", "side^{tree}", *sides, "-m", "merge")
+    desk.repo.git("update-ref", "refs/heads/feat/f1", merged)
     assert desk.port.find_commit(WORKTREE, KEY) is None
 
 
 def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None:
     tree = work(desk)
-    desk.git("commit", "--quiet", "--allow-empty", "-m", "by hand")
-    moved = desk.repo.head("feat/f1")
+    moved = desk.commit_by_hand()
     made = desk.port.commit(WORKTREE, tree, desk.base, MESSAGE)
     assert desk.repo.head("feat/f1~1") == desk.base
     assert desk.repo.head(f"refs/mz/r1/rescue/heads/feat/f1/{moved}") == moved
     assert desk.port.find_commit(WORKTREE, KEY) == made
+
+
+def test_a_branch_that_a_person_has_checked_out_is_not_moved(desk: Desk) -> None:
+    """Else its files there would seem to undo the commit."""
+    tree = work(desk)
+    desk.repo.git("checkout", "--quiet", "feat/f1")
+    with pytest.raises(RepositoryUnusable, match="switch --detach"):
+        desk.port.commit(WORKTREE, tree, desk.base, MESSAGE)
+    assert desk.repo.head("feat/f1") == desk.base
+    desk.repo.git("switch", "--quiet", "--detach")
+    assert desk.port.commit(WORKTREE, tree, desk.base, MESSAGE).files
 
 
 def test_what_a_branch_touched(desk: Desk) -> None:
@@ -200,106 +213,7 @@ def test_passwords_in_urls_are_masked() -> None:
     assert actual == "unable to access 'https://***@example.org/x': no"
 
 
-# the fence ------------------------------------------------------------------------------------------------------------
-def test_the_snapshot_sees_refs_configuration_and_hooks(desk: Desk) -> None:
-    hooks = desk.repo.root / ".git/hooks"
-    hooks.mkdir(exist_ok=True)
-    (hooks / "pre-commit").write_text("#!/bin/sh\n")
-    (hooks / "pre-push.sample").write_text("#!/bin/sh\n")
-    desk.repo.git("update-ref", "refs/remotes/origin/main", desk.base)
-    before = desk.port.snapshot()
-    assert before.keys() == {
-        *("refs/heads/main", "refs/heads/feat/f1", "refs/remotes/origin/main"),
-        *("config", "hooks/pre-commit"),
-    }
-    assert before["refs/heads/main"] == desk.base
-    work(desk)
-    assert desk.port.snapshot() == before
-
-
-def act_config(desk: Desk) -> str:
-    desk.git("config", "alias.x", "!true")
-    return "config"
-
-
-def act_worktree_config(desk: Desk) -> str:
-    (desk.repo.root / ".git/config.worktree").write_text("[core]\n")
-    return "config.worktree"
-
-
-def act_hook(desk: Desk) -> str:
-    hook = desk.repo.root / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\n")
-    return "hooks/post-checkout"
-
-
-def act_branch(desk: Desk) -> str:
-    desk.git("branch", "--quiet", "mine")
-    return "refs/heads/mine"
-
-
-def act_tag(desk: Desk) -> str:
-    desk.git("tag", "v1")
-    return "refs/tags/v1"
-
-
-def act_stash(desk: Desk) -> str:
-    desk.write({"README.md": "x"})
-    desk.git("stash", "--quiet")
-    return "refs/stash"
-
-
-def act_remote(desk: Desk) -> str:
-    desk.git("update-ref", "refs/remotes/origin/x", desk.base)
-    return "refs/remotes/origin/x"
-
-
-def act_replace(desk: Desk) -> str:
-    work(desk)
-    desk.git("replace", desk.base, desk.repo.head("refs/mz/r1/f1"))
-    assert desk.another().paths(desk.base) == tuple(sorted(FILES))
-    return f"refs/replace/{desk.base}"
-
-
-ACTS = (act_config, act_worktree_config, act_hook, act_branch, act_tag, act_stash, act_remote, act_replace)
-
-
-@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-def test_a_change_outside_the_worktree_is_seen(desk: Desk, act: object) -> None:
-    before = desk.port.snapshot()
-    assert callable(act)
-    name = act(desk)
-    after = desk.another().snapshot()
-    assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} == {name}
-
-
-def test_hooks_where_the_configuration_says(desk: Desk) -> None:
-    desk.repo.git("config", "core.hooksPath", ".husky")
-    desk.repo.write({".husky/pre-commit": "#!/bin/sh\n"})
-    before = desk.another().snapshot()
-    (desk.repo.root / ".husky/pre-commit").chmod(0o755)
-    assert before["hooks/pre-commit"] != desk.another().snapshot()["hooks/pre-commit"]
-
-
-def test_old_values_are_rescued(desk: Desk) -> None:
-    desk.repo.git("branch", "mine", desk.base)
-    made = desk.port.commit(WORKTREE, desk.base, desk.base, MESSAGE)
-    gone = "1" * 40
-    moved = (
-        RefChange(name="refs/heads/mine", old=desk.base, new=""),
-        RefChange(name="refs/heads/mine/deeper", old=made.commit, new=""),
-        RefChange(name="refs/heads/gone", old=gone, new=desk.base),
-        RefChange(name="refs/heads/fresh", old="", new=desk.base),
-        RefChange(name="config", old="ab" * 32, new="cd" * 32),
-    )
-    for _ in range(2):
-        desk.port.rescue(WORKTREE, moved)
-    actual = set(desk.repo.git("for-each-ref", "--format=%(refname)", "refs/mz/r1/rescue").splitlines())
-    assert actual == {f"refs/mz/r1/rescue/heads/mine/{desk.base}", f"refs/mz/r1/rescue/heads/mine/deeper/{made.commit}"}
-    desk.port.rescue(WORKTREE, ())
-
-
+# errors ---------------------------------------------------------------------------------------------------------------
 def test_an_unusable_commit_is_an_error_not_a_guess(desk: Desk) -> None:
     for act in (
         lambda: desk.port.paths(Commit("1" * 40)),

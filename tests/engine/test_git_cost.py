@@ -44,15 +44,14 @@ def test_few_processes_for_a_call_of_an_agent(tmp_path: pathlib.Path, counted: C
     counted.since()
 
     port.ensure(WORKTREE, desk.base, desk.base)
-    assert len(counted.since()) == 0, "nothing to do"
+    assert len(counted.since()) <= 1, "nothing to do but to list the user's refs"
     desk.write({"src/app.py": "changed", "new": "n"})
     tree = port.capture(WORKTREE, desk.base).tree
     assert len(counted.since()) <= 2, "a capture"
     port.changes(desk.base, tree)
-    port.snapshot()
     port.ensure(WORKTREE, desk.base, tree)
-    assert len(counted.since()) <= 1, "the check after it"
+    assert len(counted.since()) <= 2, "the check after it"
     port.ensure(WORKTREE, desk.base, desk.base)
-    assert len(counted.since()) <= 1, "a restore"
+    assert len(counted.since()) <= 2, "a restore"
     port.commit(WORKTREE, tree, desk.base, b"m\n")
     assert len(counted.since()) <= 6, "a commit"

@@ -70,8 +70,9 @@ def merges(desk: Desk) -> None:
     desk.git("checkout", "--quiet", "feat/f1")
     desk.write({"README.md": "theirs"})
     desk.git("commit", "--quiet", "-a", "-m", "theirs")
-    desk.repo.git("merge", "mine", cwd=desk.worktree, check=False)
-    assert (desk.repo.root / ".git/worktrees/r1.f1.mz/MERGE_HEAD").exists()
+    with pytest.raises(AssertionError):
+        desk.git("merge", "mine")
+    assert (desk.private / "MERGE_HEAD").exists()
 
 
 def bisects(desk: Desk) -> None:
@@ -91,8 +92,9 @@ def sparse(desk: Desk) -> None:
 
 def locks(desk: Desk) -> None:
     """As a git that was killed a while ago."""
-    for name in ("worktrees/r1.f1.mz/index", "worktrees/r1.f1.mz/HEAD", "refs/heads/feat/f1", "refs/mz/r1/f1"):
-        lock = desk.repo.root / ".git" / f"{name}.lock"
+    git = desk.repo.root / ".git"
+    for file in (desk.private / "index", desk.private / "HEAD", git / "refs/heads/feat/f1", git / "refs/mz/r1/f1"):
+        lock = file.with_name(f"{file.name}.lock")
         lock.touch()
         os.utime(lock, (0, 0))
     desk.write({"new": "n"})
@@ -102,18 +104,18 @@ def deletes_worktree(desk: Desk) -> None:
     shutil.rmtree(desk.worktree)
 
 
-def deletes_git_file(desk: Desk) -> None:
-    (desk.worktree / ".git").unlink()
+def deletes_git(desk: Desk) -> None:
+    shutil.rmtree(desk.worktree / ".git")
 
 
 def makes_repository(desk: Desk) -> None:
-    deletes_git_file(desk)
-    desk.git("init", "--quiet")
-    desk.git("add", "--all")
-    desk.git("commit", "--quiet", "-m", "mine")
+    """As below a level without mounts, where the agent's own git could."""
+    for command in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "-m", "mine")):
+        desk.repo.git(*command, cwd=desk.worktree)
 
 
 def redirects(desk: Desk) -> None:
+    deletes_git(desk)
     (desk.worktree / ".git").write_text("gitdir: /nowhere\n")
 
 
@@ -122,32 +124,35 @@ def plants_link(desk: Desk) -> None:
     outside = desk.repo.root.parent / "outside"
     outside.mkdir()
     (outside / "precious").write_text("p")
-    deletes_git_file(desk)
+    deletes_git(desk)
     (desk.worktree / ".git.partial").symlink_to(outside / "precious")
 
 
-def blocks_git_file(desk: Desk) -> None:
-    deletes_git_file(desk)
+def blocks_git(desk: Desk) -> None:
+    deletes_git(desk)
     os.mkfifo(desk.worktree / ".git")
 
 
-def prunes(desk: Desk) -> None:
-    desk.worktree.rename(desk.worktree.with_name("away"))
-    desk.repo.git("worktree", "prune", "--expire=now")
-    desk.worktree.with_name("away").rename(desk.worktree)
+def breaks_repository(desk: Desk) -> None:
+    (desk.private / "HEAD").write_text("nonsense\n")
+    (desk.private / "index").write_bytes(b"nonsense")
+    (desk.private / "commondir").write_text("/nowhere\n")
+    (desk.private / "config").write_text("[core\n")
+    (desk.private / "objects/info/alternates").write_text("/nowhere\n")
 
 
-def breaks_entry(desk: Desk) -> None:
-    entry = desk.repo.root / ".git/worktrees/r1.f1.mz"
-    (entry / "HEAD").write_text("nonsense\n")
-    (entry / "index").write_bytes(b"nonsense")
-    (entry / "commondir").write_text("/nowhere\n")
-    (entry / "gitdir").write_text("/nowhere/.git\n")
+def deletes_repository(desk: Desk) -> None:
+    shutil.rmtree(desk.private)
 
 
-def deletes_entry_files(desk: Desk) -> None:
-    for name in ("HEAD", "index", "gitdir", "commondir"):
-        (desk.repo.root / ".git/worktrees/r1.f1.mz" / name).unlink()
+def configures(desk: Desk) -> None:
+    """Whatever of it could run a program at the next call of git."""
+    desk.git("config", "core.fsmonitor", "/bin/false")
+    desk.git("config", "alias.status", "!false")
+    hook = desk.private / "hooks/pre-commit"
+    hook.parent.mkdir()
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
 
 
 def replaces_with_link(desk: Desk) -> None:
@@ -195,9 +200,9 @@ def nests_deeply(desk: Desk) -> None:
 
 ACTS: tuple[Callable[[Desk], None], ...] = (
     *(nothing, dirty, commits, resets, detaches, switches, deletes_branch, merges, bisects, hides, sparse, locks),
-    *(deletes_worktree, deletes_git_file, makes_repository, redirects, blocks_git_file, prunes, breaks_entry),
+    *(deletes_worktree, deletes_git, makes_repository, redirects, blocks_git, configures, breaks_repository),
     plants_link,
-    *(deletes_entry_files, replaces_with_link, replaces_worktree_with_link, swaps_kinds, forbids, modes, nests_deeply),
+    *(deletes_repository, replaces_with_link, replaces_worktree_with_link, swaps_kinds, forbids, modes, nests_deeply),
 )
 
 
@@ -213,7 +218,8 @@ def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh
     assert desk.git("ls-files", "-v").splitlines() == [f"H {name}" for name in sorted(FILES)]
     assert sorted(path.name for path in desk.worktree.iterdir()) == [".git", ".gitignore", "README.md", "src"]
     assert desk.repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
-    assert len(list((desk.repo.root / ".git/worktrees").iterdir())) == 1
+    assert not (desk.repo.root / ".git/worktrees").exists()
+    assert not list((desk.worktree / ".git").iterdir())
     assert not list((desk.repo.root / ".git").rglob("*.lock"))
     outside = desk.repo.root.parent / "outside/precious"
     assert not outside.parent.exists() or outside.read_text() == "p"
@@ -234,8 +240,7 @@ def test_the_tree_may_differ_from_the_head(desk: Desk) -> None:
 
 
 def test_commits_that_lose_their_branch_are_kept(desk: Desk) -> None:
-    commits(desk)
-    lost = desk.repo.head("feat/f1")
+    lost = desk.commit_by_hand()
     desk.port.ensure(desk.feature_worktree, desk.base, desk.base)
     actual = desk.repo.git("for-each-ref", "--points-at", lost, "--format=%(refname)")
     assert actual == f"refs/mz/r1/rescue/heads/feat/f1/{lost}"
@@ -269,7 +274,7 @@ def test_the_index_is_the_one_that_git_writes(tmp_path: pathlib.Path) -> None:
     assert desk.git("diff-files") == ""
     assert desk.git("diff-index", "--cached", desk.base) == ""
     assert "lib/sub" in ours
-    (desk.repo.root / ".git/worktrees/r1.f1.mz/index").unlink()
+    (desk.private / "index").unlink()
     desk.git("reset", "--quiet")
     assert stored_fields(desk.git("ls-files", "--stage", "--debug")) == stored_fields(ours)
 
@@ -339,7 +344,7 @@ def test_ignored_files_are_kept_when_they_were_there_or_are_to_be_kept(desk: Des
     desk.another().ensure(desk.feature_worktree, desk.base, before)
     left = {str(path.relative_to(desk.worktree)) for path in desk.worktree.rglob("*") if path.is_file()}
     ignored = {"build/old", "old.log", "web/node_modules/x/y", "web/node_modules/new"}
-    assert left == {*FILES, ".git", *ignored, ".venv/bin/z"}
+    assert left == {*FILES, *ignored, ".venv/bin/z"}
     assert not (desk.worktree / "build/sub").exists()
     kept = desk.port.revert_paths(desk.feature_worktree, before, desk.base, ())
     desk.another().ensure(desk.feature_worktree, desk.base, kept)

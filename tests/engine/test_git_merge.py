@@ -41,6 +41,8 @@ def moved(desk: Desk, files: dict[str, str | bytes], gone: tuple[str, ...] = ())
 
 def merge(desk: Desk, head: Commit, other: Commit) -> MergeResult:
     merged = desk.port.merge(WORKTREE, head, other, MESSAGE)
+    if not merged.changed:
+        desk.port.ensure(WORKTREE, merged.commit, merged.tree)
     assert desk.repo.head("feat/f1") == merged.commit == desk.git("rev-parse", "HEAD")
     assert desk.repo.tree(merged.tree) == desk.repo.tree(merged.commit)
     assert desk.git("status", "--short", "--untracked-files=all") == "", "worktree and index hold the commit"
@@ -154,8 +156,7 @@ def test_a_merge_is_as_old_as_its_newer_side(desk: Desk, tmp_path: pathlib.Path)
 
 def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None:
     head = work(desk, {"mine": "1"})
-    desk.git("commit", "--quiet", "--allow-empty", "-m", "by hand")
-    by_hand = desk.repo.head("feat/f1")
+    by_hand = desk.commit_by_hand()
     other = moved(desk, {"theirs": "1"})
     merged = merge(desk, head, other)
     assert desk.repo.git("show", "-s", "--format=%P", merged.commit) == f"{head} {other}"
@@ -330,6 +331,10 @@ def test_without_a_remote_it_is_the_users_branch(desk: Desk) -> None:
     assert desk.port.target_head(None, "v1") is None, "a tag is no branch"
 
 
+def refs(desk: Desk) -> str:
+    return desk.repo.git("for-each-ref", "refs/heads", "refs/tags", "refs/remotes")
+
+
 def test_a_target_is_fetched_and_no_ref_of_the_users_moves(desk: Desk, far: GitRepo) -> None:
     far.git("tag", "v9")
     for name, value in (("fetch.prune", "true"), ("remote.origin.tagOpt", "--tags"), ("fetch.pruneTags", "true")):
@@ -337,10 +342,10 @@ def test_a_target_is_fetched_and_no_ref_of_the_users_moves(desk: Desk, far: GitR
     desk.repo.git("update-ref", "refs/remotes/origin/gone-there", desk.base)
     fetch_head = desk.repo.root / ".git/FETCH_HEAD"
     fetch_head.unlink()
-    before = desk.port.snapshot()
+    before = refs(desk)
     newest = desk.port.target_head("origin", "main")
     assert newest == far.head() != desk.base
-    assert desk.port.snapshot() == before
+    assert refs(desk) == before
     assert not fetch_head.exists()
     assert newest is not None
     assert desk.port.merge(WORKTREE, desk.base, newest, MESSAGE).changed

@@ -13,6 +13,7 @@ from mz_engine.git.repository import branch_commit, current_branch, find_root, r
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, MergeConflict, RepositoryUnusable, WorkspaceCreated
+from mz_engine.processes.environment import private_repository
 from mz_events.names import Commit, Path
 
 from tests.support.desk import FILES, WORKTREE, Desk
@@ -131,7 +132,7 @@ def test_a_fresh_worktree_on_its_own_branch(desk: Desk) -> None:
     assert opened == WorkspaceCreated(head=desk.base, tree=desk.base)
     assert desk.state() == "## feat/f1"
     actual = {str(file.relative_to(desk.worktree)) for file in desk.worktree.rglob("*") if file.is_file()}
-    assert actual == {".git", *FILES}
+    assert actual == {*FILES}
     assert desk.repo.git("status", "--short") == ""
     assert desk.repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
 
@@ -143,7 +144,7 @@ def test_opening_again_finds_what_is_there(desk: Desk) -> None:
     assert desk.state() == "## feat/f1"
 
 
-@pytest.mark.parametrize("left", ["capture", "branch", "worktree", "entry"])
+@pytest.mark.parametrize("left", ["capture", "branch", "worktree", "repository"])
 def test_what_a_killed_call_left_is_finished(desk: Desk, left: str) -> None:
     opened = desk.open()
     if left in ("capture", "branch"):
@@ -154,9 +155,9 @@ def test_what_a_killed_call_left_is_finished(desk: Desk, left: str) -> None:
         desk.repo.git("update-ref", "-d", "refs/mz/r1/f1")
     if left == "worktree":
         (desk.worktree / "README.md").write_text("half")
-        (desk.worktree / ".git").unlink()
-    if left == "entry":
-        desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
+        (desk.worktree / ".git").rmdir()
+    if left == "repository":
+        (desk.private / "HEAD").unlink()
     assert desk.another().open(WORKTREE, (desk.base,)) == opened
     assert desk.state() == "## feat/f1"
 
@@ -179,14 +180,11 @@ def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(desk: Desk) -> Non
 
 
 def test_a_branch_of_an_earlier_run_is_told_with_that_run_and_what_helps(desk: Desk) -> None:
-    """By its worktree; when that is cleaned away, by the trailer of its last commit."""
+    """By the trailer of its last commit."""
     desk.port.open(WORKTREE, (desk.base,))
     later = FeatureWorktree(run="r2", feature=WORKTREE.feature, branch=WORKTREE.branch)
     advice = r"run r1 created it: save .*, then `mz clean r1` and `git branch -D feat/f1`; or "
-    with pytest.raises(RepositoryUnusable, match=advice):
-        desk.another().open(later, (desk.base,))
     desk.port.commit(WORKTREE, desk.base, desk.base, b"prd: T\n\nMz-Key: r1/f1/prd/-/1/0/commit\n")
-    desk.repo.git("worktree", "remove", "--force", str(desk.worktree))
     with pytest.raises(RepositoryUnusable, match=advice):
         desk.another().open(later, (desk.base,))
 
@@ -213,10 +211,11 @@ def test_features_stand_side_by_side(desk: Desk) -> None:
         desk.port.open(folder(feature), (desk.base,))
     other = FeatureWorktree(run="r2", feature="a", branch="other/a")
     desk.port.open(other, (desk.base,))
-    listed = desk.repo.git("worktree", "list").splitlines()
-    assert {line.split()[-1] for line in listed} == {"[main]", "[feat/a]", "[feat/b]", "[feat/c]", "[other/a]"}
+    heads = desk.repo.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+    assert heads == ["feat/a", "feat/b", "feat/c", "main", "other/a"]
+    assert len(desk.repo.git("worktree", "list").splitlines()) == 1
     desk.port.close(other)
-    assert len(desk.repo.git("worktree", "list").splitlines()) == 4
+    assert [path.parent.name for path in (desk.repo.root / ".mz/worktrees").glob("*/a")] == ["r1"]
 
 
 def test_closing_leaves_branch_and_captures(desk: Desk) -> None:
@@ -247,7 +246,9 @@ def test_a_repository_that_was_moved(desk: Desk) -> None:
     desk.repo.root.rename(moved)
     port = GitWorkspace(moved, WorkspaceSettings())
     port.ensure(WORKTREE, desk.base, desk.base)
-    assert desk.repo.git("status", "--short", "--branch", cwd=moved / ".mz/worktrees/r1/f1") == "## feat/f1"
+    private = private_repository(moved, WORKTREE)
+    status = (f"--git-dir={private}", "--work-tree=.", "status", "--short", "--branch")
+    assert desk.repo.git(*status, cwd=moved / ".mz/worktrees/r1/f1") == "## feat/f1"
 
 
 def test_repositories_of_the_other_object_format(tmp_path: pathlib.Path) -> None:

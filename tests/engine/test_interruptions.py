@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from mz_engine.decide import actions as act
-from mz_engine.effects.call import moved_refs
 from mz_engine.model.config import Command, PullRequests, WorkspaceSettings
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Gate, Phase
@@ -315,12 +314,6 @@ def test_notes_go_where_they_belong_once() -> None:
 
 
 # the rest -------------------------------------------------------------------------------------------------------------
-def test_only_the_runs_own_branches_are_left_out_of_what_moved() -> None:
-    names = ("refs/heads/feat/users-own", "refs/heads/me/feat/b", "refs/heads/feat/b", "refs/remotes/origin/feat/b")
-    moved = moved_refs(dict.fromkeys(names, "1"), {}, frozenset({"feat/b"}))
-    assert [ref_change.name for ref_change in moved] == ["refs/heads/feat/users-own", "refs/heads/me/feat/b"]
-
-
 def test_what_a_feature_touched_does_not_count_what_it_started_from() -> None:
     world, pins = world_of(items={"b": (), "c": (), "d": ("b", "c")})
     rested = drive_run(world, trial.RUN, pins, 1).state.tracks["d"].last_stop

@@ -57,7 +57,6 @@ def test_a_call_sees_what_is_allowed_and_its_key(tmp_path: Path) -> None:
         "HOME": "/own",
         "LC_ALL": "C.UTF-8",
         "AGENT_SETTING": "1",
-        "GIT_REFLOG_ACTION": "mz claude-code",
         "MZ_KEY": key,
     }
 
@@ -313,6 +312,6 @@ def test_the_spool_says_what_was_started_and_no_value(tmp_path: Path) -> None:
     meta = (spool_directory(tmp_path / ".mz" / "spool", key) / "meta.json").read_bytes()
     result = msgspec.json.decode(meta)
     assert result["key"] == key
-    assert result["environment"] == ["AGENT_SETTING", "GIT_REFLOG_ACTION", "HOME", "LC_ALL", "MZ_KEY", "PATH"]
+    assert result["environment"] == ["AGENT_SETTING", "HOME", "LC_ALL", "MZ_KEY", "PATH"]
     assert ENVIRONMENT["TOKEN"].encode() not in meta
     assert b"a value" not in meta

@@ -16,9 +16,11 @@ from mz_engine.processes.supervise import (
     SERVER,
     EndReason,
     Launch,
+    Mount,
     ProcessEnd,
     ProcessLimits,
     best_level,
+    can_hide,
     kill_by_key,
     supervise,
 )
@@ -47,6 +49,10 @@ MINUTE = ProcessLimits(total_seconds=60)
 def launch(argv: tuple[str, ...], cwd: Path, key: str, **more: object) -> Launch:
     fields: dict[str, object] = {"argv": argv, "cwd": cwd, "env": {"PATH": os.environ["PATH"], "MZ_KEY": key}}
     return Launch(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def read_only(*paths: Path) -> tuple[Mount, ...]:
+    return tuple(Mount(path, "read") for path in paths)
 
 
 def run(script: str, cwd: Path, bounds: ProcessLimits = MINUTE, **more: object) -> tuple[ProcessEnd, ReceivedOutput]:
@@ -318,7 +324,7 @@ def test_the_repository_is_fenced_where_there_is_a_namespace(tmp_path: Path, lev
     config.write_text("as it was")
     hooks.mkdir()
     script = "touch free hooks/pre-commit; mv free config"
-    what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=(config, hooks, tmp_path / "absent"))
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), mounts=read_only(config, hooks, tmp_path / "absent"))
     supervise(what, MINUTE, ReceivedOutput(), level=level)
     has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert (config.read_text() == "as it was") is has_namespace
@@ -331,7 +337,7 @@ def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: 
     checkout, worktree = tmp_path / "checkout", tmp_path / "checkout" / ".mz" / "worktree"
     worktree.mkdir(parents=True)
     script = f"touch mine; touch ../../by-relative; touch {checkout}/by-name; mkdir {checkout}/.mz/other"
-    what = launch(("sh", "-c", script), worktree, fresh_key(), read_only=(checkout,), writable=(worktree,))
+    what = launch(("sh", "-c", script), worktree, fresh_key(), mounts=(*read_only(checkout), Mount(worktree, "write")))
     supervise(what, MINUTE, ReceivedOutput(), level=level)
     has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert (worktree / "mine").exists()
@@ -340,11 +346,29 @@ def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: 
     assert (not (checkout / ".mz" / "other").exists()) is has_namespace
 
 
-def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
-    script = "touch mine"
-    what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=(tmp_path,), writable=(tmp_path,))
-    supervise(what, MINUTE, ReceivedOutput())
-    assert (tmp_path / "mine").exists()
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_of_an_empty_place_only_what_is_named_is_seen(tmp_path: Path) -> None:
+    """At its own place or at another, and nothing can be made beside it."""
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for file in (project / "src/secret", project / "lib/known", project / "work/own", elsewhere / "other"):
+        file.parent.mkdir(parents=True)
+        file.write_text("x")
+    mounts = (
+        Mount(project, "empty"),
+        Mount(project / "lib", "read"),
+        Mount(project / "work", "write"),
+        Mount(project / "work/deeper/inner", "write", elsewhere),
+    )
+    script = "cd ..; find . -type f | sort; touch work/mine work/deeper/inner/new; touch beside lib/beside"
+    what = launch(("sh", "-c", script), project / "work", fresh_key(), mounts=mounts)
+    sink = ReceivedOutput()
+    assert supervise(what, MINUTE, sink).exit == 1
+    assert sink.stdout.decode().split() == ["./lib/known", "./work/deeper/inner/other", "./work/own"]
+    assert (project / "work/mine").exists()
+    assert (elsewhere / "new").exists()
+    assert not (project / "beside").exists()
+    assert not (project / "lib/beside").exists()
+    assert (project / "src/secret").exists()
 
 
 WHERE_NAMESPACES_RUN_OUT = """
@@ -369,12 +393,12 @@ def test_a_lower_level_serves_where_a_higher_one_is_refused(tmp_path: Path) -> N
 
 ON_A_CAREFUL_MOUNT = """
 import pathlib, subprocess, sys
-from tests.engine.test_process_supervise import MINUTE, ReceivedOutput, fresh_key, launch, levels, supervise
+from tests.engine.test_process_supervise import MINUTE, ReceivedOutput, fresh_key, launch, levels, read_only, supervise
 where = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-o", "remount,nosuid,nodev,noexec", str(where)], check=True)
 (where / "config").write_text("as it was")
 for level in [level for level in levels() if "namespace" in level]:
-    what = launch(("sh", "-c", "echo x > config"), where, fresh_key(), read_only=(where / "config",))
+    what = launch(("sh", "-c", "echo x > config"), where, fresh_key(), mounts=read_only(where / "config"))
     supervise(what, MINUTE, ReceivedOutput(), level=level)
     print((where / "config").read_text())
 """

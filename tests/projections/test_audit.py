@@ -32,7 +32,7 @@ from mz_events.catalog.run import (
     RunStarted,
     Verdict,
 )
-from mz_events.catalog.validation import ChangesChecked, CommandRan, RefMoved
+from mz_events.catalog.validation import ChangesChecked, CommandRan
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.audit.auditor import audit
@@ -146,7 +146,6 @@ def test_people() -> None:
 
 # what is missing ------------------------------------------------------------------------------------------------------
 REFUSED = steps.gate("test", passed=False)
-MOVED = RefMoved(ref=UNIT_CALL, name="refs/heads/main", old="1", new="2")
 RED = replace(sample(ChecksPolled), failed=1, pending=0)
 OFFENCE = (ForbiddenChange(kind="outside", path="README.md"),)
 LIMITED = Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")
@@ -158,9 +157,6 @@ SALVAGED = replace(sample(AgentReplied), ref=CALL, salvaged=True, forbidden_chan
     [
         ((REFUSED, COMMIT), "past-gate", True, (1, 2)),
         ((REFUSED, question(QuestionKind.APPROVAL), APPROVED, COMMIT), "past-gate", False, (1, 4)),
-        ((MOVED,), "ref-moved", True, (1,)),
-        ((MOVED, question(QuestionKind.REPOSITORY), APPROVED), "ref-moved", False, (1,)),
-        ((question(QuestionKind.REPOSITORY), APPROVED, MOVED), "ref-moved", True, (3,)),
         ((RED,), "checks-red", True, (1,)),
         ((RED, question(QuestionKind.CHECKS), APPROVED), "checks-red", False, (1,)),
         ((ChangesChecked(ref=CALL, tree=BASE, forbidden_changes=OFFENCE),), "reverted", False, (1,)),

@@ -106,7 +106,7 @@ def ref(phase: str = "code", attempt: int = 1, role: str = "builder", unit: str 
 
 def requested(call: CallRef, estimate: int | None = 5) -> AgentRequested:
     return AgentRequested(ref=call, agent="a", model="m", prompt=DIGEST, template="t", full_prompt=True, session=None,
-                          resumes=False, tree=TREE, refs=DIGEST, estimated_tokens=1,
+                          resumes=False, tree=TREE, estimated_tokens=1,
                           estimated_nanousd=estimate)  # fmt: skip
 
 

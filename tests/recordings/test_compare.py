@@ -64,7 +64,7 @@ def requested(prompt: str, model: str = "m") -> AgentRequested:
     ref = CallRef(key="r/f/prd/-/1/1/agent.builder", phase="prd", unit="", iteration=1, attempt=1, role="builder")
     return AgentRequested(
         ref=ref, agent="claude-code", model=model, prompt=Digest(digest(prompt.encode())), template="prd.md.j2",
-        full_prompt=True, session="s", resumes=False, tree=Commit(TREE), refs=NOTHING, estimated_tokens=len(prompt),
+        full_prompt=True, session="s", resumes=False, tree=Commit(TREE), estimated_tokens=len(prompt),
         estimated_nanousd=5,
     )  # fmt: skip
 

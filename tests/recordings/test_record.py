@@ -109,7 +109,6 @@ class Past:
             session=SESSION,
             resumes=False,
             tree=self.before,
-            refs=self.blobs.put(b"{}"),
             estimated_tokens=1,
             estimated_nanousd=None,
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, WorkspaceCreated
+from mz_engine.processes.environment import private_repository
 from mz_events.names import Commit
 
 from tests.support.gitrepo import GitRepo
@@ -38,6 +39,7 @@ class Desk:
         self.port = self.another()
         self.feature_worktree = WORKTREE
         self.worktree = self.repo.root / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
+        self.private = private_repository(self.repo.root, WORKTREE)
 
     def another(self, environment: Mapping[str, str] = os.environ) -> GitWorkspace:
         """The port as the next process would have it: with an empty memory."""
@@ -49,8 +51,15 @@ class Desk:
         return opened
 
     def git(self, *args: str) -> str:
-        """As the agent: in the worktree."""
-        return self.repo.git(*args, cwd=self.worktree)
+        """As the agent: in the worktree, with the repository that it has there."""
+        return self.repo.git(f"--git-dir={self.private}", "--work-tree=.", *args, cwd=self.worktree)
+
+    def commit_by_hand(self) -> Commit:
+        """As a person on the feature's branch, from elsewhere; return the commit."""
+        branch = f"refs/heads/{WORKTREE.branch}"
+        commit = self.repo.git("commit-tree", f"{branch}^{{tree}}", "-p", branch, "-m", "by hand")
+        self.repo.git("update-ref", branch, commit)
+        return Commit(commit)
 
     def write(self, files: Mapping[str, str | bytes]) -> None:
         self.repo.write(files, cwd=self.worktree)

@@ -117,7 +117,6 @@ def requested(call: CallRef) -> AgentRequested:
         session=None,
         resumes=False,
         tree=BASE,
-        refs=DIGEST,
         estimated_tokens=1,
         estimated_nanousd=1,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, PRIVATE_FOLDER
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
@@ -57,6 +57,8 @@ def main_worktree(marker: Path) -> Path | None:
     """Return the main working tree that the `.git` file of a linked one names; None for a submodule and the like."""
     target = marker.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
     git = (marker.parent / target).resolve()
+    if git.parents[1].name == PRIVATE_FOLDER and git.parents[2].name == MZ_FOLDER:
+        return git.parents[3]
     return git.parents[2] if git.parent.name == "worktrees" and git.parents[1].name == ".git" else None
 
 

@@ -81,7 +81,7 @@ def status_label(view: FeatureView) -> str:
     return f"{view.status} ({explanation})" if explanation else view.status
 
 
-APPROVABLE = (QuestionKind.APPROVAL, QuestionKind.REPOSITORY, QuestionKind.WITHHELD)
+APPROVABLE = (QuestionKind.APPROVAL, QuestionKind.WITHHELD)
 """Questions whose likeliest answer is an approval."""
 
 

@@ -18,7 +18,7 @@ FEATURE_MILESTONES = (
     feature.HumanAnswered, feature.FeatureHeld, feature.HoldReleased, feature.FeatureRetried, feature.FeatureDelivered,
     feature.FeatureFailed, feature.FeatureCancelled, delivery.PullRequestOpened, delivery.BaseMerged,
     delivery.ChecksPolled, delivery.ChecksRerun, delivery.DeliveryFailed, call.AgentRequested, call.AgentSwitched,
-    call.AgentFailed, call.AgentLost, validation.ArtifactValidated, validation.GateChecked, validation.RefMoved,
+    call.AgentFailed, call.AgentLost, validation.ArtifactValidated, validation.GateChecked,
     validation.ArtifactsKept,
 )  # fmt: skip
 

@@ -136,7 +136,6 @@ KIND_TEXTS = {
     QuestionKind.APPROVAL: "the pipeline requires your approval",
     QuestionKind.UNROUTED: "blocked: the pipeline has no route for this cause",
     QuestionKind.ROLLBACKS: "rolled back too often",
-    QuestionKind.REPOSITORY: "the repository changed during the call, and not by mz",
     QuestionKind.CONFLICT: "merge conflict",
     QuestionKind.SECRET: "the agent's output contains a secret",
     QuestionKind.LIMIT: "the agent's service requires a longer wait than the run allows",
@@ -212,9 +211,6 @@ def _question_effects(question: HumanRequested, phase: str, unit_run: UnitRun, p
         case QuestionKind.APPROVAL:
             reject = (Verdict.REJECT, _rejection_effect(phase, pipeline))
             return (approve, "the feature continues with the work as it is"), (retry, NEXT_CALL_TEXT), reject
-        case QuestionKind.REPOSITORY:
-            accepted = "the change is accepted, and the feature continues with the agent's reply"
-            return (approve, accepted), (retry, NEXT_CALL_TEXT), reject
         case QuestionKind.CHECKS:
             waits = "mz waits for the checks again; first push or restart them"
             return (retry, waits), (approve, "the feature continues as if they had passed"), reject

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentReplied, AgentRequested, ReplyParsed
+from mz_events.catalog.call import AgentReplied, ReplyParsed
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled
 from mz_events.catalog.feature import QuestionKind, UnitStarted, WorkspaceConflicted
-from mz_events.catalog.validation import (
-    ArtifactParsed,
-    ArtifactValidated,
-    ChangesChecked,
-    CommandRan,
-    GateChecked,
-    RefMoved,
-)
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest
 from mz_projections.feature.state import InPhase, State, UnitRun, Waiting
@@ -142,14 +135,7 @@ class _Selection:
         yield self._piece("output", f"output of `{command.name}` ({ended}{tests})", event_ref, digest=command.excerpt)
 
     def _repository_state(self) -> Iterator[EvidenceShape]:
-        """Yield moved refs, conflicting files, or files with a secret."""
-        if self._kind is QuestionKind.REPOSITORY:
-            requests = [i for i, recorded in enumerate(self._events) if isinstance(recorded.event, AgentRequested)]
-            later = self._events[requests[-1] if requests else 0 :]
-            moved = [(recorded.event_ref, recorded.event) for recorded in later if isinstance(recorded.event, RefMoved)]
-            text = "\n".join(f"{e.name}: {e.old[:SHORT] or 'absent'} -> {e.new[:SHORT] or 'absent'}" for _, e in moved)
-            if moved:
-                yield self._piece("references", "moved refs", moved[-1][0], text)
+        """Yield conflicting files, or files with a secret."""
         if self._kind is QuestionKind.CONFLICT and self._question.detail is None:
             event_ref, event = self._newest(WorkspaceConflicted, BaseMerged)
             if isinstance(event, WorkspaceConflicted | BaseMerged):

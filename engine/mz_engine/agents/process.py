@@ -39,6 +39,7 @@ from mz_engine.processes.supervise import (
     CapturedOutput,
     EndReason,
     Launch,
+    Mount,
     ProcessEnd,
     ProcessLimits,
     kill_by_key,
@@ -138,8 +139,6 @@ QUERY_SECONDS = 30
 """The number is optional, so no call waits longer for it."""
 QUERY_BYTES_MAX = 1_000_000
 
-REFLOG_VARIABLE = "GIT_REFLOG_ACTION"
-"""Its value begins the reflog entries of an agent's commits, merges and resets, so that they are not the user's."""
 PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.EXITED: None,
     EndReason.TIMEOUT: Problem(kind=ProblemClass.TRANSIENT, code="timeout"),
@@ -185,7 +184,9 @@ class AgentProcesses(WorktreeProcesses):
         work). It has its own key and `QUERY_SECONDS`, no temporary directory and no spool, so nothing takes it for the
         call. Never raises for what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
         query, output = replace(spec, key=query_key(spec.agent)), CapturedOutput()
-        launch = replace(self._launch(query, replace(invocation, private_tmpdir=False)), writable=())
+        launch = self._launch(query, replace(invocation, private_tmpdir=False))
+        read_only = (replace(mount, kind="read") if mount.kind == "write" else mount for mount in launch.mounts)
+        launch = replace(launch, mounts=tuple(read_only))
         limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
         end = supervise(launch, limits, output, stop=self._stop)
         if end.reason is EndReason.STOPPED:
@@ -211,10 +212,11 @@ class AgentProcesses(WorktreeProcesses):
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
         tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
-        variables = {**invocation.env, **tmpdir, REFLOG_VARIABLE: f"mz {spec.agent}"}
+        variables = {**invocation.env, **tmpdir}
         launch = self.launch(invocation.argv, spec.worktree, spec.key, variables)
-        read_only = (*launch.read_only, *program_folders(launch.env, launch.cwd))
-        return replace(launch, stdin=invocation.stdin, read_only=read_only)
+        programs = program_folders(launch.env, launch.cwd)
+        read_only = (Mount(folder, "read") for folder in programs if not launch.is_hidden(folder))
+        return replace(launch, stdin=invocation.stdin, mounts=(*read_only, *launch.mounts))
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
         meta = SpoolMeta(

@@ -192,8 +192,6 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
             return act.ParseReply(outcome=outcome)
         case CallOverBudget():
             return FeatureHeld(hold=Hold.BUDGET)
-        case ReplyParsed() if unit_run.refs_moved:
-            return act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
         case ReplyParsed(problem=problem):
             if problem is not None:
                 return after_problem(state, unit_run, phase, problem, pins.config)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 
-from msgspec.json import decode, encode
 from msgspec.structs import replace
 from mz_events.catalog.call import (
     AgentFailed,
@@ -14,12 +12,10 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallPriced,
     CallRef,
-    ForbiddenChange,
     Problem,
     ProblemClass,
     ReplyParsed,
 )
-from mz_events.catalog.validation import RefMoved
 from mz_events.store import Blobs
 from mz_projections.feature.fold import AgentOutcome
 from mz_projections.feature.state import AgentSession
@@ -27,17 +23,7 @@ from mz_projections.feature.state import AgentSession
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.prompt import compose_prompt, configured_model, outputs_of, plan_session, write_schemas
-from mz_engine.effects.steps import (
-    Effect,
-    ReserveCall,
-    SettleCall,
-    StepContext,
-    Steps,
-    call_port,
-    emit,
-    get_text,
-    put_blob,
-)
+from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
 from mz_engine.effects.validation import ensure_worktree, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
 from mz_engine.ports import (
@@ -48,7 +34,6 @@ from mz_engine.ports import (
     Clock,
     FeatureWorktree,
     Prices,
-    RefChange,
     RepositoryUnusable,
     Workspace,
 )
@@ -61,7 +46,6 @@ NOTHING_SALVAGED = CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
 CALL_LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NOT_STARTED_CODES = frozenset({"tool-missing", "unstartable"})
 """Problem codes of calls that cost nothing, since no process started."""
-BRANCH_REF = re.compile(r"refs/(?:heads|remotes/[^/]+)/(.+)", re.DOTALL)
 WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 
@@ -98,7 +82,6 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     full_prompt_tokens = adapter.estimate_tokens(adapter.format_prompt(composed.full_text)) if session else None
     counted = yield from call_port(Agents.count_tokens, spec)
     input_tokens = estimated_input_tokens(counted, tokens, session)
-    refs_before = dict((yield from call_port(Workspace.snapshot)))
     request = AgentRequested(
         ref=CallRef(
             key=key,
@@ -116,7 +99,6 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         session=spec.session,
         resumes=spec.resumes,
         tree=unit_run.tree,
-        refs=(yield from put_blob(encode(refs_before))),
         estimated_tokens=input_tokens + REPLY_TOKENS,
         estimated_nanousd=(yield from _estimated_cost(context, agent, model, input_tokens)),
         keeps_session=session_plan.keeps_session,
@@ -128,7 +110,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     granted: bool = yield ReserveCall(request)
     if granted:
         result = yield from call_port(Agents.call, spec)
-        yield from _record_outcome(request, result, refs_before, context)
+        yield from _record_outcome(request, result, context)
 
 
 def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: AgentSession | None) -> int:
@@ -156,19 +138,14 @@ def session_id(key: str) -> str:
 def _record_outcome(
     request: AgentRequested,
     result: CallResult,
-    refs_before: dict[str, str],
     context: StepContext,
     *,
     salvaged: bool = False,
     lost: bool = False,
 ) -> Effect:
-    """Record how a call ended, with the worktree that it left, after saving the old values of refs that it moved."""
-    ref, worktree = request.ref, context.worktree
-    refs_after = dict((yield from call_port(Workspace.snapshot)))
-    changes = moved_refs(refs_before, refs_after, context.branches)
-    if changes:
-        changes = yield from call_port(Workspace.rescue, worktree, changes)
-    capture = None if lost else (yield from _capture_worktree(worktree, request, refs_before, refs_after))
+    """Record how a call ended, with the worktree that it left."""
+    ref = request.ref
+    capture = None if lost else (yield from _capture_worktree(context.worktree, request))
     stdout, stderr = (yield from put_blob(result.stdout)), (yield from put_blob(result.stderr))
     outcome: AgentOutcome
     if salvaged and capture is None:
@@ -194,25 +171,7 @@ def _record_outcome(
             salvaged=salvaged,
             version=result.version,
         )
-    ref_events = (RefMoved(ref=ref, name=change.name, old=change.old, new=change.new) for change in changes)
-    yield from emit(*ref_events, outcome)
-
-
-def moved_refs(
-    refs_before: dict[str, str], refs_after: dict[str, str], branches: frozenset[str]
-) -> tuple[RefChange, ...]:
-    """Return the refs that changed without an event of ours, except the run's own branches, which mz restores."""
-    return tuple(
-        RefChange(name=name, old=refs_before.get(name, ""), new=refs_after.get(name, ""))
-        for name in sorted(refs_before.keys() | refs_after.keys())
-        if refs_before.get(name) != refs_after.get(name) and branch_of(name) not in branches
-    )
-
-
-def branch_of(ref: str) -> str:
-    """Return `feat/a` for `refs/heads/feat/a` and `refs/remotes/origin/feat/a`; an empty text for anything else."""
-    match = BRANCH_REF.fullmatch(ref)
-    return match[1] if match else ""
+    yield from emit(outcome)
 
 
 def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:
@@ -224,26 +183,17 @@ def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:
     result = (yield from call_port(Agents.salvage, intent.ref.key)) or NOTHING_SALVAGED
     adapter = yield from call_port(Agents.adapter, intent.agent)
     reading = adapter.parse_output(replace(result, model=intent.model))
-    refs_before = decode((yield from get_text(intent.refs)), type=dict[str, str])
     lost = result is NOTHING_SALVAGED or reading.ending == "no-terminal"
     result = replace(result, exit=None, problem=None, version=reading.version)
-    yield from _record_outcome(intent, result, refs_before, context, salvaged=True, lost=lost)
+    yield from _record_outcome(intent, result, context, salvaged=True, lost=lost)
 
 
-def _capture_worktree(
-    worktree: FeatureWorktree, request: AgentRequested, refs_before: dict[str, str], refs_after: dict[str, str]
-) -> Steps[Capture | None]:
-    """Capture the worktree, and note commits that the agent made itself. None: the worktree cannot be read."""
+def _capture_worktree(worktree: FeatureWorktree, request: AgentRequested) -> Steps[Capture | None]:
+    """Capture the worktree. None: it cannot be read."""
     try:
-        capture = yield from call_port(Workspace.capture, worktree, request.tree)
+        return (yield from call_port(Workspace.capture, worktree, request.tree))
     except RepositoryUnusable:
         return None
-    branch = f"refs/heads/{worktree.branch}"
-    if refs_before.get(branch) == refs_after.get(branch):
-        return capture
-    return replace(
-        capture, forbidden_changes=(*capture.forbidden_changes, ForbiddenChange(kind="commit", path=worktree.branch))
-    )
 
 
 def parse_reply(action: ParseReply, context: StepContext) -> Effect:

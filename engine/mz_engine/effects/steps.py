@@ -75,8 +75,6 @@ class StepContext(msgspec.Struct, frozen=True):
     feature: str
     state: State
     pins: Pins
-    branches: frozenset[str]
-    """Branches of all features of the run."""
     base_branch: str
     """Name of the base branch."""
 

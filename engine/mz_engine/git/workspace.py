@@ -7,11 +7,8 @@ method, the modules beside this one implement them."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import pathlib
-import re
-import stat
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
@@ -37,7 +34,7 @@ from mz_engine.git.files import (
 )
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git, git_error
-from mz_engine.git.worktree import GitWorktree, rescue_ref
+from mz_engine.git.worktree import GitWorktree
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
@@ -48,21 +45,10 @@ from mz_engine.ports import (
     FeatureWorktree,
     MergeConflict,
     MergeResult,
-    RefChange,
     RepositoryUnusable,
     WorkspaceCreated,
 )
 
-REFLOG_ENTRIES_MAX = 200
-BY_USER = re.compile(r"(commit|merge|pull|fetch|rebase|reset|cherry-pick|revert|am)\b")
-"""Reflog entries of commands that honour `GIT_REFLOG_ACTION`, without it."""
-PUSHED = re.compile(r"update by push")
-TRACKING = re.compile(
-    rb'(?m)^\[branch "[^\n]*"\]\n(?:[ \t]+(?:remote = [\w.-]+|merge = refs/[^\n]*|rebase = \w+)\n)*(?=\[|\Z)'
-)
-"""Sections of `.git/config` that git writes for a branch with an upstream."""
-IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
-"""Captures, and refs that are private to a worktree."""
 CHECKOUT_MANIFEST = Commit("checkout")
 """Stands for a capture: the manifest of what the set-up of a checkout made."""
 CAPTURE_TRIES = 3
@@ -89,7 +75,7 @@ class GitWorkspace:
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         git_worktree = self._git_worktree(worktree)
-        head, _, tree = git_worktree.read_refs()
+        head, tree = git_worktree.read_refs()
         if tree is None:
             start = self._start_commit(worktree, starts_from)
             if isinstance(start, MergeConflict):
@@ -114,8 +100,7 @@ class GitWorkspace:
         if git_worktree.notes.environment != digest or not git_worktree.path.is_dir():
             git_worktree.change_notes(environment="")
             remove_tree(git_worktree.top)
-        with self._lock:
-            git_worktree.link_entry(head, f"{head}\n")
+        git_worktree.write_repository(f"{head}\n")
         made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
         self._restore(git_worktree, head, tree, made)
         needs_setup = git_worktree.notes.environment != digest
@@ -152,8 +137,8 @@ class GitWorkspace:
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         git_worktree = self._git_worktree(worktree)
         git_worktree.clear_adopted_if_lost()
-        with self._lock:
-            git_worktree.attach_branch(head)
+        git_worktree.reset_branch(head)
+        git_worktree.write_repository(f"ref: {git_worktree.branch_ref}\n")
         self._restore(git_worktree, head, tree, git_worktree.manifest(tree))
         return not git_worktree.notes.adopted
 
@@ -256,49 +241,6 @@ class GitWorkspace:
         flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
         return self._git.run("diff-tree", "-r", "-p", *flags, old, new).stdout
 
-    # refs and hooks ---------------------------------------------------------------------------------------------------
-    def snapshot(self) -> Mapping[str, str]:
-        lines = self._git.run("for-each-ref", "--format=%(objectname) %(refname)").stdout
-        refs = (line.split(" ", 1) for line in lines.decode("utf-8", "surrogateescape").splitlines())
-        values = {_display_ref(name): oid for oid, name in refs if not name.startswith(IGNORED_REFS)}
-        for name in ("config", "config.worktree"):
-            values |= _digests(name, self._git.directory / name)
-        for directory in self._git.repository.hook_directories:
-            for file in sorted(directory.iterdir()) if directory.is_dir() else ():
-                if file.suffix != ".sample":
-                    values |= _digests(f"hooks/{file.name}", file)
-        return values
-
-    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
-        """Keep the old values of refs, except objects that no longer exist. What the user did is left out."""
-        moved = tuple(change for change in moved if not self._is_users(change))
-        refs = [(change.name, change.old) for change in moved if change.name.startswith("refs/")]
-        old = [(name, oid) for name, oid in refs if re.fullmatch(r"[0-9a-f]{40,64}", oid)]
-        if not old:
-            return moved
-        oids = "".join(f"{oid}\n" for _, oid in old).encode()
-        lines = self._git.run("cat-file", "--batch-check", stdin=oids).stdout.splitlines()
-        existing = [pair for pair, line in zip(old, lines, strict=True) if not line.endswith(b" missing")]
-        commands = "".join(f"update {rescue_ref(worktree, name, oid)} {oid}\n" for name, oid in existing)
-        self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
-        return moved
-
-    def _is_users(self, change: RefChange) -> bool:
-        """Return True for a change that loses nothing, such as a new branch or a fetch, and for one by commands of git
-        that name `GIT_REFLOG_ACTION` in the reflog if it is set, as it is for agents."""
-        if not change.name.startswith(("refs/heads/", "refs/tags/", "refs/remotes/")):
-            return False
-        is_remote = change.name.startswith("refs/remotes/")
-        if not change.old or not change.new:
-            return not change.old or is_remote
-        log = self._git.run("log", "-g", f"-n{REFLOG_ENTRIES_MAX}", "--format=%H %gs", change.name, "--", check=False)
-        entries = [line.partition(" ") for line in os.fsdecode(log.stdout).splitlines()]
-        commits = [commit for commit, _, _ in entries]
-        if log.exit_code or commits[:1] != [change.new] or change.old not in commits:
-            return False
-        actions = [action for _, _, action in entries[: commits.index(change.old)]]
-        return not any(PUSHED.match(action) if is_remote else not BY_USER.match(action) for action in actions)
-
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         commit = find_by_key(self._git, self._git_worktree(worktree).branch_ref, key)
@@ -306,11 +248,9 @@ class GitWorkspace:
 
     def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         git_worktree = self._git_worktree(worktree)
-        with self._lock:
-            git_worktree.attach_branch(parent)
+        git_worktree.reset_branch(parent)
         new_commit = make_commit(self._git, tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
-        git_worktree.update_index(new_commit, self._objects.listing(new_commit))
         return describe_commit(self._git, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
@@ -320,8 +260,8 @@ class GitWorkspace:
         content = merge_trees(self._git, head, other)
         merge_commit = make_merge_commit(self._git, head, other, content, message)
         git_worktree.clear_adopted_if_lost()
-        with self._lock:
-            git_worktree.attach_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
+        git_worktree.reset_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
+        git_worktree.write_repository(f"ref: {git_worktree.branch_ref}\n")
         # Ignored files stay, as in a merge by hand. Under the rules of `head`, files that were tracked are not ignored.
         ignored = self._scan(git_worktree, head).ignored
         if git_worktree.read_refs().branch != merge_commit:
@@ -398,28 +338,6 @@ class GitWorkspace:
 def _event_paths(paths: Iterable[bytes]) -> tuple[Path, ...]:
     """Return the paths that events may hold, sorted."""
     return tuple(sorted(path for path in map(event_path, paths) if path))
-
-
-def _display_ref(name: str) -> str:
-    """Return a ref's name as events may hold it: bytes that are not UTF-8 are escaped."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
-    """Digest content, executable bit and link target; for a link, content and bit are those of its target."""
-    try:
-        status = file.stat()
-        link = str(file.readlink()) if file.is_symlink() else ""
-    except OSError:
-        return {}
-    content = file.read_bytes() if stat.S_ISREG(status.st_mode) else b"special"
-    content = TRACKING.sub(b"", content) if name == "config" else content
-    executable_mark = "x" if status.st_mode & 0o111 else "-"
-    return {
-        _display_ref(name): hashlib.sha256(
-            f"{executable_mark}{link}\0".encode("utf-8", "surrogateescape") + content
-        ).hexdigest()
-    }
 
 
 # commits --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,9 @@
-"""One feature's worktree as git sees it (entry in the repository, branch, HEAD, index), and mz's notes about it."""
+"""One feature's worktree: its branch and captures in the user's repository, the private repository that git sees in the
+worktree, and mz's notes about it.
+
+Nothing of the user's repository is writable from a worktree: refs, index, configuration and hooks are the private
+repository's own, which borrows the user's objects. It is made anew before each use, and mz never runs git in it: what
+an agent commits there is history for itself only."""
 
 from __future__ import annotations
 
@@ -21,13 +26,13 @@ from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock, retry_without_lock
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
+from mz_engine.processes.environment import private_repository
+from mz_engine.processes.supervise import can_hide
 
-UNFINISHED_OPERATION = re.compile(
-    r"(MERGE|BISECT)_\w+|(CHERRY_PICK|REVERT|REBASE)_HEAD|AUTO_MERGE|SQUASH_MSG"
-    r"|rebase-merge|rebase-apply|sequencer|.*\.lock"
-)
-"""Files that an unfinished merge, rebase or bisection, or a killed git, leaves in the worktree's entry."""
-
+PACKED_REFS_HEADER = "# pack-refs with: peeled fully-peeled sorted \n"
+PEELED = "%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
+LIST_REFS = ("for-each-ref", f"--format={PEELED}", "refs/heads", "refs/tags", "refs/remotes")
+"""The user's refs as a file `packed-refs`."""
 LOOSE_REF = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
 SECOND_NS, UINT32_MAX = 1_000_000_000, 0xFFFF_FFFF
 INDEX_NAME_LENGTH_MAX = 0xFFF
@@ -37,8 +42,6 @@ class RefValues(NamedTuple):
     """Values of a worktree's refs."""
 
     branch: Commit | None
-    attached: bool
-    """HEAD is on this branch."""
     capture: Commit | None
     """The newest capture."""
 
@@ -57,14 +60,13 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
 
 
 class GitWorktree:
-    """Branch, entry and notes of one worktree. Used by one thread at a time."""
+    """Branch, private repository and notes of one worktree. Used by one thread at a time."""
 
     def __init__(self, git: Git, identity: FeatureWorktree) -> None:
         self._git, root = git, git.repository.root
         self.identity = identity
         self.path = root / MZ_FOLDER / WORKTREES_FOLDER / identity.run / identity.feature
-        self.entry = git.directory / "worktrees" / f"{identity.run}.{identity.feature}.mz"
-        """What git keeps of the worktree."""
+        self.private = private_repository(root, identity)
         self.notes_directory = root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature
         self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
         self.branch_ref = f"refs/heads/{identity.branch}" if identity.branch else f"{self.capture_ref}.head"
@@ -108,25 +110,24 @@ class GitWorktree:
             self.change_notes(adopted=False)
 
     # refs -------------------------------------------------------------------------------------------------------------
-    def read_refs(self, entry: pathlib.Path | None = None) -> RefValues:
-        """Return the values of the refs; HEAD is that of `entry`. Git is asked only about refs that are no files of
-        their own. Raises RepositoryUnusable."""
+    def read_refs(self) -> RefValues:
+        """Return the values of the refs. Git is asked only about refs that are no files of their own. Raises
+        RepositoryUnusable."""
         texts = [_read_text(self._git.directory / ref) for ref in (self.branch_ref, self.capture_ref)]
         if all(map(LOOSE_REF.fullmatch, texts)):
-            attached = _read_text((entry or self._git.directory) / "HEAD") == f"ref: {self.branch_ref}\n"
-            return RefValues(Commit(texts[0].strip()), attached, Commit(texts[1].strip()))
-        flags = "--format=%(refname) %(objectname) %(HEAD)"
-        out = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref, git_dir=entry).text
-        values = {
-            name: (Commit(oid), mark == "*") for name, oid, mark in (line.split(" ", 2) for line in out.splitlines())
-        }
-        branch, attached = values.get(self.branch_ref, (None, False))
-        capture, _ = values.get(self.capture_ref, (None, False))
-        return RefValues(branch, attached, capture)
+            return RefValues(*(Commit(text.strip()) for text in texts))
+        flags = "--format=%(refname) %(objectname)"
+        lines = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref).text.splitlines()
+        values = {name: Commit(oid) for name, _, oid in (line.rpartition(" ") for line in lines)}
+        return RefValues(values.get(self.branch_ref), values.get(self.capture_ref))
 
     def move_branch(self, new: Commit, old: Commit | None) -> None:
-        """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another
-        value."""
+        """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another value,
+        `branch-checked-out` if a person has it checked out, whose files would then seem changed."""
+        at = self._git.run("for-each-ref", "--format=%(worktreepath)", self.branch_ref).text
+        if at:
+            remedy = f"switch to another branch there (`git -C {at} switch --detach`), then `mz resume`"
+            raise RepositoryUnusable("branch-checked-out", f"`{self.identity.branch}` is checked out in {at}; {remedy}")
         self.update_refs(self.branch_ref, f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
 
     def update_refs(self, locked: str, commands: str) -> None:
@@ -143,7 +144,7 @@ class GitWorktree:
         oid, _, checked_out_at = branch.partition(" ")
         if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):
             position = f"checked out in {checked_out_at}" if checked_out_at else f"at {oid[:12]}"
-            run = self._creating_run(oid, checked_out_at)
+            run = self._creating_run(oid)
             cause, clean = "if an earlier run left it", "mz clean"
             if run:
                 cause, clean = f"the run {run} created it", f"mz clean {run}"
@@ -159,54 +160,61 @@ class GitWorktree:
             message = f"the branch `{self.identity.branch}` cannot exist beside the branch named like its first part"
             raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from error
 
-    def _creating_run(self, oid: str, checked_out_at: str) -> str:
-        """Return the run that created a branch, by its worktree or its last commit's trailer; empty if unknown."""
+    def _creating_run(self, oid: str) -> str:
+        """Return the run that created a branch, by its last commit's trailer; empty if unknown."""
         trailer = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text
-        for origin in (checked_out_at.removeprefix(f"{self.path.parent.parent}/"), trailer):
-            if match := re.match(rf"([\w.-]+)/{re.escape(self.identity.feature)}(?:/|\Z)", origin):
-                return match[1]
-        return ""
+        match = re.match(rf"([\w.-]+)/{re.escape(self.identity.feature)}(?:/|\Z)", trailer)
+        return match[1] if match else ""
 
-    def attach_branch(self, head: Commit) -> None:
-        """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, and
-        remove files of unfinished operations."""
-        self.link_entry(head, f"ref: {self.branch_ref}\n")
+    def reset_branch(self, head: Commit) -> None:
+        """Set the branch to `head`; its old value is kept under `refs/mz/<run>/rescue/`."""
         for ref in (self.branch_ref, self.capture_ref):
             remove_stale_lock(self._git.directory, ref)
-        refs = self.read_refs(self.entry)
-        if refs.branch != head:
-            old = refs.branch
-            rescue = f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n" if old else ""
-            commands = f"{rescue}update {self.branch_ref} {head} {old or '0' * len(head)}\n"
-            self.update_refs(self.branch_ref, commands)
-        if not refs.attached:  # HEAD is no file in repositories whose refs are tables.
-            self._git.run("symbolic-ref", "HEAD", self.branch_ref, git_dir=self.entry)
+        old = self.read_refs().branch
+        if old != head:
+            if old:
+                self.update_refs(self.branch_ref, f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n")
+            self.move_branch(head, old)
 
-    # the entry --------------------------------------------------------------------------------------------------------
-    def link_entry(self, head: Commit, head_file: str) -> None:
-        """Make or repair the worktree's directory and its entry in the repository, each pointing to the other, and
-        remove files of unfinished operations."""
+    # the private repository -------------------------------------------------------------------------------------------
+    def write_repository(self, head_file: str) -> None:
+        """Make the worktree's directory and its private repository anew, except the index. Source:
+        gitrepository-layout(5)."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self.entry.is_dir():
-            # Git creates an entry only together with an empty directory, which gives it its name.
-            temporary = self.notes_directory / self.entry.name
-            remove_tree(os.fsencode(temporary))
-            temporary.parent.mkdir(parents=True, exist_ok=True)
-            self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(temporary), head)
-            remove_tree(os.fsencode(temporary))
-        for file in self.entry.iterdir():
-            if UNFINISHED_OPERATION.fullmatch(file.name):
-                remove_tree(os.fsencode(file))
-        write_if_changed(self.entry / "HEAD", head_file)
-        write_if_changed(self.entry / "commondir", "../..\n")
-        write_if_changed(self.entry / "gitdir", f"{self.path / '.git'}\n")
-        write_if_changed(self.path / ".git", f"gitdir: {self.entry}\n")
+        for path in self.private.iterdir() if self.private.is_dir() else ():
+            if path.name != "index":
+                remove_tree(os.fsencode(path))
+        directory, object_format = self._git.directory, self._git.repository.object_format
+        for name in ("objects/info", "objects/pack", "refs", "info"):
+            (self.private / name).mkdir(parents=True, exist_ok=True)
+        name, address = (self._git.identity[f"GIT_AUTHOR_{field}"] for field in ("NAME", "EMAIL"))
+        texts = {
+            "HEAD": head_file,
+            "config": f"[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n\tlogAllRefUpdates = true\n"
+            f"\tfileMode = {str(self._git.repository.has_file_modes).lower()}\n"
+            f"[extensions]\n\tobjectFormat = {object_format}\n"
+            f"[user]\n\tname = {quoted(name)}\n\temail = {quoted(address)}\n",
+            "objects/info/alternates": f"{directory / 'objects'}\n",
+            "packed-refs": f"{PACKED_REFS_HEADER}{self._git.run(*LIST_REFS).text}\n",
+        }
+        for name in ("shallow", "info/exclude", "info/attributes"):
+            texts[name] = _read_text(directory / name)
+        for name, text in texts.items():
+            if text:
+                (self.private / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+        link = self.path / ".git"
+        if not can_hide():
+            write_if_changed(link, f"gitdir: {self.private}\n")
+        elif link.is_symlink() or not link.is_dir() or any(link.iterdir()):
+            # An empty directory, over which only the sandbox mounts the repository: outside, no git reads it.
+            remove_tree(os.fsencode(link))
+            link.mkdir()
 
     def delete(self) -> None:
-        """Remove directory, entry and notes; without a branch, the refs too."""
-        for path in (self.path, self.entry, self.notes_directory):
+        """Remove directory, private repository and notes; without a branch, the refs too."""
+        for path in (self.path, self.private, self.notes_directory):
             remove_tree(os.fsencode(path))
         if not self.identity.branch:
             self.update_refs(self.capture_ref, f"delete {self.capture_ref}\ndelete {self.branch_ref}\n")
@@ -215,7 +223,7 @@ class GitWorktree:
     def update_index(self, head: Commit, tree: TreeListing, written: bool = False) -> None:
         """Make the index match `head`, whose content is `tree`, and the files as last scanned, unless neither changed
         since and no file was `written`."""
-        index = self.entry / "index"
+        index = self.private / "index"
         if self.notes.index_of == head and self.notes.index == _file_signature(index) and not written:
             return
         write_bytes(index, encode_index(tree, self.notes.hash_cache, self._git.repository.object_format))
@@ -237,6 +245,12 @@ def encode_index(tree: TreeListing, hash_cache: Mapping[bytes, FileHash], object
         entry += struct.pack(">H", min(len(path), INDEX_NAME_LENGTH_MAX)) + path
         data += entry + bytes(8 - len(entry) % 8)
     return bytes(data) + hashlib.new(object_format, data, usedforsecurity=False).digest()
+
+
+def quoted(text: str) -> str:
+    """Return a value for a configuration file of git."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'"{escaped}"'
 
 
 def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:

@@ -26,7 +26,14 @@ from mz_engine.git.repository import FETCHED_TARGETS, open_repository
 from mz_engine.git.worktree import GitWorktree
 from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules
-from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER
+from mz_engine.paths import (
+    MZ_FOLDER,
+    PRIVATE_FOLDER,
+    PULL_REQUESTS_FOLDER,
+    SPOOL_FOLDER,
+    WORKTREE_NOTES_FOLDER,
+    WORKTREES_FOLDER,
+)
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import existing_temporaries, remove_temporary
 from mz_engine.processes.guard import pids_with_key
@@ -122,7 +129,7 @@ def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: Cle
 
 CAPTURE_REFS = "refs/mz/"
 RESCUE_FOLDER = "rescue"
-WORKTREE_FOLDERS = ("worktrees", "worktree-notes")
+WORKTREE_FOLDERS = (WORKTREES_FOLDER, PRIVATE_FOLDER, WORKTREE_NOTES_FOLDER)
 
 
 def run_states(store: Store, process_running: bool) -> dict[str, LeftoverRunStatus]:

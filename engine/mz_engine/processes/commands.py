@@ -19,11 +19,9 @@ from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, Outside
 from mz_engine.processes.environment import (
     command_environment,
     existing_programs,
-    hidden_paths,
     in_worktree,
-    protected_paths,
+    sandbox_mounts,
     worktree_path,
-    writable_paths,
 )
 from mz_engine.processes.guard import KEY_VARIABLE
 from mz_engine.processes.links import environment_links
@@ -80,16 +78,13 @@ class WorktreeProcesses:
         self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
     ) -> Launch:
         """Return the command as it is run in the worktree; `variables` are set besides those that pass."""
-        enclosing, folder = self._enclosing_repository, worktree_path(self._root, worktree)
+        folder = worktree_path(self._root, worktree)
         environment = command_environment(self._environment, key, passed=self._passed, extra=variables)
-        writable = writable_paths(self._root, worktree, self._environment, enclosing)
         return Launch(
             argv=argv,
             env=in_worktree(environment, folder),
             cwd=folder,
-            read_only=(*(protected_paths(enclosing) if enclosing else ()), *protected_paths(self._root)),
-            writable=writable,
-            hidden=hidden_paths(self._root, environment, writable),
+            mounts=sandbox_mounts(self._root, worktree, environment, self._enclosing_repository),
             offline=self._on_denied is not None and can_run_offline(),
         )
 
@@ -126,9 +121,8 @@ class ProcessExecutor(WorktreeProcesses):
 
     def _outside_links(self, launch: Launch) -> tuple[OutsideLink, ...]:
         """Return what leads the command out of its worktree."""
-        hidden = launch.hidden if can_hide() else ()
         return tuple(
-            OutsideLink(text=str(link), is_hidden=not link.is_copy and any(map(link.target.is_relative_to, hidden)))
+            OutsideLink(text=str(link), is_hidden=can_hide() and not link.is_copy and launch.is_hidden(link.target))
             for link in environment_links(launch.cwd, self._root, launch.env)
         )
 

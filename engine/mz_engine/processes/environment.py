@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from mz_engine.git.files import remove_tree
-from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
+from mz_engine.paths import MZ_FOLDER, PRIVATE_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.guard import KEY_VARIABLE
+from mz_engine.processes.supervise import Mount
 
 INHERITED_NAMES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
@@ -35,8 +36,8 @@ VIRTUAL_ENVIRONMENTS = (".venv", "venv")
 """Folders of a worktree that are searched for a virtual environment, which its commands then use."""
 ENVIRONMENT_MARK = "pyvenv.cfg"
 """The file that makes a folder a virtual environment."""
-VISIBLE_FOLDERS = frozenset({".git", MZ_FOLDER, "node_modules"})
-"""Entries of the user's checkout that commands need; nothing in them is the project's own code."""
+ALTERNATES_MAX = 5
+"""Depth to which git follows alternates of object directories."""
 
 
 def command_environment(
@@ -85,53 +86,54 @@ def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> t
     )
 
 
-def hidden_paths(
-    root: pathlib.Path, environment: Mapping[str, str], needed: Iterable[pathlib.Path]
-) -> tuple[pathlib.Path, ...]:
-    """Return what commands must not see of the user's checkout: an installation that leads there would be tested in
-    place of the worktree. Left out are tools, and what holds `needed` paths, programs on PATH, or mz itself."""
-    if git_directory(root) is None:
-        return ()
-    prefix = f"{root}{os.sep}"
-    folders = [*environment.get("PATH", os.defpath).split(os.pathsep), *sys.path, *map(str, needed)]
-    inside = (folder.removeprefix(prefix) for folder in folders if folder.startswith(prefix))
-    visible = {*VISIBLE_FOLDERS, *(folder.partition(os.sep)[0] for folder in inside)}
-    return tuple(
-        pathlib.Path(entry.path)
-        for entry in os.scandir(root)
-        if entry.name not in visible
-        and not entry.is_symlink()
-        and not pathlib.Path(entry.path, ENVIRONMENT_MARK).exists()
-    )
-
-
 def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
     """Return the path of a feature's worktree; it need not exist."""
     return root / MZ_FOLDER / WORKTREES_FOLDER / worktree.run / worktree.feature
 
 
-def protected_paths(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """Return the existing paths of the user's checkout and the repository's configuration and hooks. `root` may itself
-    be a linked worktree."""
-    directory = git_directory(root)
-    if directory is None:
-        return ()
-    return (root, *(path for path in (directory / "config", directory / "hooks") if path.exists()))
-
-
-def writable_paths(
+def sandbox_mounts(
     root: pathlib.Path,
-    feature_worktree: FeatureWorktree,
+    worktree: FeatureWorktree,
     environment: Mapping[str, str],
-    checkout: pathlib.Path | None = None,
-) -> tuple[pathlib.Path, ...]:
-    """Return what a command may write to although it is in the user's checkout (`checkout`, default `root`): its
-    worktree, git's own directory, and a home or temporary directory in there."""
-    candidates = [worktree_path(root, feature_worktree), git_directory(root)]
-    candidates += [pathlib.Path(environment[name]) for name in WRITABLE_VARIABLES if environment.get(name)]
-    return tuple(
-        path for path in candidates if path is not None and path.is_relative_to(checkout or root) and path.exists()
-    )
+    enclosing: pathlib.Path | None = None,
+) -> tuple[Mount, ...]:
+    """Return what a command in the worktree sees of the user's repository: of the checkout, `.git` and `.mz` nothing
+    but the worktree with its private repository, the objects of git, and the tools that are installed there. Of the
+    repository that encloses `root` everything, but read-only. Empty if `root` is no repository."""
+    common = git_directory(root)
+    if common is None:
+        return ()
+    folder = worktree_path(root, worktree)
+    mounts = [Mount(path, "read") for path in (enclosing, enclosing and git_directory(enclosing)) if path]
+    mounts += [Mount(path, "empty") for path in (root, common)]
+    tools = [*environment.get("PATH", os.defpath).split(os.pathsep), *sys.path]
+    tools += [entry.path for entry in os.scandir(root) if pathlib.Path(entry.path, ENVIRONMENT_MARK).exists()]
+    for path in map(pathlib.Path, tools):
+        if path.is_relative_to(root) and path != root and not path.is_relative_to(root / MZ_FOLDER):
+            mounts.append(Mount(root / path.relative_to(root).parts[0], "read"))
+    for name in WRITABLE_VARIABLES:
+        path = pathlib.Path(environment.get(name, ""))
+        if path.is_relative_to(root) and path != root:
+            mounts.append(Mount(path, "write"))
+    mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
+    mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
+    by_target = {mount.target: mount for mount in mounts}
+    return tuple(sorted(by_target.values(), key=lambda mount: len(mount.target.parts)))
+
+
+def object_directories(directory: pathlib.Path, depth: int = ALTERNATES_MAX) -> tuple[pathlib.Path, ...]:
+    """Return the object directory and those that it borrows objects from."""
+    try:
+        lines = (directory / "info" / "alternates").read_text().splitlines() if depth else []
+    except OSError:
+        lines = []
+    borrowed = (directory / line for line in lines if line and not line.startswith("#"))
+    return (directory, *(path for other in borrowed for path in object_directories(other.resolve(), depth - 1)))
+
+
+def private_repository(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
+    """Return the repository that git sees in a feature's worktree; it need not exist."""
+    return root / MZ_FOLDER / PRIVATE_FOLDER / worktree.run / worktree.feature
 
 
 def git_directory(root: pathlib.Path) -> pathlib.Path | None:

@@ -58,14 +58,10 @@ class Request(NamedTuple):
     program: bytes
     argv: list[bytes]
     env: dict[bytes, bytes]
-    read_only: list[bytes]
-    """Paths that are read-only to the tree if the level has a mount namespace."""
-    writable: list[bytes]
-    """Writable exceptions inside the read-only paths."""
+    mounts: list[tuple[str, bytes, bytes]]
+    """Kind (empty, read or write), source and target of what the tree sees, if the level has a mount namespace."""
     offline: bool
     """In a network namespace with only the loopback."""
-    hidden: list[bytes]
-    """Files and directories in whose place the tree sees nothing if the level has a mount namespace."""
 
     def encode(self) -> bytes:
         """Return the request as it is sent: its size in 8 bytes, then the content."""
@@ -327,7 +323,8 @@ def enter_level(request: Request) -> int:
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
-    mount_fences(request)
+    mount_all(request.mounts)
+    os.chdir(request.cwd)  # Its old handle would bypass the mounts.
     head = os.fork()
     if head == 0:
         kernel().prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -335,37 +332,45 @@ def enter_level(request: Request) -> int:
     return head
 
 
-def mount_fences(request: Request) -> None:
-    """Mount the paths read-only. Writable exceptions are bind-mounted first, so that they are unaffected. Failures are
-    ignored: refs, configuration and hooks are compared after each call anyway. The working directory is entered again,
-    since the old handle would bypass the mounts."""
-    for path in request.writable:
-        with contextlib.suppress(OSError):
-            kernel().mount(path, path, None, MS_BIND | MS_REC)
-    for path in request.read_only:
-        if path not in request.writable:
-            with contextlib.suppress(OSError):
-                kernel().mount(path, path, None, MS_BIND | MS_REC)
-                # A remount in a user namespace must keep these flags.
-                locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-                kernel().mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
-    mount_covers(request.hidden)
-    os.chdir(os.getcwdb())
+def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> None:
+    """Make each mount in turn, of what its source was before the first one. A source that is gone is left out; any
+    other failure is an error, since a command would see what it must not."""
+    sources, empty = dict[bytes, int](), []
+    for kind, source, _ in mounts:
+        if kind != "empty":
+            with contextlib.suppress(FileNotFoundError):
+                sources[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
+    for kind, source, target in mounts:
+        if kind == "empty":
+            if not os.path.isdir(target):
+                continue
+            kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+            empty.append(target)
+        elif source in sources:
+            opened = b"/proc/self/fd/%d" % sources[source]
+            make_mount_point(target, os.path.isdir(opened))
+            kernel().mount(opened, target, None, MS_BIND | MS_REC)
+            if kind == "read":
+                remount_read_only(target)
+    for target in empty:
+        with contextlib.suppress(FileNotFoundError):  # It may be below another one.
+            remount_read_only(target)
+    for opened_source in sources.values():
+        os.close(opened_source)
 
 
-def mount_covers(hidden: list[bytes]) -> None:
-    """Cover directories with an empty one, and files with a device, which no interpreter imports. A path that is gone
-    needs no cover; any other failure is an error, since what stays visible might be tested in place of the worktree."""
-    empty = b""
-    for path in hidden:
-        with contextlib.suppress(FileNotFoundError):
-            if not os.path.isdir(path):
-                kernel().mount(b"/dev/null", path, None, MS_BIND)
-            elif empty:
-                kernel().mount(empty, path, None, MS_BIND)
-            else:
-                kernel().mount(b"tmpfs", path, b"tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
-                empty = path
+def make_mount_point(path: bytes, is_directory: bool) -> None:
+    if is_directory:
+        os.makedirs(path, exist_ok=True)
+    elif not os.path.lexists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+def remount_read_only(path: bytes) -> None:
+    """Make a mount read-only; in a user namespace a remount must keep the other flags."""
+    locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    kernel().mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
 
 
 def write(path: str, text: str) -> None:

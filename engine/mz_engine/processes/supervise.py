@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import IO, Protocol
+from typing import IO, Literal, Protocol
 
 import msgspec
 
@@ -45,6 +45,15 @@ DeniedHandler = Callable[[str, int], None]
 """Receives the MZ_KEY of an offline command and its number of attempts to reach a network; called from any thread."""
 
 
+class Mount(msgspec.Struct, frozen=True):
+    """What a command sees at a path: nothing, or the same or another file or directory, writable or not."""
+
+    target: pathlib.Path
+    kind: Literal["empty", "read", "write"]
+    source: pathlib.Path | None = None
+    """None: what is at the target."""
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """A complete command; nothing is inherited."""
 
@@ -54,16 +63,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cwd: pathlib.Path
     stdin: bytes = b""
     """Written, then closed; empty: /dev/null."""
-    read_only: tuple[pathlib.Path, ...] = ()
-    """Read-only to the command if mount namespaces work."""
-    writable: tuple[pathlib.Path, ...] = ()
-    """Writable exceptions inside the read-only paths."""
-    hidden: tuple[pathlib.Path, ...] = ()
-    """Files and directories in whose place the command sees nothing; see `can_hide`."""
+    mounts: tuple[Mount, ...] = ()
+    """In this order, if mount namespaces work; see `can_hide`."""
     offline: bool = False
     """No network but its own loopback; see `can_run_offline`."""
     merge_stderr: bool = False
     """Standard error is merged into standard output."""
+
+    def is_hidden(self, path: pathlib.Path) -> bool:
+        """Return True if the command sees nothing at the path, where mount namespaces work."""
+        kinds = [mount.kind for mount in self.mounts if path.is_relative_to(mount.target)]
+        return kinds[-1:] == ["empty"]
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,10 +315,11 @@ class Supervision:
             program=os.fsencode(self._program),
             argv=[os.fsencode(text) for text in launch.argv],
             env={os.fsencode(name): os.fsencode(value) for name, value in launch.env.items()},
-            read_only=[os.fsencode(path) for path in launch.read_only],
-            writable=[os.fsencode(path) for path in launch.writable],
+            mounts=[
+                (mount.kind, os.fsencode(mount.source or mount.target), os.fsencode(mount.target))
+                for mount in launch.mounts
+            ],
             offline=launch.offline,
-            hidden=[os.fsencode(path) for path in launch.hidden],
         )
 
     def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:

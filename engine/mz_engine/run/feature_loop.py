@@ -237,15 +237,14 @@ class FeatureLoop:
         return next(reversed(progress.start_trees), "")
 
     def _step_context(self) -> StepContext:
-        run_state, prefix = self.run_side.state, self.pins.config.branch_prefix
-        assert run_state.started is not None
+        started = self.run_side.state.started
+        assert started is not None
         return StepContext(
             run=self.run,
             feature=self.feature,
             state=self.state,
             pins=self.pins,
-            branches=frozenset(f"{prefix}/{feature}" for feature in run_state.tracks),
-            base_branch=run_state.started.base,
+            base_branch=started.base,
         )
 
     def _next_step(self, steps: Effect) -> Step | None:

@@ -70,9 +70,9 @@ class Problem(EventPart, frozen=True, kw_only=True):
 class ForbiddenChange(EventPart, frozen=True, kw_only=True):
     """A change by the agent outside its write scope."""
 
-    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "secret"]
-    """Outside the phase's write scope; on a denied path; FIFO or device; a nested repository; over 50 MB; a commit of
-    its own, which moved the branch; a file that contains a secret."""
+    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "secret"]
+    """Outside the phase's write scope; on a denied path; FIFO or device; a nested repository; over 50 MB; a file that
+    contains a secret."""
     path: str
     size_bytes: int | None = None
 
@@ -102,7 +102,7 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    NON_DETERMINISTIC = frozenset({"tree", "session", "refs"})
+    NON_DETERMINISTIC = frozenset({"tree", "session"})
     ref: CallRef
     agent: str
     model: str
@@ -116,9 +116,6 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     resumes: bool
     tree: Commit
     """Capture that the call starts from."""
-    refs: Digest
-    """Blob: JSON object of all refs, `.git/config` and hooks before the call, so that changes are detected after a
-    crash too."""
     estimated_tokens: int
     """Input and output: the prompt, the session that it continues, and a reply."""
     estimated_nanousd: int | None

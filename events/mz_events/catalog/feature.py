@@ -24,8 +24,6 @@ class QuestionKind(Enum):
     """A block whose cause has no `on_block` entry."""
     ROLLBACKS = "rollbacks"
     """The same issue three times, or `rollbacks_max` reached."""
-    REPOSITORY = "repository"
-    """A ref, `.git/config` or a hook changed and no event of ours explains it."""
     CONFLICT = "conflict"
     """Commits that must be merged have conflicts."""
     SECRET = "secret"

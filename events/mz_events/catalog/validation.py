@@ -78,17 +78,6 @@ class ChangesChecked(OutcomeEvent, frozen=True, kw_only=True, tag="changes.check
     forbidden_changes: tuple[ForbiddenChange, ...] = ()
 
 
-class RefMoved(OutcomeEvent, frozen=True, kw_only=True, tag="ref.moved"):
-    """A foreign ref, `.git/config` or a hook changed while an agent worked."""
-
-    NON_DETERMINISTIC = frozenset({"old", "new"})
-    ref: CallRef
-    name: str
-    """The ref, or `config`, or `hooks/<name>`."""
-    old: str
-    new: str
-
-
 class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec.structs import replace
 from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed
 from mz_events.catalog.feature import (
@@ -20,14 +19,7 @@ from mz_events.catalog.feature import (
     RolledBack,
 )
 from mz_events.catalog.run import Verdict
-from mz_events.catalog.validation import (
-    ArtifactParsed,
-    ArtifactValidated,
-    ChangesChecked,
-    CommandRan,
-    GateChecked,
-    RefMoved,
-)
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.envelope import Recorded
 from mz_events.names import BUILDER
 
@@ -71,7 +63,6 @@ class Evidence:
         self._last_poll: tuple[ChecksPolled, str] | None = None
         self._delivered_ref = ""
         self._past_gates: list[Gap] = []
-        self._moved_refs: list[Gap] = []
         self._unvalidated: list[Gap] = []
         self._reverted: list[Gap] = []
 
@@ -98,9 +89,6 @@ class Evidence:
                 self._apply_command(recorded)
             case GateChecked():
                 self._apply_gate(recorded)
-            case RefMoved():
-                message = f"{event.name} changed during {unit_name(event.ref)}"
-                self._moved_refs.append(self._gap("ref-moved", message, event_ref))
             case HumanRequested():
                 self._question = event
             case HumanAnswered(verdict=Verdict.APPROVE):
@@ -128,7 +116,6 @@ class Evidence:
         return (
             *self._not_delivered(last_ref),
             *self._past_gates,
-            *self._moved_refs,
             *self._unvalidated,
             *self._delivered_unchecked(),
             *self._reverted,
@@ -167,9 +154,7 @@ class Evidence:
     def _apply_approval(self, event_ref: str) -> None:
         self._allowed_by = event_ref
         question_kind = self._question.question_kind if self._question else None
-        if question_kind is QuestionKind.REPOSITORY:
-            self._moved_refs = [replace(gap, allowed_by=gap.allowed_by or event_ref) for gap in self._moved_refs]
-        elif question_kind is QuestionKind.CHECKS:
+        if question_kind is QuestionKind.CHECKS:
             self._checks_approval = self._checks_approval or event_ref
         elif question_kind is QuestionKind.WITHHELD:
             self._text_approval = event_ref

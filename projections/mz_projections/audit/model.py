@@ -16,11 +16,11 @@ from mz_projections.views.messages import Decision
 from mz_projections.views.model import CallView, FeatureStatus, FeatureView, RunView
 
 GapKind = Literal[
-    "not-delivered", "past-gate", "ref-moved", "not-validated", "checks-red",
+    "not-delivered", "past-gate", "not-validated", "checks-red",
     "red-base", "fewer-tests", "untested", "left-out", "unchecked", "reverted", "failed", "lost", "salvaged",
     "unpriced", "quarantined", "refused",
 ]  # fmt: skip
-FAULT_KINDS: frozenset[GapKind] = frozenset({"not-delivered", "past-gate", "ref-moved", "not-validated", "checks-red"})
+FAULT_KINDS: frozenset[GapKind] = frozenset({"not-delivered", "past-gate", "not-validated", "checks-red"})
 """Gaps that make the verdict negative unless a person allowed them; the others are remarks."""
 
 

@@ -256,11 +256,9 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
 
     The retry is by the builder if a person judged its work, and from the start of the unit if no agent was called yet.
     """
-    unit_run = replace(unit_run, answered_question=question, refs_moved=False)
+    unit_run = replace(unit_run, answered_question=question)
     approved = event.verdict is Verdict.APPROVE
     approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
-    if approved and question.question_kind is QuestionKind.REPOSITORY:
-        return unit_run
     if event.verdict is Verdict.REJECT:
         return replace(unit_run, last_event=event)
     unit_run = replace(unit_run, notes=unit_run.notes if event.note is None else (*unit_run.notes, event.note))

@@ -225,8 +225,6 @@ class UnitRun(StateStruct, frozen=True):
     """The question that a person answered last."""
     rollback_allowed: bool = False
     """A person allowed one more rollback."""
-    refs_moved: bool = False
-    """A ref, `.git/config` or a hook changed during the last call, and no person has approved it."""
     ended_at_us: int = 0
     """End of the last call by `observed_at`; waits and prices count from it."""
     request: AgentRequested | None = None

@@ -36,7 +36,6 @@ from mz_events.catalog.validation import (
     ChangesChecked,
     CommandRan,
     GateChecked,
-    RefMoved,
 )
 from mz_events.names import BUILDER, Digest
 
@@ -182,7 +181,6 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     CallReserved: lambda run, _event, _at_us: run,
     CallPriced: lambda run, _event, _at_us: run,
     CallSettled: _on_call_settled,
-    RefMoved: lambda run, _event, _at_us: replace(run, refs_moved=True),
     CommandRan: _on_command_ran,
     ChangesChecked: lambda run, event, _: replace(run, tree=event.tree, last_event=event),
     ArtifactParsed: lambda run, event, _: replace(

@@ -28,7 +28,6 @@ FORBIDDEN_TEXTS = {
     "special": "no regular file",
     "nested-git": "a nested repository",
     "too-big": "too big",
-    "commit": "a commit of its own",
     "secret": "contains a secret",
 }
 """Why a change by an agent was reverted, by kind."""
@@ -285,7 +284,6 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     call.CallSettled: lambda e: f"{e.key}: {_usd(e.nanousd)}",
     validation.CommandRan: _command_ran,
     validation.ChangesChecked: _changes_checked,
-    validation.RefMoved: lambda e: f"{e.name} changed while {_call_name(e.ref)} worked",
     validation.ArtifactParsed: _artifact_parsed,
     validation.ArtifactValidated: _artifact_validated,
     validation.ArtifactsKept: lambda e: f"{unit_name(e)}: valid and newer than what they depend on, no agent is called",

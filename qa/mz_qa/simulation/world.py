@@ -26,7 +26,6 @@ from mz_engine.ports import (
     ParsedReply,
     Price,
     PullRequest,
-    RefChange,
     Secrets,
     Workspace,
     WorkspaceCreated,
@@ -238,13 +237,6 @@ class SimulatedWorkspace:
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         return tuple(Path(path) for path in sorted(self.world.objects[tree].files))
-
-    def snapshot(self) -> Mapping[str, str]:
-        return dict(self.world.refs)
-
-    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
-        self.world.tick("rescue.before")
-        return moved
 
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         commit = self.world.refs.get(f"refs/heads/{worktree.branch}")

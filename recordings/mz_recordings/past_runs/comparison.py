@@ -41,8 +41,6 @@ COMPARED_OUTCOME_FIELDS: dict[type[Event], frozenset[str]] = {
 }
 """Fields of these outcomes that follow from recorded bytes and trees. Of other outcomes, only `ref` and `key` are
 compared."""
-EXTERNAL_FIELDS = frozenset({"refs"})
-"""Fields of intents that describe the outside world. What follows from the stream is compared."""
 IDENTITY_FIELDS = frozenset({"ref", "key"})
 RESULT_EVENTS = (ReplyParsed, CallPriced, CallSettled, ArtifactParsed, CommandRan)
 VERDICT_EVENTS = (ArtifactValidated, GateChecked, ChangesChecked)
@@ -184,7 +182,7 @@ def error_text(error: Exception) -> str:
 def compared_fields(event: Event) -> frozenset[str]:
     """Return the fields that must be equal to the recorded ones."""
     if event.KIND in (EventKind.INTENT, EventKind.DERIVED):
-        return frozenset(event.__struct_fields__) - EXTERNAL_FIELDS
+        return frozenset(event.__struct_fields__)
     return COMPARED_OUTCOME_FIELDS.get(type(event), IDENTITY_FIELDS & frozenset(event.__struct_fields__))
 
 

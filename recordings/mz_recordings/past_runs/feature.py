@@ -142,7 +142,6 @@ class FeatureReplay:
             feature=self.feature,
             state=state,
             pins=self.pins,
-            branches=frozenset(),
             base_branch=self.base,
         )
         return run_effect(action, context, self.stream, self.ports)

@@ -17,18 +17,17 @@ from mz_engine.ports import (
     FeatureWorktree,
     MergeConflict,
     MergeResult,
-    RefChange,
     RemoteError,
     RepositoryUnusable,
     Workspace,
     WorkspaceCreated,
 )
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied
 from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, DeliveryFailed, Pushed, PushRequested
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
-from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan, RefMoved
+from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path
 from mz_events.store import Blobs
@@ -78,9 +77,8 @@ class RecordedStream:
     @overload
     def outcome(self, kind: type[E], other: type[F], third: type[G], /) -> E | F | G: ...
     def outcome(self, *kinds: type[Event]) -> Event:
-        """Return the recorded outcome, behind moved refs. Raises RepositoryUnusable if the repository was unusable, and
-        NotInRecord."""
-        event = next((event for event in self.ahead() if not isinstance(event, RefMoved)), None)
+        """Return the recorded outcome. Raises RepositoryUnusable if the repository was unusable, and NotInRecord."""
+        event = self.next_event()
         self.raise_if_unusable()
         if isinstance(event, kinds):
             return event
@@ -106,13 +104,6 @@ class RecordedStream:
     def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
         """Return the one of two event types that comes next, if it is near."""
         return next((type(event) for event in self.ahead(NEAR) if type(event) in (usual, other)), usual)
-
-    def moved_refs(self) -> Iterator[RefMoved]:
-        """Yield the moved refs at the position."""
-        for event in self.ahead():
-            if not isinstance(event, RefMoved):
-                return
-            yield event
 
     def now_us(self) -> int:
         """Return the next event's time, by `observed_at`."""
@@ -207,30 +198,6 @@ class RecordedWorkspace:
             yield self.trees
         except RepositoryUnusable as error:
             raise RecordedDataMissing("captured trees that git no longer has") from error
-
-    # references -------------------------------------------------------------------------------------------------------
-    def snapshot(self) -> Mapping[str, str]:
-        """Return the refs: before a call those that its request refers to, after it with the moved ones."""
-        request = self.stream.find_near(AgentRequested)
-        if request is not None:
-            return self._recorded_refs(request)
-        self.stream.raise_if_unusable()
-        refs = self._recorded_refs(self._last_request())
-        for moved in self.stream.moved_refs():
-            refs.pop(moved.name, None)
-            if moved.new:
-                refs[moved.name] = moved.new
-        return refs
-
-    def _last_request(self) -> AgentRequested | None:
-        before = reversed(self.stream.events[: self.stream.position])
-        return next((recorded.event for recorded in before if isinstance(recorded.event, AgentRequested)), None)
-
-    def _recorded_refs(self, request: AgentRequested | None) -> dict[str, str]:
-        return msgspec.json.decode(self.blobs.get(request.refs), type=dict[str, str]) if request is not None else {}
-
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
-        return changes
 
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:

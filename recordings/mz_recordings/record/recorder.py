@@ -31,7 +31,7 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
 from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, RunStarted
-from mz_events.catalog.validation import ArtifactsKept, RefMoved
+from mz_events.catalog.validation import ArtifactsKept
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
@@ -282,8 +282,6 @@ def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
         match recorded.event:
             case FeatureCancelled() if not isinstance(state, Waiting | Held):
                 return "it was cancelled while it was running"
-            case RefMoved():
-                return "another process changed the repository during a call"
             case BaseMerged(changed=True):
                 return "its target branch moved while it was running"
             case ChecksPolled(failed=failed_checks) if failed_checks:

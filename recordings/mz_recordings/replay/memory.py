@@ -41,7 +41,6 @@ from mz_engine.ports import (
     FeatureWorktree,
     MergeConflict,
     MergeResult,
-    RefChange,
     WorkspaceCreated,
 )
 from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
@@ -242,12 +241,6 @@ class MemoryWorkspace:
         return tuple(sorted(path for path in names if path))
 
     # branches and commits ---------------------------------------------------------------------------------------------
-    def snapshot(self) -> Mapping[str, str]:
-        return {f"refs/heads/{branch}": str(commit) for branch, commit in self.branches.items()}
-
-    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> tuple[RefChange, ...]:
-        raise NotInMemory("a ref moved")
-
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         raise NotInMemory("a commit is looked up after a crash")
 

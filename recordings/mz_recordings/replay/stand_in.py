@@ -32,7 +32,7 @@ KEY = re.compile(
 )
 SESSION = "<SESSION>"
 SESSION_ID = re.compile(r"[0-9A-Za-z_.-]{1,128}")
-TOLERATED = frozenset({"MZ_KEY", "GIT_REFLOG_ACTION", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
+TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
 """The call's own key, and variables that shells and systems add."""
 HANGING_FAILURES = frozenset({"timeout", "idle"})
 """Failures by a limit of mz: the stand-in hangs until the limit ends it."""
