@@ -37,8 +37,8 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.git.repository import (
+    base_commit,
     branch_commit,
-    current_branch,
     has_remote,
     lfs_files,
     open_repository,
@@ -218,10 +218,9 @@ def make_plan(
     loaded = load_config(root, environment, flags)
     material, pipeline, items, warnings = load_sources(root, environment, loaded)
     config, items = loaded.config, items or ()
-    base = config.base or current_branch(root, environment)
-    base_commit = branch_commit(root, base, environment)
-    reject_tracked_folder(root, base_commit, environment)
-    gaps = missing_content(root, base_commit, config.workspace.setup, environment)
+    base, commit = base_commit(root, config.base, environment)
+    reject_tracked_folder(root, commit, environment)
+    gaps = missing_content(root, commit, config.workspace.setup, environment)
     check_requested_ids(only, items)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None
