@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
+from mz_engine.git.process import run_program
 from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
@@ -62,17 +61,12 @@ class Notifier:
 
     def _run(self, command: str, about: Mapping[str, str]) -> None:
         try:
-            process = subprocess.Popen(
-                ["sh", "-c", command], cwd=self._root, env={**self._environment, **about}, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            try:
-                failure = f"exit {code}" if (code := process.wait(TIMEOUT_SECONDS)) else ""
-            except subprocess.TimeoutExpired:
-                failure = f"it took more than {TIMEOUT_SECONDS} seconds"
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            with open(os.devnull, "wb") as stdout:
+                variables = {**self._environment, **about}
+                result = run_program(("sh", "-c", command), self._root, variables, TIMEOUT_SECONDS, stdout=stdout)
+            failure = f"exit {result.exit_code}" if result.exit_code else ""
+        except subprocess.TimeoutExpired:
+            failure = f"it took more than {TIMEOUT_SECONDS} seconds"
         except OSError as error:
             failure = str(error)
         if failure:
