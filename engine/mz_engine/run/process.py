@@ -11,7 +11,7 @@ import errno
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import RunFinished, RunForked, RunStarted
+from mz_events.catalog.run import CommandsChanged, RunFinished, RunForked, RunStarted
 from mz_events.names import Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
@@ -168,7 +168,7 @@ class RunProcess:
         if config is not None:
             coordinator.set_budget(config.budget)
         if corrected != pins:
-            coordinator.set_commands(self.blobs.put(encode_pins(commands)))
+            coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands))),))
         coordinator.resume(self._provenance(corrected))
 
     def record_cancellations(self, run: str) -> None:
@@ -250,7 +250,7 @@ class RunProcess:
 
         def append(new: tuple[Event, ...]) -> None:
             events.extend(new)
-            self.scheduler.take_turn(lambda: coordinator.record_base(new))
+            self.scheduler.take_turn(partial(coordinator.append, new))
 
         def is_stopping() -> bool:  # A pause does not count: the features must not start without the results.
             return self.scheduler.stop_requested or self.scheduler.failure is not None
