@@ -84,7 +84,7 @@ class GitWorkspace:
         self._worktrees: dict[tuple[str, str], GitWorktree] = {}
         self._checkouts: dict[str, Checkouts] = {}
         """By run."""
-        self._lock, self._fetch_lock = threading.Lock(), threading.Lock()
+        self._lock, self._fetch_lock = threading.RLock(), threading.Lock()
 
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
@@ -110,7 +110,13 @@ class GitWorkspace:
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
         target = self._objects.listing(tree)
         digest = environment_digest(target, self._setup)
-        identity, git_worktree = self._take_checkout(worktree, digest)
+
+        def fits(name: str) -> bool:
+            return self._git_worktree(replace(worktree, feature=name)).notes.environment == digest
+
+        with self._lock:
+            identity = replace(worktree, feature=self._run_checkouts(worktree.run).take(worktree, fits))
+        git_worktree = self._git_worktree(identity)
         if git_worktree.notes.environment != digest or not git_worktree.path.is_dir():
             git_worktree.change_notes(environment="")
             remove_tree(git_worktree.top)
@@ -131,15 +137,6 @@ class GitWorkspace:
         for name in self._run_checkouts(run).names:
             self.close(FeatureWorktree(run=run, feature=name, branch=name))
         self._checkouts.pop(run)
-
-    def _take_checkout(self, worktree: FeatureWorktree, digest: str) -> tuple[FeatureWorktree, GitWorktree]:
-        def checkout_at(name: str) -> GitWorktree:
-            return self._worktree_at(replace(worktree, feature=name))
-
-        checkouts = self._run_checkouts(worktree.run)
-        with self._lock:
-            name = checkouts.take(worktree, lambda name: checkout_at(name).notes.environment == digest)
-            return replace(worktree, feature=name), checkout_at(name)
 
     def _run_checkouts(self, run: str) -> Checkouts:
         with self._lock:
@@ -370,11 +367,7 @@ class GitWorkspace:
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
-            return self._worktree_at(worktree)
-
-    def _worktree_at(self, worktree: FeatureWorktree) -> GitWorktree:
-        """Return the worktree; the caller has the lock."""
-        return self._worktrees.setdefault((worktree.run, worktree.feature), GitWorktree(self._git, worktree))
+            return self._worktrees.setdefault((worktree.run, worktree.feature), GitWorktree(self._git, worktree))
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:

@@ -48,7 +48,9 @@ class EnvironmentLink(NamedTuple):
 
 def environment_links(worktree: Path, checkout: Path, variables: Mapping[str, str]) -> tuple[EnvironmentLink, ...]:
     """Return what leads a command with these variables from its worktree into the rest of the checkout."""
-    links = [*_variable_links(checkout, variables), *_node_links(worktree, checkout)]
+    entries = [(name, Path(entry)) for name in PATH_VARIABLES for entry in variables.get(name, "").split(os.pathsep)]
+    links = [EnvironmentLink(name, entry) for name, entry in entries if entry.is_relative_to(checkout)]
+    links += _node_links(worktree, checkout)
     for folder in _site_folders(variables.get("PATH", os.defpath), variables.get("HOME", "")):
         with suppress(OSError):
             links += _site_links(folder, checkout, folder.stat().st_mtime_ns)
@@ -58,13 +60,6 @@ def environment_links(worktree: Path, checkout: Path, variables: Mapping[str, st
         if link.is_copy
         or not (link.target.is_relative_to(worktree) or INSTALLED.intersection(link.target.relative_to(checkout).parts))
     )
-
-
-def _variable_links(checkout: Path, variables: Mapping[str, str]) -> Iterator[EnvironmentLink]:
-    for name in PATH_VARIABLES:
-        for entry in variables.get(name, "").split(os.pathsep):
-            if Path(entry).is_relative_to(checkout):
-                yield EnvironmentLink(name, Path(entry))
 
 
 # Python ---------------------------------------------------------------------------------------------------------------
