@@ -48,7 +48,6 @@ from mz_engine.decide.run import (
     AwaitEvents,
     EndEvent,
     ForgePoll,
-    cancelled_features,
     claim_files,
     decide_run,
     due_features,
@@ -139,11 +138,6 @@ class Coordinator:
         while not isinstance(action := decide_run(self.state, self.pins), AwaitEvents | EndEvent):
             self.append((action,))
         return action
-
-    def cancelled_features(self) -> tuple[FeatureId, ...]:
-        """Read the inbox, and return the features that must record a cancellation."""
-        self.read_inbox()
-        return cancelled_features(self.state)
 
     def record_end(self, action: EndEvent) -> None:
         """Record once that the run is idle or finished."""

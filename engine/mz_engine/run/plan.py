@@ -221,7 +221,11 @@ def make_plan(
     base, commit = base_commit(root, config.base, environment)
     reject_tracked_folder(root, commit, environment)
     gaps = missing_content(root, commit, config.workspace.setup, environment)
-    check_requested_ids(only, items)
+    ids = [item.id for item in items]
+    for name in only:
+        if name not in ids:
+            hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
+            raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
@@ -297,15 +301,6 @@ def read_backlog(root: Path, name: str) -> tuple[BacklogItem, ...]:
         hint = "run `mz init` to create it, or set `backlog:` in mz.yaml to another file"
         raise MzError("MZ2001", "the backlog file does not exist", hint=hint, location=SourceLocation(name))
     return parse_backlog(read_text(root / name, name, BACKLOG_BYTES_MAX), name)
-
-
-def check_requested_ids(only: tuple[str, ...], items: tuple[BacklogItem, ...]) -> None:
-    """Check that the backlog has every requested id. Raises MzError (MZ4010)."""
-    ids = [item.id for item in items]
-    for name in only:
-        if name not in ids:
-            hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
-            raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
 
 
 def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None:

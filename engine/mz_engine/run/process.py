@@ -25,6 +25,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.run.fold import RunState, fold_run
 
+from mz_engine.decide.run import cancelled_features
 from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.repository import branch_commit
@@ -179,7 +180,8 @@ class RunProcess:
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
         coordinator = self._create_coordinator(state.started.run, pins)
-        for feature in coordinator.cancelled_features():
+        coordinator.read_inbox()
+        for feature in cancelled_features(coordinator.state):
             feature_loop = FeatureLoop(run, feature, pins, self.store, self._machine, coordinator, self.observe)
             while feature_loop.step():
                 pass
