@@ -375,8 +375,9 @@ def missing_content(
 
 def unseen_changes(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield a warning (MZ1010) for uncommitted changes, except those of files that mz reads from the checkout."""
-    own = (FILE_NAME, config.backlog, ".gitignore", f"{PIPELINES_FOLDER}/", f"{config.recordings}/")
-    if paths := [path for path in uncommitted_files(root, environment) if not path.startswith(own)]:
+    files, folders = (FILE_NAME, config.backlog, ".gitignore"), (f"{PIPELINES_FOLDER}/", f"{config.recordings}/")
+    paths = [path for path in uncommitted_files(root, environment) if not (path in files or path.startswith(folders))]
+    if paths:
         message = f"agents do not see uncommitted changes, since worktrees start from a commit: {list_names(paths)}"
         yield Diagnostic(code="MZ1010", message=message, hint="commit what they need", severity="warning")
 
