@@ -83,23 +83,20 @@ def _site_folders(path: str, home: str) -> Iterable[Path]:
 @lru_cache(CACHED_MAX)
 def _site_links(site: Path, checkout: Path, modified_ns: int) -> tuple[EnvironmentLink, ...]:
     """Return the links in a folder of packages, which was `modified_ns` when a package was last installed."""
-    return tuple(_read_site(site, checkout))
-
-
-def _read_site(site: Path, checkout: Path) -> Iterator[EnvironmentLink]:
+    links = list[EnvironmentLink]()
     for entry in _entries(site):
         if entry.is_symlink():
             target = Path(os.path.realpath(entry.path))
-            if target.is_relative_to(checkout):
-                yield EnvironmentLink(entry.path, target)
+            links += [EnvironmentLink(entry.path, target)] if target.is_relative_to(checkout) else []
         elif entry.name.endswith(".dist-info"):
             file = Path(entry.path, "direct_url.json")
             text = unquote(_read_text(file))
             is_copy = COPIED.search(text) is not None
-            yield from (EnvironmentLink(str(file), path, is_copy) for path in _paths_in(text, checkout))
+            links += [EnvironmentLink(str(file), path, is_copy) for path in _paths_in(text, checkout)]
         elif entry.name.endswith((".pth", ".egg-link")) or re.fullmatch(r"_.*(finder|editable.*)\.py", entry.name):
             text = _read_text(Path(entry.path))
-            yield from (EnvironmentLink(entry.path, path) for path in _paths_in(text, checkout))
+            links += [EnvironmentLink(entry.path, path) for path in _paths_in(text, checkout)]
+    return tuple(links)
 
 
 def _paths_in(text: str, checkout: Path) -> Iterator[Path]:

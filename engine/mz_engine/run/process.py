@@ -154,9 +154,7 @@ class RunProcess:
     def resume(self, run: str | None) -> None:
         """Resume a run, with its pins; only budget, commands and set-up are read from the settings again. Raises
         MzError; MZ5001 if no run is unfinished."""
-        state = self._unfinished_run(run)
-        assert state.started is not None
-        pins = decode_pins(self.blobs.get(state.started.pins))
+        state, started, pins = self._unfinished_run(run)
         if state.commands is not None:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
         config, commands = None, Commands.of(pins.config)
@@ -165,7 +163,7 @@ class RunProcess:
             commands = Commands.of(config)
         corrected = commands.apply(pins)
         self._check_prerequisites(corrected)
-        coordinator = self._create_coordinator(state.started.run, corrected)
+        coordinator = self._create_coordinator(started.run, corrected)
         if config is not None:
             coordinator.set_budget(config.budget)
         if corrected != pins:
@@ -175,11 +173,9 @@ class RunProcess:
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.
         Raises MzError (MZ5001) if the run is finished."""
-        state = self._unfinished_run(run)
-        assert state.started is not None
-        pins = decode_pins(self.blobs.get(state.started.pins))
+        _, started, pins = self._unfinished_run(run)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
-        coordinator = self._create_coordinator(state.started.run, pins)
+        coordinator = self._create_coordinator(started.run, pins)
         coordinator.read_inbox()
         for feature in cancelled_features(coordinator.state):
             feature_loop = FeatureLoop(run, feature, pins, self.store, self._machine, coordinator, self.observe)
@@ -189,14 +185,15 @@ class RunProcess:
         if coordinator.state.all_ended and isinstance(action := coordinator.decide(), RunFinished):
             coordinator.record_end(action)
 
-    def _unfinished_run(self, run: str | None) -> RunState:
+    def _unfinished_run(self, run: str | None) -> tuple[RunState, RunStarted, Pins]:
+        """Return the run, how it was started, and the pins of its start. Raises MzError (MZ5001)."""
         state = find_unfinished_run(self.store, run)
         if state is None or state.started is None:
             problem = "there is no run to resume" if run is None else f"run {run} is finished"
             raise MzError(
                 "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
             )
-        return state
+        return state, state.started, decode_pins(self.blobs.get(state.started.pins))
 
     def _check_prerequisites(self, pins: Pins) -> None:
         """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""

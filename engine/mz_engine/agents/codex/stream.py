@@ -284,21 +284,21 @@ class RolloutReader(ThreadReader):
         parent = next((name for name in map(string, parents) if name), "")
         yield self.session_info(at_us, parent)
 
-    # usage ------------------------------------------------------------------------------------------------------------
-    def _token_count_records(self, info: Json, at_us: int | None) -> Records:
-        usage, last = mapping(info.get("total_token_usage")), token_counts(mapping(info.get("last_token_usage")))
-        total = token_counts(usage)
-        added = usage_since(total, self._total) if self._total is not None else None
-        if added is None:
-            # The first total of a thread that may be older than its file, or a restarted count.
-            added = last if last.input or last.output else total
-        yield from self._request_records(usage, total, added, at_us, self._subagent)
-
     # events -----------------------------------------------------------------------------------------------------------
     def _event_records(self, event: Json, at_us: int | None) -> Records:
         match event.get("type"):
             case "token_count":
-                yield from self._token_count_records(mapping(event.get("info")), at_us)
+                info = mapping(event.get("info"))
+                usage, last = (
+                    mapping(info.get("total_token_usage")),
+                    token_counts(mapping(info.get("last_token_usage"))),
+                )
+                total = token_counts(usage)
+                added = usage_since(total, self._total) if self._total is not None else None
+                if added is None:
+                    # The first total of a thread that may be older than its file, or a restarted count.
+                    added = last if last.input or last.output else total
+                yield from self._request_records(usage, total, added, at_us, self._subagent)
             case "task_started" | "turn_started":
                 self._turn = string(event.get("turn_id")) or self._turn
             case "thread_settings_applied":
