@@ -238,6 +238,7 @@ def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) ->
     check(answer, 0, "has read it")
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)
-    running.communicate(timeout=60)
-    assert running.returncode == 0
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert f"cancelled, so not delivered: {FEATURE}" in err
     assert status(sample) == {"run": "finished", FEATURE: "cancelled"}
