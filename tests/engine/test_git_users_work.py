@@ -86,6 +86,15 @@ def test_what_an_agent_does_in_the_users_checkout_is(
     assert changes_by(desk, by_agent) == ["refs/heads/main"]
 
 
+def test_a_new_branch_or_tag_is_not_reported_whoever_creates_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As README.md and docs/people.md say; another new ref, such as a stash, is reported, whoever creates it."""
+    monkeypatch.setitem(IDENTITY, REFLOG_VARIABLE, "mz claude-code")
+    for name in ("heads/topic", "tags/v1", "remotes/origin/topic"):
+        assert changes_by(desk, lambda there, name=name: there.repo.git("update-ref", f"refs/{name}", "main")) == []  # type: ignore[misc]
+    for name in ("refs/stash", "refs/notes/commits"):
+        assert changes_by(desk, lambda there, name=name: there.repo.git("update-ref", name, "main")) == [name]  # type: ignore[misc]
+
+
 def test_other_ways_to_change_the_repository_stay_the_agents(desk: Desk) -> None:
     assert changes_by(desk, lambda there: there.repo.git("update-ref", "refs/heads/main", "main~1")) == [
         "refs/heads/main"

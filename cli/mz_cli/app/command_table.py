@@ -45,7 +45,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Tidy": {"clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files.")},
     "Learn": {
-        "help": ("help.help_", "Explain a topic, a command, an error code or an exit code."),
+        "help": ("help.help_", "Explain a topic, a command, an error code, an exit code or a problem."),
         "completion": ("help.help_", "Print a shell completion script."),
     },
 }

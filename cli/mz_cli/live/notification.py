@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from threading import Thread
+from time import monotonic, sleep
 
-from mz_engine.git.process import run_program
 from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
@@ -26,6 +29,9 @@ SUBJECTS: Mapping[type[Event], NotificationSubject] = {
     RunFinished: "finished",
 }
 TIMEOUT_SECONDS = 30
+END_SECONDS = 3
+"""How long the end of a run waits for commands."""
+POLL_SECONDS = 0.05
 
 
 class Notifier:
@@ -39,6 +45,7 @@ class Notifier:
         self._root, self._settings, self._environment = root, settings, environment
         self._ring, self._show_text = ring, show_text
         self._threads: list[Thread] = []
+        self._deadline = inf
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Notify of the event if it is one of those. Never raises, never waits."""
@@ -55,18 +62,30 @@ class Notifier:
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Wait for the commands that still run."""
+        """Give the commands that still run a few seconds, then kill them."""
+        self._deadline = monotonic() + END_SECONDS
         for thread in self._threads:
-            thread.join(TIMEOUT_SECONDS)
+            thread.join()
+        self._deadline = inf
 
     def _run(self, command: str, about: Mapping[str, str]) -> None:
         try:
-            with open(os.devnull, "wb") as stdout:
-                variables = {**self._environment, **about}
-                result = run_program(("sh", "-c", command), self._root, variables, TIMEOUT_SECONDS, stdout=stdout)
-            failure = f"exit {result.exit_code}" if result.exit_code else ""
-        except subprocess.TimeoutExpired:
-            failure = f"it took more than {TIMEOUT_SECONDS} seconds"
+            process = subprocess.Popen(
+                ["sh", "-c", command], cwd=self._root, env={**self._environment, **about}, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            limit, failure = monotonic() + TIMEOUT_SECONDS, ""
+            while process.poll() is None and not failure:
+                sleep(POLL_SECONDS)
+                if monotonic() > limit:
+                    failure = f"it took more than {TIMEOUT_SECONDS} seconds"
+                elif monotonic() > self._deadline:
+                    failure = f"it still ran {END_SECONDS} seconds after the end of the run, and was killed"
+            if failure:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            failure = failure or (f"exit {code}" if code else "")
         except OSError as error:
             failure = str(error)
         if failure:

@@ -175,7 +175,7 @@ class GitWorkspace:
     def _capture(self, git_worktree: GitWorktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
         newest = git_worktree.read_refs().capture
-        scan = self._scan(git_worktree, before)
+        scan = self._scan(git_worktree, before, reads_rules=True)
         git_worktree.change_notes(hash_cache=scan.hash_cache)
         content, forbidden_changes = git_content.capture_content(scan, tracked)
         # What only hides itself is not trusted: unless it was there before, it is gone before the next call or command.
@@ -208,7 +208,13 @@ class GitWorkspace:
         git_worktree = self._git_worktree(worktree)
         content = git_content.revert_paths(self._objects.listing(tree), self._objects.listing(before), revert)
         capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
-        git_worktree.write_manifest(capture, git_worktree.manifest(tree))
+        # What only reverted rules ignored, or stopped ignoring, must not pass for the work of the next phase.
+        rules, ignored = (
+            self._objects.ignore_rules(capture),
+            (git_worktree.manifest(tree), git_worktree.manifest(before)),
+        )
+        kept = {path for path in set.union(*ignored) if rules.covers(path)} | set.intersection(*ignored)
+        git_worktree.write_manifest(capture, kept)
         return capture
 
     def _write_capture(
@@ -376,11 +382,12 @@ class GitWorkspace:
                 raise RepositoryUnusable("no-base", message)
         return merge_all(self._git, starts_from, worktree.feature)
 
-    def _scan(self, git_worktree: GitWorktree, commit: Commit) -> WorktreeScan:
+    def _scan(self, git_worktree: GitWorktree, commit: Commit, reads_rules: bool = False) -> WorktreeScan:
         return WorktreeScanner(
             top=git_worktree.top,
             tracked=self._objects.listing(commit),
-            ignore_rules=self._objects.ignore_rules(commit),
+            ignore_rules=IgnoreRules({}) if reads_rules else self._objects.ignore_rules(commit),
+            reads_rules=reads_rules,
             keep_rules=self._kept_rules,
             copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
             repository=self._git.repository,

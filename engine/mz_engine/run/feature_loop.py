@@ -212,7 +212,7 @@ class FeatureLoop:
             starts_from=message.starts_from or (started.base_commit,),
             title=item.title,
             body=item.body,
-            suspicions=item.suspicions,
+            suspicions=item.suspicions if item.quarantined else None,
             known_failures=run_state.base_test.known_failures
             if run_state.base_test and self.pins.config.gates.baseline == "no-new-failures"
             else None,

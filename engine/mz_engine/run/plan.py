@@ -113,7 +113,7 @@ def take_items(
                 body=put(clean.body),
                 score=screen_result.score,
                 quarantined=screen_result.quarantined,
-                suspicions=put("\n".join(lines)) if screen_result.quarantined else None,
+                suspicions=put("\n".join(lines)) if screen_result.reasons else None,
             )
         )
     skipped = []
