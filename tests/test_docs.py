@@ -49,6 +49,13 @@ def test_the_tables_of_settings_are_generated() -> None:
     assert [setting.name for setting in list_settings() if f"\n| `{setting.name}` |" not in text] == []
 
 
+def test_the_table_of_an_agents_description_is_generated() -> None:
+    text = page("agents")
+    assert text == settings.renew(text), "run: python -m tools.docs.settings docs/agents.md"
+    for key in ("command", "login.files", "output.usage.thoughts", "ends.proof.stream", "problems[].retry_after"):
+        assert f"\n| `{key}` |" in text
+
+
 def keys(kind: inspect.Type) -> Iterator[str]:
     match kind:
         case inspect.StructType():

@@ -57,19 +57,27 @@ class IgnoreRules:
     """Ignore rules: the text of each `.gitignore` by its directory (b"" is the top)."""
 
     def __init__(self, texts: Mapping[bytes, bytes]) -> None:
-        self._patterns = {directory: tuple(parse_gitignore(text)) for directory, text in texts.items()}
+        self.patterns = {directory: parse_gitignore(text) for directory, text in texts.items()}
 
     def ignores(self, path: bytes, is_directory: bool) -> bool:
         """Return True if the path itself is ignored, regardless of ignored directories above it."""
         directory = path.rpartition(b"/")[0]
         while True:
             inside = path[len(directory) + 1 :] if directory else path
-            for pattern in reversed(self._patterns.get(directory, ())):
+            for pattern in reversed(self.patterns.get(directory, ())):
                 if pattern.matches(inside, is_directory):
                     return not pattern.is_negative
             if not directory:
                 return False
             directory = directory.rpartition(b"/")[0]
+
+    def covers(self, path: bytes) -> bool:
+        """Return True if the path, which ends in `/` for a directory, or a directory above it is ignored."""
+        parts = path.removesuffix(b"/").split(b"/")
+        above = (b"/".join(parts[:count]) for count in range(1, len(parts)))
+        return self.ignores(b"/".join(parts), path.endswith(b"/")) or any(
+            self.ignores(folder, True) for folder in above
+        )
 
 
 def ignore_rules(patterns: Iterable[str]) -> IgnoreRules:
@@ -79,7 +87,7 @@ def ignore_rules(patterns: Iterable[str]) -> IgnoreRules:
 
 def is_pattern(text: str) -> bool:
     """Return True for a single pattern that can match something."""
-    return len(tuple(parse_gitignore(_encode(text)))) == 1
+    return len(parse_gitignore(_encode(text))) == 1
 
 
 def matches(patterns: Sequence[str], path: str) -> bool:
@@ -100,19 +108,18 @@ def select(patterns: Sequence[str], paths: Iterable[P]) -> tuple[P, ...]:
 
 @lru_cache(maxsize=256)
 def _compiled(patterns: tuple[str, ...]) -> tuple[IgnorePattern, ...]:
-    return tuple(parse_gitignore(_encode("\n".join(patterns))))
+    return parse_gitignore(_encode("\n".join(patterns)))
 
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def parse_gitignore(text: bytes) -> Iterable[IgnorePattern]:
-    """Yield the patterns of one `.gitignore` in order, without those that can match nothing."""
-    for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
-        pattern = _parse_line(_trim(line.removesuffix(b"\r")))
-        if pattern is not None:
-            yield pattern
+@lru_cache(maxsize=256)
+def parse_gitignore(text: bytes) -> tuple[IgnorePattern, ...]:
+    """Return the patterns of one `.gitignore` in order, without those that can match nothing."""
+    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return tuple(filter(None, (_parse_line(_trim(line.removesuffix(b"\r"))) for line in lines)))
 
 
 def _parse_line(line: bytes) -> IgnorePattern | None:

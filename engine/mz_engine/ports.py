@@ -104,7 +104,8 @@ class Workspace(Protocol):
         """Let other features have the feature's checkout, if it has one."""
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
-        """Capture the content of the worktree by walking it. Ignore rules come from the tree `before`."""
+        """Capture the content of the worktree by walking it. Ignore rules are those of the worktree as
+        it is."""
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         """Record the ignored files of the worktree in this capture's manifest after the set-up: `ensure` keeps them. Of

@@ -142,6 +142,12 @@ def test_what_builds_on_a_merge_tells_what_to_merge() -> None:
     assert review[0].startswith("audit"), "the other one's question comes first"
 
 
+def test_what_was_cancelled_is_not_delivered() -> None:
+    given_up = FeatureView(feature="one", status="cancelled")
+    assert run_exit(a_run(replace(LOGIN, status="delivered"), given_up)) is Exit.VERDICT
+    assert run_exit(a_run(AUDIT, given_up)) is Exit.WAITING
+
+
 def test_what_builds_on_a_failure_waits_for_that() -> None:
     failed = FeatureView(feature="first", status="failed", code="gate")
     second = FeatureView(feature="second", status="held", blocked_by="first")

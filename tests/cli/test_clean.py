@@ -13,7 +13,7 @@ from filelock import FileLock
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.housekeeping.leftovers import IN_USE, NOT_REMOVABLE
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import FeatureWorktree, RefChange
+from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.environment import temporary_path
 from mz_events.catalog.inbox import RetryPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, RunFinished
@@ -218,14 +218,11 @@ def test_a_worktree_that_was_half_removed_goes(scene: Scene, mz: Mz) -> None:
 @pytest.mark.slow
 def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(scene: Scene, mz: Mz) -> None:
     scene.left(RUN, "login")
-    feature_worktree = FeatureWorktree(run=RUN, feature="login", branch="feat/login")
-    scene.repo.git("branch", "theirs")
-    scene.repo.git("switch", "--quiet", "theirs")
+    scene.repo.git("switch", "--quiet", "--detach")
     lost = scene.repo.commit({"c.txt": "work"})
     scene.repo.git("switch", "--quiet", "main")
-    kept = RefChange(name="refs/heads/main", old=scene.start, new="")
-    scene.workspace.rescue(feature_worktree, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
-    scene.repo.git("branch", "-D", "theirs")
+    for name, commit in (("main", scene.start), ("theirs", lost)):
+        scene.repo.git("update-ref", f"refs/mz/{RUN}/rescue/heads/{name}/{commit}", commit)
     answer = mz("clean", "--yes", "--json")
     actual = [item["keep_reason"] for item in msgspec.json.decode(answer.out)["kept"]]
     assert actual == ["no branch or tag contains its commit"]

@@ -10,12 +10,17 @@ from typing import Any
 
 import jsonschema
 import pytest
+from mz_cli.common.run_text import REPOSITORY_CODES
 from mz_cli.inspect.log import log_entry
 from mz_cli.terminal.json import json_line, plain_value
+from mz_engine.agents.process import PROBLEM_BY_REASON
+from mz_engine.agents.registry import load_patterns
 from mz_engine.config.schema import config_schema, events_schema, pipeline_schema
 from mz_engine.decoding.yaml import load_yaml
-from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS
+from mz_engine.effects.call import CALL_LOST, WORKTREE_LOST
+from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, PROBLEMS
 from mz_engine.errors.exits import Exit
+from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId
@@ -101,7 +106,28 @@ def test_codes_for_programs(mz: Mz) -> None:
     assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == ("mz.help-codes/1", len(CODES), len(Exit))
     table = mz("help", "codes").out.splitlines()
     assert table[0] == "code\texit\tmeaning"
-    assert len(table) == 1 + len(CODES) + len(Exit)
+    assert len(table) == 1 + len(CODES) + len(Exit) + len(PROBLEMS)
+    assert [item["code"] for item in listed["problems"]] == list(PROBLEMS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["no-terminal"], "no-terminal: The output of the agent ended without its final event, "),
+        (["exit-3"], "exit-N: The agent's program ended with exit code N"),
+        (["codes", "drift"], "drift: A replay asks for something else"),
+        (["drift"], "Usage: mz drift"),
+    ],
+)
+def test_a_problem_has_a_meaning_and_a_next_step(arguments: list[str], shown: str, mz: Mz) -> None:
+    assert mz("help", *arguments).out.startswith(shown)
+
+
+def test_every_problem_of_a_call_is_explained() -> None:
+    codes = {problem.code for problem in load_patterns().problem} | {
+        problem.code for problem in PROBLEM_BY_REASON.values() if problem
+    }
+    assert codes | {CALL_LOST.code, WORKTREE_LOST.code, TEMPLATE_BROKEN} | REPOSITORY_CODES <= PROBLEMS.keys()
 
 
 @pytest.mark.parametrize(("code", "way"), [(1, "mz retry"), (16, "mz cancel"), (20, "mz resume"),

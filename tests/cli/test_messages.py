@@ -13,7 +13,9 @@ from threading import Thread
 import pytest
 from filelock import FileLock
 from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.deliver.run import run_to_resume
 from mz_cli.people.inbox import active_run, post_message, user_name
+from mz_cli.people.questions import unfinished_runs
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.run.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
@@ -229,6 +231,19 @@ def test_only_a_run_at_work_can_be_paused(mz: Mz, feature: str) -> None:
     assert "error[MZ5005] no process is running run r1" in answer.err
     assert "mz resume r1" in answer.err
     assert inbox() == []
+
+
+def test_the_run_with_the_latest_event_or_message_is_resumed(mz: Mz, stored_run: StoredRun) -> None:
+    with open_log() as log:
+        assert run_to_resume(log) == stored_run.run
+    newer = StoredRun(stored_run.home, "20260302-120000-ef01").begin("other").admit("other")
+    with open_log() as log:
+        assert run_to_resume(log) == newer.run
+    newer.close()
+    assert mz("retry", f"{stored_run.run}/audit").exit == 0
+    with open_log() as log:
+        assert run_to_resume(log) == stored_run.run
+        assert unfinished_runs(log) == (newer.run, stored_run.run)
 
 
 def test_a_run_that_is_over_is_neither_paused_nor_resumed(mz: Mz, stored_run: StoredRun) -> None:

@@ -75,6 +75,22 @@ def test_a_command_that_fails_is_told_in_the_view(tmp_path: Path) -> None:
     assert "No such file" in gone.notes[0]
 
 
+def test_a_command_that_hangs_is_killed_with_what_it_started_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mz_cli.live.notification.END_SECONDS", 0.2)
+    desk = Desk(tmp_path, Notifications(command="sleep 600 & echo $! > child; wait"))
+    for subject in (recorded(QUESTION), recorded(RunFinished(), "run/r1")):
+        desk.notifier.on_event(subject)
+        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
+            pass
+    desk.notifier.close()
+    note = "the command of `notify` failed: it still ran 0.2 seconds after the end of the run, and was killed"
+    assert desk.notes == [note, note]
+    state = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not state.exists() or ") Z " in state.read_text()
+
+
 @pytest.mark.slow
 def test_a_run_that_asks_tells_the_person(tmp_path: Path) -> None:
     sample, agent = tmp_path / "tally", FakeAgent(tmp_path / "agent", "idle")

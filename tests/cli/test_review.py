@@ -12,8 +12,8 @@ from mz_engine.run.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import Problem, ProblemClass, ReplyParsed
-from mz_events.catalog.feature import FeatureHeld
+from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
+from mz_events.catalog.feature import FeatureHeld, HumanRequested, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, Verdict
 from mz_events.names import Digest, FeatureId, inbox_stream
@@ -24,7 +24,7 @@ from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Mz, decoded, on_terminal
-from tests.cli.stored_run import StoredRun
+from tests.cli.stored_run import TREE, StoredRun
 from tests.support import trial
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep, writes
 
@@ -149,6 +149,27 @@ def test_what_is_held_says_why_and_what_helps(mz: Mz, stored_run: StoredRun) -> 
     assert (shown["question"], shown["hint"]) == (None, f"mz resume {stored_run.run}")
     assert shown["halt"] == "later: held (auth-failure): Invalid API key"
     assert f"There is no open question.\n{shown['halt']}\n  {shown['hint']}\n" in mz("review", "show", "later").out
+
+
+def test_the_end_of_a_failed_calls_output_is_shown(mz: Mz, stored_run: StoredRun) -> None:
+    feature, ref = FeatureId("later"), stored_run.ref("later", "prd")
+    stored_run.admit(feature)
+    stored_run.ask(feature, ref)
+    lines = "".join(f"line {number}\n" for number in range(50))
+    stored_run.to_feature(
+        feature,
+        AgentReplied(ref=ref, stdout=stored_run.blob(f"{lines}\x1b[31mpanic: {'x' * 600}\n"), exit=3, duration_ms=1,
+                     stderr=stored_run.blob("Segmentation fault\n"), tree=TREE),
+        ReplyParsed(ref=ref, parser="p/1", ending="no-terminal", session=None, text=stored_run.blob(""),
+                    problem=Problem(kind=ProblemClass.PHASE, code="no-terminal")),
+        HumanRequested(phase="prd", unit="", question_kind=QuestionKind.RETRIES, code="no-terminal"),
+    )  # fmt: skip
+    stored_run.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.WAITING))
+    page = mz("review", "show", "later").out
+    assert "end of stderr of the failed call (no-terminal):\n  | Segmentation fault\n" in page
+    assert "end of stdout of the failed call (no-terminal):\n  | line 41\n" in page
+    assert "\n  | panic: xxx" in page
+    assert len(max(page.splitlines(), key=len)) < 600
 
 
 # one question ---------------------------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import yaml
-from msgspec.structs import replace
-from mz_engine.setup.templates import REPORTS_FOLDER, WORKFLOW_PATH, WorkflowInputs, workflow_text
+from mz_engine.setup.templates import REPORTS_FOLDER, WORKFLOW_PATH, workflow_text
 from mz_engine.version import VERSION
 
 from tests.cli.drive import spawn
@@ -33,7 +32,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 REPLAY, KEEP, ALERTS = "Replay", "Keep the reports", "Show alerts on the lines they are about"
 PROGRAMS = "Install the programs of the commands"
-INPUTS = WorkflowInputs(requirement=f"mz-engine=={VERSION}")
+REQUIREMENT = f"mz-engine=={VERSION}"
 EDIT = ("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
 
 
@@ -68,7 +67,7 @@ def used(steps: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_workflow_may_do_as_little_as_possible() -> None:
-    text = workflow_text(replace(INPUTS, base="trunk"))
+    text = workflow_text(REQUIREMENT, base="trunk")
     result = parsed(text)
     (job,) = result["jobs"].values()
     assert result["permissions"] == {"contents": "read"}
@@ -82,9 +81,9 @@ def test_the_workflow_may_do_as_little_as_possible() -> None:
 
 
 def test_what_the_set_up_downloads_is_fetched_before() -> None:
-    steps = parsed(
-        workflow_text(replace(INPUTS, setup=("npm ci", "make 'a b'"), programs=("npm install --global pnpm",)))
-    )["jobs"]["replay"]["steps"]
+    steps = parsed(workflow_text(REQUIREMENT, setup=("npm ci", "make 'a b'"), programs=("npm install --global pnpm",)))[
+        "jobs"
+    ]["replay"]["steps"]
     names = [step.get("name") for step in steps]
     assert names.index(PROGRAMS) < names.index("Fill the caches of the set-up") < names.index(REPLAY)
     assert steps[names.index(PROGRAMS)]["run"] == "npm install --global pnpm\n"
@@ -92,7 +91,7 @@ def test_what_the_set_up_downloads_is_fetched_before() -> None:
 
 
 def test_alerts_are_shown_where_they_may_be(tmp_path: Path) -> None:
-    steps = parsed(workflow_text(INPUTS))["jobs"]["replay"]["steps"][-1:]
+    steps = parsed(workflow_text(REQUIREMENT))["jobs"]["replay"]["steps"][-1:]
     (tmp_path / REPORTS_FOLDER).mkdir()
     (tmp_path / REPORTS_FOLDER / "mz.sarif").write_text("{}")
     head = {"head": {"repo": {"full_name": "eve/notes"}}}

@@ -481,6 +481,15 @@ def test_delivered_work_is_taken_up_again_on_its_branch_and_in_its_pull_request(
     assert list(bench.world.pull_requests) == [requests[-1].key], "it was updated, not opened twice"
 
 
+def test_a_revision_that_changes_nothing_adds_no_commit() -> None:
+    bench = Bench()
+    bench.run()
+    head = progress(bench).head
+    revise(bench, "ship")
+    assert status(bench.resume()) is FeatureOutcome.DELIVERED
+    assert (progress(bench).head, bench.world.remote["feat/b"]) == (head, head)
+
+
 def test_a_revision_counts_again_and_its_first_delivery_is_not_wasted() -> None:
     bench = Bench()
     bench.run()

@@ -174,6 +174,8 @@ PYTEST = {"tests/test_a.py": "import pytest\n"}
         ({"requirements.txt": "requests", "requirements-dev.txt": "pytest", **PYTEST},
          "-r requirements.txt -r requirements-dev.txt"),
         ({"pyproject.toml": PROJECT, "tox.ini": "[testenv]\n"}, None),
+        ({"pyproject.toml": "project = 'a'\n", **PYTEST}, None),
+        ({"pyproject.toml": f"{PROJECT}optional-dependencies = ['dev']\n", **PYTEST}, "-e . pytest"),
         (PYTEST, None),
     ],
 )  # fmt: skip

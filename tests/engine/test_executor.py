@@ -161,6 +161,7 @@ def test_failed_tests_are_read_from_new_reports(tmp_path: Path) -> None:
     [
         (b"<testsuite><testcase name='a'><error/><failure/></testcase></testsuite>", ("a",)),
         (b"<testsuite><testcase name='a'><skipped/></testcase></testsuite>", ()),
+        (b"<testsuite><testcase name='a'/><error>of the suite</error></testsuite>", ()),
         (b"<project><testcase name='a'><error/></testcase></project>", None),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]><testsuite/>", None),
         (b"<testsuite>", None),

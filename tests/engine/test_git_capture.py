@@ -115,13 +115,47 @@ def test_commits_and_staging_of_the_agent_make_no_difference(desk: Desk) -> None
     }
 
 
-def test_ignore_rules_of_the_agent_hide_nothing(desk: Desk) -> None:
-    desk.write({".gitignore": "*\n", "sub/.gitignore": "*\n!.gitignore\n", "sub/hidden": "h", "also": "a"})
+def test_ignore_rules_of_the_worktree_count(desk: Desk) -> None:
+    """As in git; but neither the repository's own files of patterns nor the user's."""
+    desk.write({".gitignore": "*.log\n/dist/\n", "dist/big": "b", "x.log": "l", "build/out": "not ignored any more"})
+    desk.write({"src/.gitignore": "/gen\n", "src/gen/.gitignore": "!app.js\n", "src/gen/app.js": "j", "gen": "g"})
     (desk.repo.root / ".git/info").mkdir(exist_ok=True)
     (desk.repo.root / ".git/info/exclude").write_text("*\n")
     desk.git("config", "core.excludesFile", str(desk.worktree / ".gitignore"))
-    actual = changes(desk)
-    assert actual == {".gitignore": "modified", "also": "added", "sub/.gitignore": "added", "sub/hidden": "added"}
+    expected = {".gitignore": "modified", "build/out": "added", "src/.gitignore": "added", "gen": "added"}
+    assert changes(desk) == expected
+    tree = desk.port.capture(desk.feature_worktree, desk.base).tree
+    desk.port.ensure(desk.feature_worktree, desk.base, tree)
+    assert (desk.worktree / "dist/big").exists(), "ignored files stay for the next call"
+    assert desk.port.capture(desk.feature_worktree, tree).tree == tree
+    desk.write({".gitignore": "*.log\n"})
+    assert changes(desk).keys() == {*expected, "dist/big"}
+
+
+def test_ignore_rules_that_no_capture_shows_hide_nothing(desk: Desk, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "rules").write_text("*\n")
+    (desk.worktree / "linked").mkdir()
+    (desk.worktree / "linked/.gitignore").symlink_to(tmp_path / "rules")
+    desk.write({"src/.gitignore": "*\n", "folder/.gitignore/x": "x", "linked/x": "x", "src/x": "x"})
+    desk.write({"more/.gitignore": ".gitignore\nx\n", "more/x": "x"})
+    hidden = {"linked/.gitignore", "src/.gitignore", "more/.gitignore"}
+    assert changes(desk).keys() == {*hidden, "folder/.gitignore/x", "linked/x", "src/x", "more/x"}
+
+
+@pytest.mark.parametrize("rules", ["*.log\nbuild/\ndist/\n", "dist/\n"])
+def test_what_only_reverted_rules_ignored_is_gone_before_the_next_call(desk: Desk, rules: str) -> None:
+    desk.write({"x.log": "l", "build/out": "o"})
+    ready = desk.port.capture(desk.feature_worktree, desk.base).tree
+    desk.port.adopt(desk.feature_worktree, ready)
+    desk.write({".gitignore": rules, "dist/a/big": "b", "src/app.py": "new"})
+    tree = desk.port.capture(desk.feature_worktree, ready).tree
+    unwanted = tuple(change.path for change in desk.port.changes(ready, tree) if change.path != "src/app.py")
+    reverted = desk.port.revert_paths(desk.feature_worktree, tree, ready, unwanted)
+    desk.port.ensure(desk.feature_worktree, desk.base, reverted)
+    assert not (desk.worktree / "dist").exists()
+    assert (desk.worktree / "x.log").exists(), "what was ignored before stays"
+    assert (desk.worktree / "build/out").exists()
+    assert desk.port.capture(desk.feature_worktree, reverted).tree == reverted
 
 
 def test_a_cache_that_ignores_itself_is_neither_committed_nor_kept(desk: Desk) -> None:
@@ -144,10 +178,10 @@ def test_a_cache_that_ignores_itself_is_neither_committed_nor_kept(desk: Desk) -
     assert (desk.worktree / ".setup_cache/x").is_file(), "what the set-up made stays"
 
 
-def test_ignore_rules_from_before_hold_although_the_agent_removed_them(desk: Desk) -> None:
+def test_a_removed_ignore_rule_leaves_what_it_ignored_to_the_capture(desk: Desk) -> None:
     (desk.worktree / ".gitignore").unlink()
-    desk.write({"x.log": "l", "build/out": "o", ".env": "SECRET=1"})
-    assert changes(desk) == {".gitignore": "deleted"}
+    desk.write({"x.log": "l", "build/out": "o"})
+    assert changes(desk) == {".gitignore": "deleted", "build/out": "added", "x.log": "added"}
 
 
 def test_what_is_tracked_counts_although_it_is_ignored(tmp_path: pathlib.Path) -> None:

@@ -97,3 +97,11 @@ def test_uncommitted_changes_that_agents_do_not_see_are_named(tmp_path: Path) ->
     (warning,) = unseen_changes(repo.root, Config(), os.environ)
     assert warning.code == "MZ1010"
     assert warning.message.endswith("start from a commit: gone.py, src/a.py, new/")
+
+
+def test_a_file_whose_name_begins_as_that_of_the_settings_is_no_file_of_mz(tmp_path: Path) -> None:
+    repo = GitRepo(tmp_path / "repo")
+    repo.commit({"src/a.py": "1\n"})
+    repo.write({"mz.yaml": "", "mz.yaml.py": "1\n"})
+    (warning,) = unseen_changes(repo.root, Config(), os.environ)
+    assert warning.message.endswith(": mz.yaml.py")

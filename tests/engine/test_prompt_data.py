@@ -69,7 +69,7 @@ def built(*texts: str) -> StepContext:
         events += *committed("build", unit), UnitCompleted(phase="build", unit=unit)
     events += PhaseCompleted(phase="build"), PhaseStarted(phase="ship", iteration=1)
     state = state_after(*events, UnitStarted(phase="ship", unit="", iteration=1))
-    return StepContext(run="r1", feature="a", state=state, pins=trial.pins(), branches=frozenset(), base_branch="main")
+    return StepContext(run="r1", feature="a", state=state, pins=trial.pins(), base_branch="main")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_changes_outside_of_the_scope_are_reverted(scope: str | None, reverted: 
         *OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1),
         *replied(ref("plan")),
     )  # fmt: skip
-    context = StepContext(run="r1", feature="a", state=state, pins=pins, branches=frozenset(), base_branch="main")
+    context = StepContext(run="r1", feature="a", state=state, pins=pins, base_branch="main")
     paths = ["README.md", "packages/api.md", "packages/api/a", "packages/web/b", "plans/a.json"]
     steps, checked = check_changes(context), None
     reply: object = None

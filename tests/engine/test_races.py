@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import Duration
-from mz_engine.ports import CallSpec, CiCheck, FeatureWorktree, MergeResult, RemoteError, RepositoryUnusable
+from mz_engine.ports import CallResult, CallSpec, CiCheck, FeatureWorktree, MergeResult, RemoteError, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, RunSide
 from mz_engine.run.plan import find_unfinished_run
@@ -27,7 +27,15 @@ from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Waiting
 from mz_projections.views.run import run_view
-from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
+from mz_qa.simulation.world import (
+    Files,
+    ScriptedReply,
+    SimulatedAgents,
+    SimulatedForge,
+    SimulatedPorts,
+    SimulatedWorkspace,
+    Tree,
+)
 
 from tests.engine.test_delivery import GREEN, PENDING, RED, Bench, refusing, rejected, retry, status
 from tests.support import trial
@@ -160,15 +168,16 @@ def pausing(scheduler: Scheduler, dice: random.Random) -> None:
 # retries --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["retry", "cancel"])
 def test_a_call_behind_a_fatal_hold_is_settled_before_anything_else(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, snapshot, broken = Bench(), SimulatedWorkspace.snapshot, list[int]()
+    bench, call, broken = Bench(), SimulatedAgents.call, list[int]()
 
-    def once(self: SimulatedWorkspace) -> object:
-        if self.world.call_keys and not broken:
+    def once(self: SimulatedAgents, spec: CallSpec) -> CallResult:
+        result = call(self, spec)
+        if not broken:
             broken.append(1)
             raise RepositoryUnusable("git-timeout", "slow")
-        return snapshot(self)
+        return result
 
-    monkeypatch.setattr(SimulatedWorkspace, "snapshot", once)
+    monkeypatch.setattr(SimulatedAgents, "call", once)
     assert bench.run().state.halt
     bench.leave(retry(bench, None) if how == "retry" else cancel(bench))
     coordinator = bench.resume()

@@ -26,6 +26,7 @@ from mz_events.catalog.feature import FeatureFailed, FeatureRetried, HumanAnswer
 from mz_events.catalog.run import Verdict
 from mz_events.names import Digest, FeatureId
 from mz_projections.feature.fold import fold
+from mz_projections.views.timeline import describe
 
 from tests.support import trial
 from tests.support.steps import DIGEST, STARTED, recorded
@@ -129,7 +130,11 @@ def test_a_suspicious_text_is_in_the_run_with_its_lines() -> None:
     quotes = "todo.md:2: 'Disregard this' (disregard)\ntodo.md:3: 'and pretend' (pretend)"
     assert (waiting.suspicions, waiting.body) == (text_digest(quotes), text_digest("Disregard this\nand pretend"))
     assert quotes in texts
-    assert all(entry.suspicions is None for entry in intake.added[1:])
+    removed, clean = intake.added[1:]
+    assert removed.suspicions == text_digest("todo.md:6: 'Disregard it.' (disregard)")
+    assert describe(removed) == f"b from todo.md#b, score 1: lines removed (mz show {removed.suspicions[:8]})"
+    assert describe(waiting) == f"a from todo.md#a, score 2: quarantined (mz show {text_digest(quotes)[:8]})"
+    assert (clean.suspicions, describe(clean)) == (None, "c from todo.md#c, after a")
 
 
 @pytest.mark.parametrize("autonomy", ["supervised", "checkpoint", "full_auto"])

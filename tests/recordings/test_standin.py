@@ -235,7 +235,8 @@ def git_tree(root: Path) -> str:
     "change", ["nothing", "a directory", "a link", "a link inside", "nothing left", "a file", "odd"]
 )
 def test_the_tree_is_gits_also_with_submodules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    root = repository(tmp_path / "repository")
+    root = tmp_path / "repository"
+    repository(root)
     commit = git(root, "rev-parse", "HEAD")
     (root / "lib.d").mkdir()
     (root / "lib.d" / "x").write_text("x")

@@ -10,8 +10,11 @@ from pathlib import Path
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, load_patterns
-from mz_engine.ports import CallResult, CallSpec
-from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
+from mz_engine.processes.environment import INHERITED_VARIABLES, private_repository, worktree_path
+from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import (
@@ -55,6 +58,10 @@ NOTE = "Hello World!\n"
 def git(directory: Path, *arguments: str) -> str:
     quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@localhost"}
     quiet |= {"GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@localhost"}
+    if directory.parts[-4:-2] == (".mz", "worktrees"):
+        run, feature = directory.parts[-2:]
+        private = private_repository(directory.parents[3], FeatureWorktree(run=run, feature=feature, branch=""))
+        quiet |= {"GIT_DIR": str(private), "GIT_WORK_TREE": str(directory)}
     done = subprocess.run(
         ["git", *arguments], cwd=directory, env={**os.environ, **quiet}, capture_output=True, text=True, check=True
     )
@@ -73,9 +80,9 @@ def repository(root: Path) -> Path:
     (root / "docs" / "link").symlink_to("../README.md")
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "first")
-    worktree = root / ".mz" / "worktrees" / "r" / "f"
-    git(root, "worktree", "add", "-q", "-b", "feat/f", str(worktree))
-    return worktree
+    worktree = FeatureWorktree(run="r", feature="f", branch="feat/f")
+    GitWorkspace(root, WorkspaceSettings()).open(worktree, (Commit(git(root, "rev-parse", "HEAD")),))
+    return worktree_path(root, worktree)
 
 
 def recording(tree: str, **more: object) -> RecordedCall:

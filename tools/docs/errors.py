@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
 
-from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
+from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, PROBLEMS, ErrorCode
 from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.errors.exits import Exit
 
@@ -33,7 +33,7 @@ EXAMPLE = MzError(
 HEAD = """# Errors and exit codes
 
 `python -m tools.docs.errors docs/errors.md` writes this page from the code; `mz help MZ2005` prints the explanation
-of an error, `mz help 10` that of an exit code, `mz help` lists all.
+of an error, `mz help 10` that of an exit code, `mz help no-terminal` that of a problem, `mz help codes` lists all.
 
 ## Error messages
 
@@ -55,7 +55,7 @@ Error codes and exit codes are stable, and a code is never reused. The wording o
 
 def markdown_page() -> str:
     """Return the page as Markdown."""
-    return "".join((HEAD, _code_block(str(EXAMPLE)), JSON_AND_STABILITY, _exit_table(), *_areas()))
+    return "".join((HEAD, _code_block(str(EXAMPLE)), JSON_AND_STABILITY, _exit_table(), *_areas(), _problem_table()))
 
 
 def _exit_table() -> str:
@@ -66,6 +66,13 @@ def _exit_table() -> str:
         "`git bisect run` skips a commit that cannot be compared."
     )
     return "\n".join(["| exit | meaning | next step |", "|--:|---|---|", *rows, "", _wrapped(precedence), ""])
+
+
+def _problem_table() -> str:
+    text = "Codes in `mz status`, `mz review show` and the log, of calls, worktrees and deliveries."
+    head = f"\n## Problems\n\n{text} An agent of your own may have others.\n\n"
+    rows = [f"| `{code}` | {meaning} | {next_step} |\n" for code, (meaning, next_step) in PROBLEMS.items()]
+    return "".join((head, "| problem | meaning | next step |\n|---|---|---|\n", *rows))
 
 
 def _areas() -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Tables of all settings on their documentation page. `python -m tools.docs.settings FILE` renews them."""
+"""Tables of settings, or of the keys of an agent's description, on a documentation page. `python -m tools.docs.settings
+FILE` renews the one that the page has."""
 
 from __future__ import annotations
 
@@ -12,19 +13,49 @@ import msgspec
 from msgspec import inspect
 from mz_engine.config.schema import SettingInfo, list_settings
 from mz_engine.decoding.quantity import Duration, encode_quantity
+from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Settings
 
-BEGIN, END = "<!-- settings -->\n", "<!-- end of settings -->\n"
 TABLE_HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
 
 
 def renew(page: str) -> str:
-    """Return the page with new tables between its markers. Raises ValueError if a marker is missing."""
-    before, begin, text = page.partition(BEGIN)
-    _, end, after = text.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks {BEGIN.strip()} or {END.strip()}")
-    return f"{before}{BEGIN}{settings_tables()}{END}{after}"
+    """Return the page with new tables between its markers. Raises ValueError if it has none, or one without its end."""
+    tables = {"settings": settings_tables, "description": description_table}
+    name = next((name for name in tables if f"<!-- {name} -->\n" in page), "settings")
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, _, text = page.partition(begin)
+    if end not in text:
+        raise ValueError(f"the page lacks {begin.strip()} or {end.strip()}")
+    return f"{before}{begin}{tables[name]()}{end}{text.partition(end)[2]}"
+
+
+def description_table() -> str:
+    """Return the table of the keys of an agent's description."""
+    return TABLE_HEAD.replace("setting", "key") + "".join(_description_rows(AgentDescription, "", {}))
+
+
+def _description_rows(kind: type[object], prefix: str, first_uses: dict[type[object], str]) -> Iterator[str]:
+    """Yield a row per key; the keys of a mapping follow it where it is first used."""
+    struct = inspect.type_info(kind)
+    assert isinstance(struct, inspect.StructType)
+    for field in struct.fields:
+        name, value, description = f"{prefix}{field.encode_name}", field.type, ""
+        while isinstance(value, inspect.Metadata):
+            description = description or str((value.extra_json_schema or {}).get("description", ""))
+            value = value.type
+        members = value.types if isinstance(value, inspect.UnionType) else (value,)
+        item = members[0].item_type if isinstance(members[0], inspect.VarTupleType) else members[0]
+        values = ", ".join(_values(field.type)) or "mapping"
+        if isinstance(item, inspect.StructType):
+            first = first_uses.setdefault(item.cls, name)
+            values = f"as `{first}`" if first != name else values
+            description = description or " ".join((item.cls.__doc__ or "").split())
+        shown = field.default if isinstance(field.default, str | bool) else ""
+        default = "required" if field.required else f"`{str(shown).lower()}`" if shown != "" else "none"
+        yield f"| `{name}` | {values} | {default} | {description} |\n"
+        if isinstance(item, inspect.StructType) and first_uses[item.cls] == name:
+            yield from _description_rows(item.cls, f"{name}{'[]' if item is not members[0] else ''}.", first_uses)
 
 
 def settings_tables() -> str:
@@ -65,6 +96,8 @@ def _values(kind: inspect.Type) -> Iterator[str]:
             yield f"number {_bounds(kind)}".rstrip()
         case inspect.StrType():
             yield "text"
+        case inspect.BoolType():
+            yield from ("`true`", "`false`")
         case inspect.VarTupleType():
             yield "list"
         case inspect.DictType():

@@ -14,7 +14,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "pause": ("deliver.messages", "Pause a run; its process stays alive."),
         "cancel": ("deliver.messages", "Cancel features, or the rest of a run."),
         "retry": ("deliver.messages", "Retry a failed, cancelled, waiting or held feature."),
-        "revise": ("deliver.revise", "Take delivered work up again, on its branch."),
+        "revise": ("deliver.messages", "Take delivered work up again, on its branch."),
         "review": ("review.command", "List and answer open questions."),
         "fork": ("deliver.run", "Start a new run from an event of a past run, with another agent, model or prompt."),
     },
@@ -45,7 +45,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Tidy": {"clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files.")},
     "Learn": {
-        "help": ("help.help_", "Explain a topic, a command, an error code or an exit code."),
+        "help": ("help.help_", "Explain a topic, a command, an error code, an exit code or a problem."),
         "completion": ("help.help_", "Print a shell completion script."),
     },
 }

@@ -120,7 +120,9 @@ def record(
     cassette_path.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, cassette_path, replace)
     if cassette_path.resolve().parent == library_path(log.root).resolve():
-        write_gitattributes(cassette_path.parent)
+        attributes = cassette_path.parent / ".gitattributes"
+        if not attributes.exists():
+            attributes.write_text("# Every byte of a recording counts: no conversion of line ends.\n* -text\n")
     path, project, environment = str(cassette_path), str(log.root), without_git_variables(os.environ)
     # A replay with processes keeps the results of the commands for later replays.
     replayed = replay_and_update(
@@ -172,13 +174,6 @@ def reject_unusable(path: Path) -> Iterator[None]:
     except (CassetteUnreadable, FixtureUnavailable) as error:
         hint = f"git restore {quote(display_path(path))}, or record it again"
         raise MzError("MZ6005", str(error), hint=hint) from error
-
-
-def write_gitattributes(library: Path) -> None:
-    """Turn off git's line-end conversion for a library, unless it has a `.gitattributes`."""
-    file = library / ".gitattributes"
-    if not file.exists():
-        file.write_text("# Every byte of a recording counts: no conversion of line ends.\n* -text\n")
 
 
 def record_cassette(log: ProjectLog, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:

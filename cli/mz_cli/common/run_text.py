@@ -215,7 +215,7 @@ def fatal_exit(code: str) -> Exit:
 
 def _feature_exit(view: FeatureView) -> Exit:
     match view.status, view.hold:
-        case "failed", _:
+        case (("failed" | "cancelled"), _):
             return Exit.VERDICT
         case "held", Hold.BUDGET:
             return Exit.LIMIT

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
+import msgspec
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
@@ -179,12 +180,13 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> Pla
         steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
         left_out=tuple(shape_of(ExcludedItem, item, id=item.item.id) for item in plan.intake.left_out),
-        estimated_tokens=total.tokens,
-        estimated_nanousd=total.nanousd,
-        estimated_low_nanousd=total.low_nanousd,
-        estimated_high_nanousd=total.high_nanousd,
         within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
+        **_estimated(total),
     )
+
+
+def _estimated(estimate: Estimate) -> dict[str, int | None]:
+    return {f"estimated_{name}": value for name, value in msgspec.structs.asdict(estimate).items()}
 
 
 def _is_within_budget(nanousd: int | None, budget: int | None) -> bool | None:
@@ -210,10 +212,7 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
             quarantined=item.quarantined,
             score=item.score,
             holds=tuple(holds),
-            estimated_tokens=cost.tokens,
-            estimated_nanousd=cost.nanousd,
-            estimated_low_nanousd=cost.low_nanousd,
-            estimated_high_nanousd=cost.high_nanousd,
+            **_estimated(cost),
         )
 
 
@@ -231,10 +230,7 @@ def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
         asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
         delivers=phase.deliver,
-        estimated_tokens=total.tokens,
-        estimated_nanousd=total.nanousd,
-        estimated_low_nanousd=total.low_nanousd,
-        estimated_high_nanousd=total.high_nanousd,
+        **_estimated(total),
     )
 
 

@@ -19,11 +19,11 @@ from mz_engine.run.process import RunProcess
 from mz_events.catalog.call import CallSettled
 from mz_events.catalog.inbox import ResumePosted
 from mz_events.catalog.run import Verdict
-from mz_events.names import run_stream
+from mz_events.names import inbox_stream, run_stream
 from mz_projections.run.fold import fold_run
 from mz_projections.views.model import RunView
 
-from mz_cli.app.context import find_root, open_log
+from mz_cli.app.context import ProjectLog, find_root, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, jobs_option, message_option, view_options
 from mz_cli.app.input import is_confirmed, may_ask, read_text_option
 from mz_cli.app.selectors import check_phase, select, select_part
@@ -119,7 +119,7 @@ def run(
 @command(
     "resume",
     examples=(
-        ("mz resume", "continue the paused run, or the newest unfinished one"),
+        ("mz resume", "continue the paused run, or the unfinished one with the latest event or message"),
         ("mz resume login --answer approve", "answer the question of login, and continue"),
         ("mz resume login --answer retry -m 'use SQLite'", "try again, with a note for the agent"),
     ),
@@ -151,10 +151,7 @@ def resume(selector: str | None, features: tuple[str, ...], answer: str | None, 
                     hint = f"`mz resume {selected.run}` continues the run; --answer or -m answers the feature"
                     raise MzError("MZ1002", f"{selected.feature} is a feature; runs are resumed as a whole", hint=hint)
                 features = (selected.feature, *features)
-            # Without a selector the running run, else the newest unfinished one, else the newest.
-            run_id = (
-                selected.run if selected else active_run(log) or next(iter(unfinished_runs(log)), log.find_run(None))
-            )
+            run_id = selected.run if selected else run_to_resume(log)
             messages = []
             if answers:
                 answered = features_to_answer(log.view(run_id), features)
@@ -173,6 +170,18 @@ def resume(selector: str | None, features: tuple[str, ...], answer: str | None, 
                     print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
                 return 0
     return drive_run(root, lambda process, _: process.resume(run_id), "resume", as_json)[0]
+
+
+def run_to_resume(log: ProjectLog) -> str:
+    """Return the running run, else the unfinished one with the latest event or message, else the newest. Raises MzError
+    (MZ5001)."""
+
+    def last_position(run: str) -> int:
+        own = (run_stream(run), inbox_stream(run), f"{run_stream(run)}/")
+        streams = [item for item in log.store.streams() if item[0] in own or item[0].startswith(own[-1])]
+        return max(event.position for stream, version in streams for event in log.store.read(stream, version - 1))
+
+    return active_run(log) or max(unfinished_runs(log), key=last_position, default=None) or log.find_run(None)
 
 
 def features_to_answer(view: RunView, features: tuple[str, ...]) -> tuple[str, ...]:

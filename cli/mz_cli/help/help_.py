@@ -8,7 +8,7 @@ import textwrap
 from typing import Literal
 
 import click
-from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
+from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, PROBLEMS, ErrorCode
 from mz_engine.errors.exits import Exit
 
 from mz_cli.app.command_table import COMMANDS
@@ -27,9 +27,9 @@ CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
 class ExplainShape(Shape, frozen=True, kw_only=True):
     """`mz help CODE --json`."""
 
-    kind: Literal["error", "exit"]
+    kind: Literal["error", "exit", "problem"]
     code: str
-    """`MZ2003`, or the number of an exit code."""
+    """`MZ2003`, the number of an exit code, or a problem such as `no-terminal`."""
     title: str
     explanation: str
     exit: int | None
@@ -43,6 +43,7 @@ class ExplainAllShape(Shape, frozen=True, kw_only=True):
 
     errors: tuple[ExplainShape, ...]
     exits: tuple[ExplainShape, ...]
+    problems: tuple[ExplainShape, ...]
 
 
 @command(
@@ -52,6 +53,7 @@ class ExplainAllShape(Shape, frozen=True, kw_only=True):
         ("mz help exit-codes", "a topic about several commands"),
         ("mz help MZ2005", "the cause of an error, and how to fix it"),
         ("mz help 21", "the meaning of an exit code"),
+        ("mz help no-terminal", "the meaning of a problem in `mz status` or `mz review show`"),
         ("mz help codes", "all codes"),
         ("mz help pipelines new", "the same as `mz pipelines new --help`"),
     ),
@@ -61,16 +63,17 @@ class ExplainAllShape(Shape, frozen=True, kw_only=True):
 @format_options("For codes, print one object: mz.help-code/1, or mz.help-codes/1.")
 @click.pass_context
 def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None:
-    """Explain a topic, a command, an error code or an exit code.
+    """Explain a topic, a command, an error code, an exit code or a problem.
 
-    Topics: all (commands), codes, exit-codes, environment, selectors, formatting. A code is MZ and four digits, or
-    the number of an exit code.
+    Topics: all (commands), codes, exit-codes, environment, selectors, formatting. A code is MZ and four digits,
+    the number of an exit code, or a problem's code in `mz status` and `mz review show`, such as no-terminal.
     """
     first, *others = topic or ("",)
     if topic == ("codes",):
         print_all(as_json)
         return
-    if (first == "codes" and len(others) == 1) or (CODE.fullmatch(first) and not others):
+    is_code = CODE.fullmatch(first) or (first in PROBLEMS and first not in COMMANDS)
+    if (first == "codes" and len(others) == 1) or (is_code and not others):
         explain(topic[-1], as_json)
         return
     if as_json:
@@ -83,8 +86,12 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
     for word in topic:
         subcommand = command_page.get_command(parent, word) if isinstance(command_page, click.Group) else None
         if subcommand is None:
-            names = (*TOPICS, "codes", *COMMANDS) if command_page is mz else getattr(command_page, "commands", ())
-            raise click.UsageError(f"no topic or command {word[:80]!r}{did_you_mean(word, names)}")
+            names = (
+                (*TOPICS, "codes", *COMMANDS, *PROBLEMS)
+                if command_page is mz
+                else getattr(command_page, "commands", ())
+            )
+            raise click.UsageError(f"no topic, command or code {word[:80]!r}{did_you_mean(word, names)}")
         command_page, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
     print_line(command_page.get_help(parent))
 
@@ -95,7 +102,7 @@ def explain(code: str, as_json: bool) -> None:
     if as_json:
         print_document("help-code", shape)
         return
-    print_line(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
+    print_line(f"{'exit code ' if shape.kind == 'exit' else ''}{shape.code}: {shape.title}")
     texts = [shape.explanation]
     if shape.kind == "error":
         texts += ["No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"]
@@ -108,19 +115,24 @@ def explain(code: str, as_json: bool) -> None:
 
 def print_all(as_json: bool) -> None:
     errors, exits = tuple(map(error_shape, CODES.values())), tuple(map(exit_shape, sorted(Exit)))
+    problems = tuple(map(problem_shape, PROBLEMS))
     if as_json:
-        print_document("help-codes", ExplainAllShape(errors=errors, exits=exits))
+        print_document("help-codes", ExplainAllShape(errors=errors, exits=exits, problems=problems))
         return
     rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
     rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
+    rows += [(shape.code, "-", shape.title) for shape in problems]
     print_table(Table(columns=columns("code", ">exit", "~meaning"), rows=tuple(rows)))
 
 
 def find_explanation(word: str) -> ExplainShape:
-    """Return the explanation of `MZ2005` (any case, with or without brackets), `2005` or an exit code.
+    """Return the explanation of `MZ2005` (any case, with or without brackets), `2005`, an exit code or a problem.
 
     Raises UsageError for an unknown code.
     """
+    problem = re.sub(r"exit-\d+\Z", "exit-N", word)
+    if problem in PROBLEMS:
+        return problem_shape(problem)
     normalised = re.sub(r"[^A-Z0-9]", "", word.upper()).removeprefix("ERROR").removeprefix("EXIT")
     if normalised.isascii() and normalised.isdigit() and len(normalised) < 4:
         if int(normalised) in {exit_code.value for exit_code in Exit}:
@@ -138,6 +150,11 @@ def error_shape(code: ErrorCode) -> ExplainShape:
         kind="error", code=code.code, title=code.title, explanation=code.explanation,
         exit=None if code.is_warning else code.exit.value, codes=(),
     )  # fmt: skip
+
+
+def problem_shape(code: str) -> ExplainShape:
+    meaning, next_step = PROBLEMS[code]
+    return ExplainShape(kind="problem", code=code, title=meaning, explanation=next_step, exit=None, codes=())
 
 
 def exit_shape(exit_code: Exit) -> ExplainShape:

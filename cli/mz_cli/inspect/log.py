@@ -113,7 +113,9 @@ def log(
     if imported is not None:
         if selectors or follow or since or types or last or at is not None:
             raise click.UsageError("--imported can be combined only with --json")
-        print_imported_events(imported, as_json)
+        with open_imported_log() as source:
+            events = source.store.read(StreamId(source.find(imported))) if imported else source.store.read_all()
+            print_events(events, as_json)
         return
     with open_log() as source:
         if at is not None:
@@ -155,13 +157,6 @@ def selected(source: ProjectLog, selectors: tuple[str, ...]) -> tuple[Selector, 
             view = source.find_feature(selector.run, str(selector.feature))
             checked_part(view, selector)
     return chosen
-
-
-def print_imported_events(session: str, as_json: bool) -> None:
-    """Print the events of the user log. Raises MzError (MZ5010, MZ5011)."""
-    with open_imported_log() as source:
-        events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
-        print_events(events, as_json)
 
 
 def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> None:

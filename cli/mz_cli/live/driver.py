@@ -58,6 +58,8 @@ def drive_run(root: Path, start_run: StartRun, command: str, as_json: bool) -> t
         print_document(command, run_status(view, context))
     else:
         print_run(view, context)
+    if cancelled := [feature.feature for feature in view.features if run and feature.status == "cancelled"]:
+        print_note(f"cancelled, so not delivered: {', '.join(cancelled)}")
     return int(run_exit(view)) if run else 0, run
 
 
@@ -68,23 +70,19 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         view.on_event(recorded)
         notifier.on_event(recorded)
 
+    settings = Notifications(on=())
+    with suppress(MzError):  # Those of now, not those of the run, which may be old.
+        settings = load_config(root, environment, {}).config.notify
     with RunProcess(root, environment, observe) as process:
         log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view:
-            notifier = Notifier(root, notifications(root, environment), environment, view.ring, view.show_text)
+            notifier = Notifier(root, settings, environment, view.ring, view.show_text)
             start_run(process, view.show_text)
             with handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
             notifier.close()
             assert state.started is not None
             return log.view(state.started.run)
-
-
-def notifications(root: Path, environment: Mapping[str, str]) -> Notifications:
-    """Return the current settings, not those of the run, which may be old; none if they are invalid."""
-    with suppress(MzError):
-        return load_config(root, environment, {}).config.notify
-    return Notifications(on=())
 
 
 def handle_run_signals(process: RunProcess, view: Progress) -> AbstractContextManager[None]:

@@ -7,8 +7,10 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from threading import Thread
+from time import monotonic, sleep
 
 from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
@@ -27,6 +29,9 @@ SUBJECTS: Mapping[type[Event], NotificationSubject] = {
     RunFinished: "finished",
 }
 TIMEOUT_SECONDS = 30
+END_SECONDS = 3
+"""How long the end of a run waits for commands."""
+POLL_SECONDS = 0.05
 
 
 class Notifier:
@@ -40,6 +45,7 @@ class Notifier:
         self._root, self._settings, self._environment = root, settings, environment
         self._ring, self._show_text = ring, show_text
         self._threads: list[Thread] = []
+        self._deadline = inf
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Notify of the event if it is one of those. Never raises, never waits."""
@@ -56,9 +62,11 @@ class Notifier:
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Wait for the commands that still run."""
+        """Give the commands that still run a few seconds, then kill them."""
+        self._deadline = monotonic() + END_SECONDS
         for thread in self._threads:
-            thread.join(TIMEOUT_SECONDS)
+            thread.join()
+        self._deadline = inf
 
     def _run(self, command: str, about: Mapping[str, str]) -> None:
         try:
@@ -66,13 +74,18 @@ class Notifier:
                 ["sh", "-c", command], cwd=self._root, env={**self._environment, **about}, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-            try:
-                failure = f"exit {code}" if (code := process.wait(TIMEOUT_SECONDS)) else ""
-            except subprocess.TimeoutExpired:
-                failure = f"it took more than {TIMEOUT_SECONDS} seconds"
+            limit, failure = monotonic() + TIMEOUT_SECONDS, ""
+            while process.poll() is None and not failure:
+                sleep(POLL_SECONDS)
+                if monotonic() > limit:
+                    failure = f"it took more than {TIMEOUT_SECONDS} seconds"
+                elif monotonic() > self._deadline:
+                    failure = f"it still ran {END_SECONDS} seconds after the end of the run, and was killed"
+            if failure:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            code = process.wait()
+            failure = failure or (f"exit {code}" if code else "")
         except OSError as error:
             failure = str(error)
         if failure:

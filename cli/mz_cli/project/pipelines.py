@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -284,13 +283,7 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
     Never overwrites a file. A copy of a built-in pipeline omits the steps whose command mz.yaml does not define, and
     reports them.
     """
-    check_name(name)
-    root = project_root(Path.cwd())
-    config = load_settings(root)
-    text, left_out = (
-        copy_pipeline(pipeline, name, root, config) if pipeline else (starter_pipeline(name, config.commands), ())
-    )
-    create_pipeline("new", name, text, left_out, pipeline, root, config, as_json)
+    create_pipeline("new", name, pipeline, as_json)
 
 
 @pipelines.command(
@@ -311,46 +304,31 @@ def copy(pipeline: str, name: str | None, as_json: bool) -> None:
     pipelines of the repository use these from then on, so change what all may have, and rename the rest. Never
     overwrites a file. Steps whose command mz.yaml does not define are omitted, and reported.
     """
-    name = name or Path(pipeline).stem
-    check_name(name)
-    root = project_root(Path.cwd())
-    config = load_settings(root)
-    text, left_out = copy_pipeline(pipeline, name, root, config)
-    texts = built_in_material(find_source(pipeline, root).parse()[0])
-    missing = {file: text for file, text in texts.items() if not (root / file).exists()}
-    create_pipeline("copy", name, text, left_out, pipeline, root, config, as_json, missing)
+    create_pipeline("copy", name or Path(pipeline).stem, pipeline, as_json, with_material=True)
 
 
-def check_name(name: str) -> None:
-    """Raise MzError (MZ2013) if a pipeline cannot have this name."""
+def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, with_material: bool = False) -> None:
+    """Create a pipeline, a starter or a copy of `origin`, `with_material` also the built-in texts that it uses, and
+    print the result. Raises MzError: MZ2013 for a name that it cannot have, and as `copy_pipeline` does."""
     try:
         parse_name(name)
     except InvalidName as error:
         raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
-
-
-def create_pipeline(
-    command: str,
-    name: str,
-    text: str,
-    left_out: tuple[str, ...],
-    origin: str | None,
-    root: Path,
-    config: Config,
-    as_json: bool,
-    material: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Create a pipeline, and the files of its `material`, and print the result."""
-    file = f"{PIPELINES_FOLDER}/{name}.yaml"
+    root = project_root(Path.cwd())
+    config, file = load_settings(root), f"{PIPELINES_FOLDER}/{name}.yaml"
+    text, left_out = (
+        copy_pipeline(origin, name, root, config) if origin else (starter_pipeline(name, config.commands), ())
+    )
+    texts = built_in_material(find_source(origin, root).parse()[0]) if origin and with_material else {}
+    material = tuple(path for path in texts if not (root / path).exists())
     create_file(root / file, file, text)
-    for path, content in material.items():
-        create_file(root / path, path, content)
+    for path in material:
+        create_file(root / path, path, texts[path])
     diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
     if as_json:
         counts = severity_counts(diagnostics)
         print_document(
-            f"pipelines-{command}",
-            NewPipeline(name=name, file=file, copied_from=origin, material=tuple(material), **counts),
+            f"pipelines-{command}", NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
         )
         return
     print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")

@@ -203,7 +203,11 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
             print_note(NETWORK_WARNING)
         exit_code = replay_exit(results, options.bisect)
         if as_json:
-            print_document("replay", replay_document(results, exit_code))
+            cassettes = (
+                shape_of(ReplayedCassette, result, findings=finding_shapes(result.findings, result.path))
+                for result in results
+            )
+            print_document("replay", ReplayReport(exit=int(exit_code), cassettes=tuple(cassettes)))
         else:
             write_lines(stream, render_text(results))
     root = Path.cwd() if options.bundled else find_root(Path.cwd())
@@ -267,13 +271,6 @@ def replay_exit(results: Sequence[ReplayResult], bisect: bool = False) -> Exit:
 def clamp_exit(code: int) -> Exit:
     """Return verdicts unchanged, anything else as 125."""
     return Exit(code) if code in VERDICT_EXITS else Exit.NOT_COMPARABLE
-
-
-def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayReport:
-    cassettes = (
-        shape_of(ReplayedCassette, result, findings=finding_shapes(result.findings, result.path)) for result in results
-    )
-    return ReplayReport(exit=int(exit_code), cassettes=tuple(cassettes))
 
 
 # for people -----------------------------------------------------------------------------------------------------------

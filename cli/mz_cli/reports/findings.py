@@ -104,15 +104,15 @@ def file_position(finding: Finding) -> str:
     return f"{finding.file}:{finding.line}" if finding.file and finding.line else finding.file
 
 
-def places(group: FindingGroup, places_max: int = PLACES_MAX) -> list[str]:
+def places(group: FindingGroup) -> list[str]:
     """Return `recordings/a: alpha/write, alpha/sign` for each cassette, and the number of omitted places; findings of
     no cassette are in their files."""
     names_by_path: dict[str, dict[str, None]] = {}
-    for path, finding in group.occurrences[:places_max]:
+    for path, finding in group.occurrences[:PLACES_MAX]:
         name = call_name(finding) if path else " ".join(filter(None, (file_position(finding), call_name(finding))))
         names_by_path.setdefault(path, {})[name] = None
     listed = [": ".join(filter(None, (path, ", ".join(filter(None, names))))) for path, names in names_by_path.items()]
-    omitted = len(group.occurrences) - places_max
+    omitted = len(group.occurrences) - PLACES_MAX
     return [*filter(None, listed), *([f"and {omitted:,} more"] if omitted > 0 else [])]
 
 
@@ -121,10 +121,10 @@ def fix_command(fix: str, cassettes: Iterable[str]) -> str:
     return fix.replace("{cassette}", " ".join(quote(path) for path in cassettes))
 
 
-def group_fix(group: FindingGroup, cassettes_max: int = PLACES_MAX) -> str:
+def group_fix(group: FindingGroup) -> str:
     """Return the command for the first cassettes; empty if there is none."""
-    omitted = len(group.cassettes) - cassettes_max
-    command = fix_command(group.first.fix, group.cassettes[:cassettes_max])
+    omitted = len(group.cassettes) - PLACES_MAX
+    command = fix_command(group.first.fix, group.cassettes[:PLACES_MAX])
     return f"{command}  # and {omitted} more cassettes" if command and omitted > 0 else command
 
 

@@ -116,15 +116,12 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
                 _write(path, FORMATS[form](report))
         if self.github:
-            self._write_annotations(report)
+            from mz_cli.reports.github import BYTES_MAX, annotation_lines, summary
 
-    def _write_annotations(self, report: Report) -> None:
-        from mz_cli.reports.github import BYTES_MAX, annotation_lines, summary
-
-        write_text(self.stream, "".join(f"{line}\n" for line in annotation_lines(report)))
-        if name := os.environ.get(SUMMARY_VARIABLE):
-            with _write_errors(name) as target, open(target, "a", encoding="utf-8") as file:
-                file.write(summary(report, BYTES_MAX - os.fstat(file.fileno()).st_size))
+            write_text(self.stream, "".join(f"{line}\n" for line in annotation_lines(report)))
+            if name := os.environ.get(SUMMARY_VARIABLE):
+                with _write_errors(name) as target, open(target, "a", encoding="utf-8") as file:
+                    file.write(summary(report, BYTES_MAX - os.fstat(file.fileno()).st_size))
 
 
 def report_options(function: Callable[..., Any]) -> Callable[..., Any]:

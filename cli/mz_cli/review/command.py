@@ -29,7 +29,7 @@ from mz_cli.people.questions import (
     unfinished_runs,
     verdict_effects,
 )
-from mz_cli.review.evidence import EvidenceShape, collect_evidence
+from mz_cli.review.evidence import collect_evidence, failed_output
 from mz_cli.review.text import (
     EffectShape,
     QuestionShape,
@@ -141,9 +141,9 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
     actions = pending_actions(replace(queue.run, features=(view,)), queue.context) if view.hold and not shape else ()
     halt, hint = next(iter(actions), (None, None))
     effects = verdict_effects(state, pipeline_of(log, queue.run)) if question else ()
-    evidence: tuple[EvidenceShape, ...] = ()
+    events = tuple(log.store.read(feature_stream(run, feature)))
+    evidence = tuple(piece for piece in failed_output(events, load_text) if piece.text)
     if question is not None:
-        events = tuple(log.store.read(feature_stream(run, feature)))
         evidence = collect_evidence(question, state, events, load_text, partial(patch, log.root))
     return shape_of(
         ReviewDetail,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentReplied, ReplyParsed
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, ReplyParsed
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled
 from mz_events.catalog.feature import QuestionKind, UnitStarted, WorkspaceConflicted
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
@@ -18,6 +18,7 @@ from mz_cli.app.context import TextLoader
 from mz_cli.common.feature_query import report_messages
 from mz_cli.people.questions import unit_text
 from mz_cli.terminal.json import Shape
+from mz_cli.terminal.text import shorten
 
 Patch = Callable[[Commit, Commit, frozenset[str]], str]
 """Captures before and after, and paths to leave out -> patch."""
@@ -29,6 +30,8 @@ DETAIL_TITLES = {
     QuestionKind.WITHHELD: "suspicious lines",
 }
 """Title of the question's own text."""
+OUTPUT_LINES_MAX, OUTPUT_LINE_CHARS_MAX = 10, 500
+"""Of the end of a failed call's output."""
 VIOLATION_KINDS = (QuestionKind.EXHAUSTED, QuestionKind.UNROUTED, QuestionKind.ROLLBACKS, QuestionKind.APPROVAL)
 
 
@@ -65,6 +68,24 @@ def collect_evidence(
     return tuple(first_pieces.values())
 
 
+def failed_output(events: Sequence[Recorded[Event]], load_text: TextLoader) -> Iterator[EvidenceShape]:
+    """Yield the last lines of stderr and of stdout of the last call, if it failed."""
+    parsed = next((recorded.event for recorded in reversed(events) if isinstance(recorded.event, ReplyParsed)), None)
+    if parsed is None or parsed.problem is None or parsed.is_question:
+        return
+    for recorded in reversed(events):
+        outcome = recorded.event
+        if isinstance(outcome, AgentReplied | AgentFailed | AgentLost) and outcome.ref == parsed.ref:
+            digests = {"stdout": outcome.stdout}
+            digests = digests if isinstance(outcome, AgentLost) else {"stderr": outcome.stderr} | digests
+            for name, digest in digests.items():
+                lines = load_text(digest).rstrip().splitlines()[-OUTPUT_LINES_MAX:]
+                text = "\n".join(shorten(line, OUTPUT_LINE_CHARS_MAX) for line in lines)
+                title = f"end of {name} of the failed call ({parsed.problem.code})"
+                yield EvidenceShape(kind="output", title=title, event_ref=recorded.event_ref, digest=digest, text=text)
+            return
+
+
 class _Selection:
     """The question with the events of its unit run."""
 
@@ -78,6 +99,7 @@ class _Selection:
         if question.detail is not None and not violations:
             title = DETAIL_TITLES.get(self._kind, "details")
             yield self._piece("words", title, question.event_ref, digest=question.detail)
+        yield from failed_output(self._events, self._load_text)
         yield from violations
         yield from self._command_output()
         yield from self._repository_state()

@@ -23,7 +23,6 @@ from mz_engine.setup.templates import (
     WORKFLOW_PATH,
     DetectedProject,
     InitChoices,
-    WorkflowInputs,
     starter_backlog,
     starter_config,
     workflow_text,
@@ -186,17 +185,11 @@ def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices,
     config = load_config(root, os.environ, {}).config
     if os.path.lexists(root / FILE_NAME):
         setup, commands = config.workspace.setup, tuple(command.run for command in config.commands.values())
-    inputs = WorkflowInputs(
-        base=config.base or detected.base,
-        requirement=install or installed_requirement(os.environ),
-        programs=program_installs(setup, commands),
-        setup=setup,
-        library=config.recordings,
-    )
+    requirement, programs = install or installed_requirement(os.environ), program_installs(setup, commands)
     check_replays(root)
-    programs = ", ".join((inputs.requirement, *inputs.programs))
-    about = f"replays all recordings, on every push and pull request, with {programs}"
-    return InitFile(path=WORKFLOW_PATH, action="make", about=about, content=workflow_text(inputs))
+    about = f"replays all recordings, on every push and pull request, with {', '.join((requirement, *programs))}"
+    text = workflow_text(requirement, programs, setup, config.base or detected.base, config.recordings)
+    return InitFile(path=WORKFLOW_PATH, action="make", about=about, content=text)
 
 
 def check_replays(root: Path) -> None:

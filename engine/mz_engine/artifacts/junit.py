@@ -21,11 +21,15 @@ def failed_cases(data: bytes) -> tuple[str, ...] | None:
         elif name in ("failure", "error") and case:
             failed.append(case.pop())
 
+    def end(name: str) -> None:
+        if name == "testcase":
+            case.clear()
+
     def refuse(*_: object) -> None:
         raise ValueError("an entity")
 
     parser = ParserCreate()
-    parser.StartElementHandler, parser.EntityDeclHandler = start, refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, refuse
     try:
         parser.Parse(data, True)
     except (ExpatError, ValueError):

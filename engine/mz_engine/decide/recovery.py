@@ -42,8 +42,11 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
     attempts = unit_run.attempts.get(unit_run.role, Attempts())
     failures, waited_seconds, limits = sum(attempts.failures.values()), attempts.waited_seconds, config.limits
-    wait_seconds = _requested_wait(problem)
-    cannot_continue = problem.kind is ProblemClass.TRANSIENT and (
+    is_transient, wait_seconds = problem.kind is ProblemClass.TRANSIENT, 0
+    if is_transient:
+        requested = problem.retry_after_seconds
+        wait_seconds = DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
+    cannot_continue = is_transient and (
         failures > phase.retries or (wait_seconds > 0 and waited_seconds + wait_seconds > limits.failover_wait)
     )
     successor, request = next_agent(agent_of(state.progress, config), config), unit_run.request
@@ -61,14 +64,6 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
     if is_futile or failures - attempts.waits > phase.retries:
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
     return next_call(unit_run, unit_run.role)
-
-
-def _requested_wait(problem: Problem) -> int:
-    """Return how many seconds a transient problem asks to wait; 0: it asks for nothing."""
-    if problem.kind is not ProblemClass.TRANSIENT:
-        return 0
-    requested = problem.retry_after_seconds
-    return DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
 
 
 def agent_of(progress: FeatureProgress, config: Config) -> str:

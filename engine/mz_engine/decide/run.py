@@ -88,20 +88,17 @@ def _start_or_release(state: RunState, pins: Pins) -> RunAction | None:
             return ItemHeld(feature=FeatureId(feature), blocked_by=failed_dependency)
     if sum([track.active for track in state.tracks.values()]) >= pins.config.parallel_max:
         return None
-    for feature, track in sorted(state.tracks.items(), key=_precedence):
+    # Started features first, then by priority, then as listed.
+    for track in sorted(
+        state.tracks.values(), key=lambda track: (not track.admitted, track.item.priority, track.item.order)
+    ):
         if _is_releasable(state, track, pins):
             assert track.last_stop is not None
             assert track.last_stop.hold is not None
-            return FeatureReleased(feature=FeatureId(feature), hold=track.last_stop.hold)
+            return FeatureReleased(feature=track.item.feature, hold=track.last_stop.hold)
         if not track.admitted and not track.has_ended and _is_ready(state, track, pins):
             return _admit(state, track, pins)
     return None
-
-
-def _precedence(entry: tuple[str, FeatureTrack]) -> tuple[bool, int, int]:
-    """Sort key: started features first, then by priority, then as listed."""
-    track = entry[1]
-    return (not track.admitted, track.item.priority, track.item.order)
 
 
 def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:

@@ -136,12 +136,7 @@ def session_id(key: str) -> str:
 
 
 def _record_outcome(
-    request: AgentRequested,
-    result: CallResult,
-    context: StepContext,
-    *,
-    salvaged: bool = False,
-    lost: bool = False,
+    request: AgentRequested, result: CallResult, context: StepContext, *, salvaged: bool = False, lost: bool = False
 ) -> Effect:
     """Record how a call ended, with the worktree that it left."""
     ref = request.ref

@@ -3,6 +3,8 @@ knows of it."""
 
 from __future__ import annotations
 
+from mz_projections.views.timeline import count_noun
+
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.recovery import agent_of
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
@@ -74,8 +76,8 @@ def _effort(context: StepContext) -> str:
     tokens = f"{usage.input_tokens:,} input and {usage.output_tokens:,} output tokens"
     cost = f"${usage.nanousd / NANOUSD_PER_USD:.2f}" if usage.nanousd else "at an unknown cost"
     by_phase = ", ".join(f"{phase} {count}" for phase, count in progress.calls.items())
-    effort = f"{_count(calls, 'call')} of {agent_of(progress, context.pins.config)} ({by_phase})"
-    effort += f", {_count(rollbacks, 'rollback')}" if rollbacks else ""
+    effort = f"{count_noun(calls, 'call')} of {agent_of(progress, context.pins.config)} ({by_phase})"
+    effort += f", {count_noun(rollbacks, 'rollback')}" if rollbacks else ""
     more = f"every attempt, prompt and change: `mz show {context.feature}`; the evidence: `mz audit {context.feature}`"
     return f"## Effort\n\n- {effort}, {tokens}, {cost}\n- {more}"
 
@@ -88,7 +90,3 @@ def _papers(context: StepContext) -> str:
     names = {artifact.path: name for name, artifact in artifacts.items() if artifact.path is not None}
     rows = [f"- {path}: `mz show {context.feature} --artifact {name}`" for path, name in names.items()]
     return "\n".join(("## Papers", "", "Not on this branch, but in the log:", "", *rows)) if rows else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

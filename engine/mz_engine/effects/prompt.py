@@ -11,12 +11,12 @@ from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import Problem, ReplyParsed, SessionDropped, SessionDropReason
+from mz_events.catalog.call import ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.names import BUILDER, Commit, Path
 from mz_projections.feature.session import text_mark as digest_mark
-from mz_projections.feature.state import AgentSession, UnitRun
+from mz_projections.feature.state import AgentSession
 from mz_projections.feature.unit import failure_of
 
 from mz_engine.artifacts.json_schema import artifact_schema
@@ -215,6 +215,8 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
     selection = phase.context
     patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude)) if selection.include else ()
     context_patterns = [fill_placeholders(pattern, context) for pattern in patterns]
+    parsed = unit_run.last_event
+    is_cut_off = isinstance(parsed, ReplyParsed) and parsed.problem and parsed.problem.code == OUTPUT_LIMIT
     files_of_context, left_out = yield from context_files(unit_run.tree, context_patterns, selection.token_budget)
     return PromptData(
         feature=context.feature,
@@ -237,7 +239,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         limits=config.limits,
         interactive=config.autonomy != "full_auto",
         rework=(yield from _rework_data(context, outputs)),
-        notes=(*(yield from get_texts(unit_run.notes)), *_advice(unit_run)),
+        notes=(*(yield from get_texts(unit_run.notes)), *([CUT_OFF] if is_cut_off else [])),
         context=files_of_context,
         context_left_out=left_out,
         causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
@@ -304,14 +306,6 @@ def input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     for name, parsed in context.unit_run.parsed_artifacts.items() if role != BUILDER else ():
         texts[name] = yield from get_text(parsed.digest)
     return texts
-
-
-def _advice(unit_run: UnitRun) -> tuple[str, ...]:
-    """Return what a repeated call must do in another way than the one that failed."""
-    match unit_run.last_event:
-        case ReplyParsed(problem=Problem(code=code)) if code == OUTPUT_LIMIT:
-            return (CUT_OFF,)
-    return ()
 
 
 def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[ReworkData | None]:

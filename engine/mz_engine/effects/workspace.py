@@ -94,10 +94,8 @@ def _commit(
 
 def _without_papers(context: StepContext, tree: Commit, head: Commit) -> Steps[Commit | None]:
     """Return a capture without papers, if the branch gets none; None if nothing else differs from the branch's head."""
-    if context.pins.config.place_of_papers == "branch":
-        return tree
     changes = yield from call_port(Workspace.changes, head, tree)
-    papers = select_papers(context, changes)
+    papers = select_papers(context, changes) if context.pins.config.place_of_papers == "log" else ()
     if not papers:
         return tree if changes else None
     if len(papers) == len(changes):

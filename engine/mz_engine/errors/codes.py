@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -19,7 +20,7 @@ class ErrorCode(msgspec.Struct, frozen=True):
     is_warning: bool = False
 
 
-def _load(name: str) -> dict[str, dict[str, Any]]:
+def _load(name: str) -> dict[str, Any]:
     return tomllib.loads((files("mz_engine.errors") / name).read_text("utf-8"))
 
 
@@ -32,6 +33,9 @@ CODES = {
     for code, entry in _load("codes.toml").items()
 }
 """By code, in order."""
+
+PROBLEMS: Mapping[str, tuple[str, str]] = {code: (entry[0], entry[1]) for code, entry in _load("problems.toml").items()}
+"""Meaning and next step of each problem; `exit-N` stands for every exit code of an agent."""
 
 _EXITS = {Exit[name]: entry for name, entry in _load("exits.toml").items()}
 MEANINGS: dict[Exit, str] = {code: entry["meaning"] for code, entry in _EXITS.items()}

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, TypeVar
 
 import msgspec
@@ -112,31 +113,33 @@ class Account(msgspec.Struct, frozen=True):
     login: str
 
 
-class ListedComment(msgspec.Struct, frozen=True):
-    """A review, a comment on a line or a comment on the whole, as GitHub's REST API lists them."""
+class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wrote about a pull request: a review, a comment on a line or a comment on the whole, as GitHub's
+    REST API lists them."""
 
     user: Account | None
     author_association: str = "NONE"
+    """GitHub's `CommentAuthorAssociation`: OWNER, MEMBER, COLLABORATOR, ..."""
     body: str | None = None
     created_at: str | None = None
     submitted_at: str | None = None
     """Of a review; None while it is pending."""
     path: str = ""
-    line: int | None = None
-
-
-class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wrote about a pull request."""
-
-    author: str
-    association: str
-    """GitHub's `CommentAuthorAssociation`: OWNER, MEMBER, COLLABORATOR, ..."""
-    body: str
-    created_at: str
-    """ISO 8601, UTC."""
-    path: str = ""
     """Empty: about the whole."""
     line: int | None = None
+
+    @property
+    def author(self) -> str:
+        return self.user.login if self.user else ""
+
+    @property
+    def text(self) -> str:
+        return (self.body or "").strip()
+
+    @property
+    def time(self) -> str:
+        """ISO 8601, UTC; empty for a review that is pending."""
+        return self.submitted_at or self.created_at or ""
 
 
 T = TypeVar("T")
@@ -208,20 +211,9 @@ class GhForge:
         comments: list[ReviewComment] = []
         for path in (f"pulls/{number}/reviews", f"pulls/{number}/comments", f"issues/{number}/comments"):
             reply = self._call_api(f"{path}?per_page={LISTED_COMMENTS_MAX}").stdout
-            for listed in decode_reply(list[ListedComment], "gh api", reply):
-                created_at = listed.submitted_at or listed.created_at
-                if created_at and listed.user and listed.body and listed.body.strip():
-                    comments.append(
-                        ReviewComment(
-                            author=listed.user.login,
-                            association=listed.author_association,
-                            body=listed.body,
-                            created_at=created_at,
-                            path=listed.path,
-                            line=listed.line,
-                        )
-                    )
-        return tuple(sorted(comments, key=lambda comment: comment.created_at))
+            comments += decode_reply(list[ReviewComment], "gh api", reply)
+        written = [comment for comment in comments if comment.time and comment.author and comment.text]
+        return tuple(sorted(written, key=attrgetter("time")))
 
     def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""

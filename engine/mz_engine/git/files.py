@@ -1,5 +1,8 @@
-"""A worktree's directory: scan it, independent of git's index and of ignore rules edited in it; make it hold exactly
-one tree, with as few changes as possible.
+"""A worktree's directory: scan it, independent of git's index; make it hold exactly one tree, with as few changes as
+possible.
+
+A capture ignores what the `.gitignore` files of the worktree ignore as it is, and only those that are in the capture
+too, so that its diff shows why a file is missing. Restoring uses the rules of the tree that it restores.
 
 Restoring never follows a link, never writes through an existing file (it may have another name elsewhere), and may be
 killed at any time: the next scan finds what still differs. Names are bytes, since names on disk need not be text.
@@ -39,7 +42,7 @@ from mz_engine.git.content import (
 )
 from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
 from mz_engine.git.process import Repository
-from mz_engine.path_patterns import IgnoreRules
+from mz_engine.path_patterns import IgnoreRules, parse_gitignore
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable
 
@@ -52,8 +55,9 @@ SELF_IGNORE_BYTES_MAX = 4000
 
 
 class WorktreeScanner(msgspec.Struct):
-    """One scan. `tracked` is the tree that defines tracked files, `rules` define what else is ignored, `keep_rules`
-    which ignored paths are left in place, `copied_paths` are ignored regardless of the rules."""
+    """One scan. `tracked` is the tree that defines tracked files, `ignore_rules` define what else is ignored, with
+    `reads_rules` those that the walk finds, `keep_rules` which ignored paths are left in place, `copied_paths` are
+    ignored regardless of the rules."""
 
     top: bytes
     tracked: TreeListing
@@ -62,6 +66,7 @@ class WorktreeScanner(msgspec.Struct):
     hash_cache: dict[bytes, FileHash]
     keep_rules: IgnoreRules = IgnoreRules({})
     copied_paths: frozenset[bytes] = frozenset()
+    reads_rules: bool = False
     tracked_directories: set[bytes] = set()
     scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}, set()))
 
@@ -94,6 +99,8 @@ class WorktreeScanner(msgspec.Struct):
                 return
         if directory and not ignored:
             self.scan.directories.add(directory)
+        if self.reads_rules and not ignored:
+            self._read_rules(directory, prefix + b".gitignore")
         for entry in entries:
             path = prefix + entry.name
             if entry.name == b".git" and (is_nested_repository or not directory):
@@ -104,6 +111,16 @@ class WorktreeScanner(msgspec.Struct):
                 yield from self._scan_subdirectory(path, ignored)
             else:
                 self._scan_file(path, ignored, entry)
+
+    def _read_rules(self, directory: bytes, path: bytes) -> None:
+        """Let the rules of a directory's `.gitignore` count if it is a file that the capture shows."""
+        file, rules = os.path.join(self.top, path), self.ignore_rules
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(file)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= FILE_BYTES_MAX:
+                rules.patterns[directory] = parse_gitignore(read_file(file))
+                if path not in self.tracked and rules.ignores(path, False):
+                    del rules.patterns[directory]
 
     def _scan_subdirectory(self, path: bytes, ignored: bool) -> Iterable[tuple[bytes, bool]]:
         entry = self.tracked.get(path)

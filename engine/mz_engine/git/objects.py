@@ -113,7 +113,9 @@ class ObjectStore:
             commands.seek(0)
             result = self._git.run("fast-import", "--quiet", "--done", stdin=commands, check=False)
         if result.exit_code:
-            self._remove_crash_reports(ref)
+            for report in self._git.directory.glob("fast_import_crash_*"):
+                if f" {ref}\n".encode() in report.read_bytes():
+                    report.unlink(missing_ok=True)
             if "Not updating" in result.stderr:
                 raise RefMovedError("ref-moved", f"{ref} was moved by another process meanwhile")
             raise git_error("fast-import", result)
@@ -158,12 +160,6 @@ class ObjectStore:
         except OSError as error:
             message = f"{self._git.directory} cannot be written: {error.strerror}"
             raise RepositoryUnusable("git-failed", message) from error
-
-    def _remove_crash_reports(self, ref: str) -> None:
-        """Remove the report of a `git fast-import` that failed."""
-        for report in self._git.directory.glob("fast_import_crash_*"):
-            if f" {ref}\n".encode() in report.read_bytes():
-                report.unlink(missing_ok=True)
 
 
 class ObjectReader:

@@ -68,6 +68,12 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
     raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
+def base_commit(root: pathlib.Path, base: str | None, environment: Mapping[str, str]) -> tuple[str, Commit]:
+    """Return the base, by default the current branch, and its commit. Raises RepositoryUnusable."""
+    name = base or current_branch(root, environment)
+    return name, branch_commit(root, name, environment)
+
+
 def reject_tracked_folder(root: pathlib.Path, commit: Commit, environment: Mapping[str, str] = os.environ) -> None:
     """Raise RepositoryUnusable if the commit has files in mz's own folder, which belongs to one checkout."""
     listed = run_git_as_user(root, environment, "ls-tree", "-r", "-z", "--name-only", commit, "--", f"{MZ_FOLDER}/")

@@ -70,7 +70,7 @@ class GitWorkspace:
         self._worktrees: dict[tuple[str, str], GitWorktree] = {}
         self._checkouts: dict[str, Checkouts] = {}
         """By run."""
-        self._lock, self._fetch_lock = threading.Lock(), threading.Lock()
+        self._lock, self._fetch_lock = threading.RLock(), threading.Lock()
 
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
@@ -96,7 +96,13 @@ class GitWorkspace:
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
         target = self._objects.listing(tree)
         digest = environment_digest(target, self._setup)
-        identity, git_worktree = self._take_checkout(worktree, digest)
+
+        def fits(name: str) -> bool:
+            return self._git_worktree(replace(worktree, feature=name)).notes.environment == digest
+
+        with self._lock:
+            identity = replace(worktree, feature=self._run_checkouts(worktree.run).take(worktree, fits))
+        git_worktree = self._git_worktree(identity)
         if git_worktree.notes.environment != digest or not git_worktree.path.is_dir():
             git_worktree.change_notes(environment="")
             remove_tree(git_worktree.top)
@@ -116,15 +122,6 @@ class GitWorkspace:
         for name in self._run_checkouts(run).names:
             self.close(FeatureWorktree(run=run, feature=name, branch=name))
         self._checkouts.pop(run)
-
-    def _take_checkout(self, worktree: FeatureWorktree, digest: str) -> tuple[FeatureWorktree, GitWorktree]:
-        def checkout_at(name: str) -> GitWorktree:
-            return self._worktree_at(replace(worktree, feature=name))
-
-        checkouts = self._run_checkouts(worktree.run)
-        with self._lock:
-            name = checkouts.take(worktree, lambda name: checkout_at(name).notes.environment == digest)
-            return replace(worktree, feature=name), checkout_at(name)
 
     def _run_checkouts(self, run: str) -> Checkouts:
         with self._lock:
@@ -163,7 +160,7 @@ class GitWorkspace:
     def _capture(self, git_worktree: GitWorktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
         newest = git_worktree.read_refs().capture
-        scan = self._scan(git_worktree, before)
+        scan = self._scan(git_worktree, before, reads_rules=True)
         git_worktree.change_notes(hash_cache=scan.hash_cache)
         content, forbidden_changes = git_content.capture_content(scan, tracked)
         # What only hides itself is not trusted: unless it was there before, it is gone before the next call or command.
@@ -196,7 +193,13 @@ class GitWorkspace:
         git_worktree = self._git_worktree(worktree)
         content = git_content.revert_paths(self._objects.listing(tree), self._objects.listing(before), revert)
         capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
-        git_worktree.write_manifest(capture, git_worktree.manifest(tree))
+        # What only reverted rules ignored, or stopped ignoring, must not pass for the work of the next phase.
+        rules, ignored = (
+            self._objects.ignore_rules(capture),
+            (git_worktree.manifest(tree), git_worktree.manifest(before)),
+        )
+        kept = {path for path in set.union(*ignored) if rules.covers(path)} | set.intersection(*ignored)
+        git_worktree.write_manifest(capture, kept)
         return capture
 
     def _write_capture(
@@ -310,11 +313,7 @@ class GitWorkspace:
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
-            return self._worktree_at(worktree)
-
-    def _worktree_at(self, worktree: FeatureWorktree) -> GitWorktree:
-        """Return the worktree; the caller has the lock."""
-        return self._worktrees.setdefault((worktree.run, worktree.feature), GitWorktree(self._git, worktree))
+            return self._worktrees.setdefault((worktree.run, worktree.feature), GitWorktree(self._git, worktree))
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:
@@ -323,11 +322,12 @@ class GitWorkspace:
                 raise RepositoryUnusable("no-base", message)
         return merge_all(self._git, starts_from, worktree.feature)
 
-    def _scan(self, git_worktree: GitWorktree, commit: Commit) -> WorktreeScan:
+    def _scan(self, git_worktree: GitWorktree, commit: Commit, reads_rules: bool = False) -> WorktreeScan:
         return WorktreeScanner(
             top=git_worktree.top,
             tracked=self._objects.listing(commit),
-            ignore_rules=self._objects.ignore_rules(commit),
+            ignore_rules=IgnoreRules({}) if reads_rules else self._objects.ignore_rules(commit),
+            reads_rules=reads_rules,
             keep_rules=self._kept_rules,
             copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
             repository=self._git.repository,

@@ -163,7 +163,11 @@ class LeftoverFinder:
         """Return all leftovers of these runs and of runs missing from the log, sorted by run."""
         lines = self._git.run("for-each-ref", "--format=%(refname) %(objectname)", CAPTURE_REFS).text.splitlines()
         refs = {name: oid for name, _, oid in (line.rpartition(" ") for line in lines)}
-        leftovers = [*self._worktrees(refs), *self._captures(refs), *self._pull_request_files()]
+        leftovers = [*self._worktrees(refs), *self._captures(refs)]
+        for folder in children(self._home / PULL_REQUESTS_FOLDER):
+            leftovers += [
+                self._file("pull-request", folder.name, file.stem, file) for file in sorted(folder.glob("*.md"))
+            ]
         for run in runs:
             leftovers += self._call_files(run)
         return tuple(sorted(leftovers, key=lambda leftover: leftover.run))
@@ -243,11 +247,6 @@ class LeftoverFinder:
                     path = spool_directory(self._home / SPOOL_FOLDER, event.ref.key)
                     if path.is_dir():
                         yield self._file("spool", run, feature, path)
-
-    def _pull_request_files(self) -> Iterator[Leftover]:
-        for run in children(self._home / PULL_REQUESTS_FOLDER):
-            for file in sorted(run.glob("*.md")):
-                yield self._file("pull-request", run.name, file.stem, file)
 
     def _file(self, kind: LeftoverKind, run: str, feature: str, path: pathlib.Path, in_use: bool = False) -> Leftover:
         name = str(path if kind == "temporary" else path.relative_to(self._root))

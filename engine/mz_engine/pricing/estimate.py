@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
+from mz_projections.usage import sum_all
 
 from mz_engine.model.pipeline import Phase
 
@@ -84,22 +85,14 @@ def typical_estimate(usage: Usage, nanousd: int | None) -> Estimate:
 
 def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
     """Return the sum, unpriced if any of the estimates is."""
-    parts = tuple(estimates)
+    nothing = Estimate(tokens=0, nanousd=0, low_nanousd=0, high_nanousd=0)
+    parts = (nothing, *estimates)
     return Estimate(
         tokens=sum(part.tokens for part in parts),
-        nanousd=_sum_or_none(part.nanousd for part in parts),
-        low_nanousd=_sum_or_none(part.low_nanousd for part in parts),
-        high_nanousd=_sum_or_none(part.high_nanousd for part in parts),
+        nanousd=sum_all(part.nanousd for part in parts),
+        low_nanousd=sum_all(part.low_nanousd for part in parts),
+        high_nanousd=sum_all(part.high_nanousd for part in parts),
     )
-
-
-def _sum_or_none(amounts: Iterable[int | None]) -> int | None:
-    total = 0
-    for amount in amounts:
-        if amount is None:
-            return None
-        total += amount
-    return total
 
 
 def is_building(phase: Phase) -> bool:

@@ -137,7 +137,13 @@ class CountingRules(msgspec.Struct, frozen=True):
             description = f"it priced {short_writes:,} five-minute cache writes as one-hour ones"
             yield "cache-lifetime", description, self._total(map(writes_as_1h, usage))
         yield from self._service_tier_costs("")
-        yield from self._size_costs()
+        usage, sums = self.usage, Counter[str]()
+        for entry in usage:
+            sums[entry.model] += entry.input
+        yield "tier", "it priced no request as a long one", self._total(usage, lambda _: 0)
+        yield "tier", "it priced every request as a long one", self._total(usage, lambda _: LONG_REQUEST_TOKENS)
+        yield "tier", "it priced all requests to a model as one", self._total(usage, lambda entry: sums[entry.model])
+        yield "tier", "it priced a sum of requests as one", self._total(usage, total_input_tokens)
 
     def _total(
         self,
@@ -160,15 +166,6 @@ class CountingRules(msgspec.Struct, frozen=True):
         if any(entry.tier != tier for entry in self.usage):
             description = f"it used the prices of the {tier or 'standard'} service tier"
             yield "tier", description, self._total(replace(entry, tier=tier) for entry in self.usage)
-
-    def _size_costs(self) -> Iterator[RuleCost]:
-        usage, sums = self.usage, Counter[str]()
-        for entry in usage:
-            sums[entry.model] += entry.input
-        yield "tier", "it priced no request as a long one", self._total(usage, lambda _: 0)
-        yield "tier", "it priced every request as a long one", self._total(usage, lambda _: LONG_REQUEST_TOKENS)
-        yield "tier", "it priced all requests to a model as one", self._total(usage, lambda entry: sums[entry.model])
-        yield "tier", "it priced a sum of requests as one", self._total(usage, total_input_tokens)
 
     def _parts(self) -> Iterator[tuple[str, UsageEntries]]:
         """Yield parts of the entries that an agent may have counted, with what it left out."""

@@ -187,20 +187,16 @@ def find_model(providers: list[Provider], model: str, provider_id: str | None) -
         return None
     by_id = {item.id: item for item in providers}
     sources = [provider, *(by_id[item] for item in provider.fallback_model_providers or () if item in by_id)]
-    for name in dict.fromkeys((model, _COMPACT_DATE.sub(_dashed_date, model))):
-        for source in sources:
-            for info in source.models:
-                if info.match.matches(name):
-                    return provider, info
-    return None
+    names = (model, _COMPACT_DATE.sub(_dashed_date, model))
+    matches = (info for name in names for source in sources for info in source.models if info.match.matches(name))
+    return next(((provider, info) for info in matches), None)
 
 
 def _find_provider(providers: list[Provider], model: str, provider_id: str | None) -> Provider | None:
     if provider_id is None:
         return next((item for item in providers if item.model_match and item.model_match.matches(model)), None)
-    for item in providers:
-        if item.id == provider_id:
-            return item
+    if exact := next((item for item in providers if item.id == provider_id), None):
+        return exact
     return next((item for item in providers if item.provider_match and item.provider_match.matches(provider_id)), None)
 
 

@@ -110,20 +110,17 @@ class ProcessExecutor(WorktreeProcesses):
             raise Interrupted(command)
         if process_end.detail:
             output.out(f"mz: {process_end.detail}\n".encode())
+        links = environment_links(launch.cwd, self._root, launch.env)
         return CommandResult(
             exit=exit_code(process_end),
             output=output.finish(),
             duration_ms=process_end.duration_ms,
             root=str(launch.cwd),
             failed_tests=self._reported_failures(launch.cwd, started_ns) if exit_code(process_end) else None,
-            outside_links=self._outside_links(launch),
-        )
-
-    def _outside_links(self, launch: Launch) -> tuple[OutsideLink, ...]:
-        """Return what leads the command out of its worktree."""
-        return tuple(
-            OutsideLink(text=str(link), is_hidden=can_hide() and not link.is_copy and launch.is_hidden(link.target))
-            for link in environment_links(launch.cwd, self._root, launch.env)
+            outside_links=tuple(
+                OutsideLink(text=str(link), is_hidden=can_hide() and not link.is_copy and launch.is_hidden(link.target))
+                for link in links
+            ),
         )
 
     def _reported_failures(self, folder: pathlib.Path, started_ns: int) -> tuple[str, ...] | None:

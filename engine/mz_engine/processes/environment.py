@@ -92,29 +92,27 @@ def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path
 
 
 def sandbox_mounts(
-    root: pathlib.Path,
-    worktree: FeatureWorktree,
-    environment: Mapping[str, str],
-    enclosing: pathlib.Path | None = None,
+    root: pathlib.Path, worktree: FeatureWorktree, environment: Mapping[str, str], enclosing: pathlib.Path | None = None
 ) -> tuple[Mount, ...]:
-    """Return what a command in the worktree sees of the user's repository: of the checkout, `.git` and `.mz` nothing
-    but the worktree with its private repository, the objects of git, and the tools that are installed there. Of the
-    repository that encloses `root` everything, but read-only. Empty if `root` is no repository."""
+    """Return what a command in the worktree sees of the user's repository, and of the one that encloses it: of
+    checkout, `.git` and `.mz` nothing but the worktree with its private repository, the objects of git, and the tools
+    that are installed there. Empty if `root` is no repository."""
     common = git_directory(root)
     if common is None:
         return ()
-    folder = worktree_path(root, worktree)
-    mounts = [Mount(path, "read") for path in (enclosing, enclosing and git_directory(enclosing)) if path]
-    mounts += [Mount(path, "empty") for path in (root, common)]
+    folder, mounts = worktree_path(root, worktree), list[Mount]()
     tools = [*environment.get("PATH", os.defpath).split(os.pathsep), *sys.path]
-    tools += [entry.path for entry in os.scandir(root) if pathlib.Path(entry.path, ENVIRONMENT_MARK).exists()]
-    for path in map(pathlib.Path, tools):
-        if path.is_relative_to(root) and path != root and not path.is_relative_to(root / MZ_FOLDER):
-            mounts.append(Mount(root / path.relative_to(root).parts[0], "read"))
-    for name in WRITABLE_VARIABLES:
-        path = pathlib.Path(environment.get(name, ""))
-        if path.is_relative_to(root) and path != root:
-            mounts.append(Mount(path, "write"))
+    for checkout in (root,) if enclosing is None else (enclosing, root):
+        hidden = (checkout, git_directory(checkout) or checkout)
+        mounts += [Mount(path, "empty") for path in hidden]
+        marks = (str(path) for path in checkout.iterdir() if (path / ENVIRONMENT_MARK).exists())
+        for path in map(pathlib.Path, (*tools, *marks)):
+            if path.is_relative_to(checkout) and path != checkout:
+                top = checkout / path.relative_to(checkout).parts[0]
+                mounts.append(Mount(path if top.name == MZ_FOLDER else top, "read"))
+        for path in (pathlib.Path(environment.get(name, "")) for name in WRITABLE_VARIABLES):
+            if path.is_relative_to(checkout) and path != checkout:
+                mounts.append(Mount(path, "write"))
     mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
     by_target = {mount.target: mount for mount in mounts}

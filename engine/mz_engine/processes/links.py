@@ -48,7 +48,9 @@ class EnvironmentLink(NamedTuple):
 
 def environment_links(worktree: Path, checkout: Path, variables: Mapping[str, str]) -> tuple[EnvironmentLink, ...]:
     """Return what leads a command with these variables from its worktree into the rest of the checkout."""
-    links = [*_variable_links(checkout, variables), *_node_links(worktree, checkout)]
+    entries = [(name, Path(entry)) for name in PATH_VARIABLES for entry in variables.get(name, "").split(os.pathsep)]
+    links = [EnvironmentLink(name, entry) for name, entry in entries if entry.is_relative_to(checkout)]
+    links += _node_links(worktree, checkout)
     for folder in _site_folders(variables.get("PATH", os.defpath), variables.get("HOME", "")):
         with suppress(OSError):
             links += _site_links(folder, checkout, folder.stat().st_mtime_ns)
@@ -58,13 +60,6 @@ def environment_links(worktree: Path, checkout: Path, variables: Mapping[str, st
         if link.is_copy
         or not (link.target.is_relative_to(worktree) or INSTALLED.intersection(link.target.relative_to(checkout).parts))
     )
-
-
-def _variable_links(checkout: Path, variables: Mapping[str, str]) -> Iterator[EnvironmentLink]:
-    for name in PATH_VARIABLES:
-        for entry in variables.get(name, "").split(os.pathsep):
-            if Path(entry).is_relative_to(checkout):
-                yield EnvironmentLink(name, Path(entry))
 
 
 # Python ---------------------------------------------------------------------------------------------------------------
@@ -88,23 +83,20 @@ def _site_folders(path: str, home: str) -> Iterable[Path]:
 @lru_cache(CACHED_MAX)
 def _site_links(site: Path, checkout: Path, modified_ns: int) -> tuple[EnvironmentLink, ...]:
     """Return the links in a folder of packages, which was `modified_ns` when a package was last installed."""
-    return tuple(_read_site(site, checkout))
-
-
-def _read_site(site: Path, checkout: Path) -> Iterator[EnvironmentLink]:
+    links = list[EnvironmentLink]()
     for entry in _entries(site):
         if entry.is_symlink():
             target = Path(os.path.realpath(entry.path))
-            if target.is_relative_to(checkout):
-                yield EnvironmentLink(entry.path, target)
+            links += [EnvironmentLink(entry.path, target)] if target.is_relative_to(checkout) else []
         elif entry.name.endswith(".dist-info"):
             file = Path(entry.path, "direct_url.json")
             text = unquote(_read_text(file))
             is_copy = COPIED.search(text) is not None
-            yield from (EnvironmentLink(str(file), path, is_copy) for path in _paths_in(text, checkout))
+            links += [EnvironmentLink(str(file), path, is_copy) for path in _paths_in(text, checkout)]
         elif entry.name.endswith((".pth", ".egg-link")) or re.fullmatch(r"_.*(finder|editable.*)\.py", entry.name):
             text = _read_text(Path(entry.path))
-            yield from (EnvironmentLink(entry.path, path) for path in _paths_in(text, checkout))
+            links += [EnvironmentLink(entry.path, path) for path in _paths_in(text, checkout)]
+    return tuple(links)
 
 
 def _paths_in(text: str, checkout: Path) -> Iterator[Path]:

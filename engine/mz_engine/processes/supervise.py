@@ -344,7 +344,13 @@ class Supervision:
 
     def _wait_for_status(self, stop: StopCheck | None) -> None:
         while self._final_status is None and time.monotonic() < self._give_up_at:
-            self._enforce_limits(stop)
+            now = time.monotonic()
+            if self._end_reason is None:
+                reason = self._limit_reached(now, stop)
+                if reason is not None:
+                    self._begin_end(reason, self._limits.grace_seconds)
+            elif now >= self._kill_at:
+                self._kill()
             self._handle(TICK_SECONDS)
 
     def _kill_leftovers(self) -> None:
@@ -363,15 +369,6 @@ class Supervision:
     def _handle(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
             key.data(key.fileobj)
-
-    def _enforce_limits(self, stop: StopCheck | None) -> None:
-        now = time.monotonic()
-        if self._end_reason is None:
-            reason = self._limit_reached(now, stop)
-            if reason is not None:
-                self._begin_end(reason, self._limits.grace_seconds)
-        elif now >= self._kill_at:
-            self._kill()
 
     def _limit_reached(self, now: float, stop: StopCheck | None) -> EndReason | None:
         limits = self._limits

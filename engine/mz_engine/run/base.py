@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 import msgspec
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
@@ -96,7 +95,7 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
     for ran in (event for event in events if isinstance(event, CommandRan) and event.name in tested.red):
         ending = "ran out of time" if ran.exit is None else f"exit {ran.exit}"
         counts = f", {ran.failed} tests failed and {ran.passed} passed" if ran.failed else ""
-        names = decode_ids(blobs, ran)
+        names: list[str] = [] if ran.failures is None else msgspec.json.decode(blobs.get(ran.failures))
         listed = "".join(f"\n  {name}" for name in names[:LISTED_MAX])
         listed += f"\n  and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
         if names and not ran.passed:
@@ -109,9 +108,3 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
             meaning = "its output names no failed tests, so as a gate it has to succeed: fix it before"
         message = f"`commands.{ran.name}` fails on the base ({ending}{counts})"
         yield Diagnostic(code="MZ2017", message=message, hint=meaning, severity="warning")
-
-
-def decode_ids(blobs: Blobs, ran: CommandRan) -> list[str]:
-    """Return the ids of the failed tests of a command."""
-    ids: Any = [] if ran.failures is None else msgspec.json.decode(blobs.get(ran.failures))
-    return list(ids)

@@ -16,7 +16,6 @@ from mz_events.catalog.run import (
     CancelAccepted,
     ChecksChanged,
     ClaimRejected,
-    CommandsChanged,
     FeatureMerged,
     FeatureOutcome,
     FeatureStopped,
@@ -30,7 +29,7 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, Store
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Held, InPhase, State, UnitRun
@@ -49,7 +48,6 @@ from mz_engine.decide.run import (
     AwaitEvents,
     EndEvent,
     ForgePoll,
-    cancelled_features,
     claim_files,
     decide_run,
     due_features,
@@ -97,7 +95,7 @@ class Coordinator:
                 run_event = claim_files(self.state, feature, phase, paths)
                 feature_events = (run_event,)
         stream = feature_stream(self.run, feature)
-        recorded = self._append((run_event,), Append(stream, version, feature_events, causation=f"{stream}@{version}"))
+        recorded = self.append((run_event,), Append(stream, version, feature_events, causation=f"{stream}@{version}"))
         granted = not isinstance(run_event, CallOverBudget | ClaimRejected)
         return tuple(event for event in recorded if event.stream == stream), granted
 
@@ -108,7 +106,7 @@ class Coordinator:
     # requests of drivers --------------------------------------------------------------------------------------------
     def resume(self, provenance: str = "") -> None:
         """Record that a process, whose replies have this provenance, resumed the run, or that a pause ended."""
-        self._append((RunResumed(mz_version=VERSION, provenance=provenance),))
+        self.append((RunResumed(mz_version=VERSION, provenance=provenance),))
 
     def set_budget(self, budget: Budget) -> None:
         """Record new limits if they differ from those of the run."""
@@ -116,20 +114,12 @@ class Coordinator:
         # Events hold plain integers: the log has no encoding for the quantities of settings.
         run, feature = (None if limit is None else int(limit) for limit in (budget.run_nanousd, budget.feature_nanousd))
         if (limits.run_nanousd, limits.feature_nanousd) != (run, feature):
-            self._append((BudgetChanged(run_nanousd=run, feature_nanousd=feature),))
-
-    def set_commands(self, commands: Digest) -> None:
-        """Record that other commands apply."""
-        self._append((CommandsChanged(commands=commands),))
-
-    def record_base(self, events: tuple[Event, ...]) -> None:
-        """Record results of commands on the base."""
-        self._append(events)
+            self.append((BudgetChanged(run_nanousd=run, feature_nanousd=feature),))
 
     def pause(self) -> None:
         """Pause after a signal: features stop after their current action, and the process waits."""
         if not self.is_stopping() and not self.state.all_ended:
-            self._append((RunPaused(actor=None),))
+            self.append((RunPaused(actor=None),))
 
     def unpause(self) -> None:
         if self.state.paused and not self.state.is_ending:
@@ -138,26 +128,21 @@ class Coordinator:
     def stop(self) -> None:
         """Stop on the user's request: features stop after their current action."""
         if not self.state.stop_requested:
-            self._append((RunStopRequested(),))
+            self.append((RunStopRequested(),))
 
     def decide(self) -> AwaitEvents | EndEvent:
         """Read the inbox, fire timers and apply every decision until the run must wait, is idle or is finished."""
         self.read_inbox()
         for feature in due_features(self.state, self.clock.now_us()):
-            self._append((TimerFired(feature=feature),))
+            self.append((TimerFired(feature=feature),))
         while not isinstance(action := decide_run(self.state, self.pins), AwaitEvents | EndEvent):
-            self._append((action,))
+            self.append((action,))
         return action
-
-    def cancelled_features(self) -> tuple[FeatureId, ...]:
-        """Read the inbox, and return the features that must record a cancellation."""
-        self.read_inbox()
-        return cancelled_features(self.state)
 
     def record_end(self, action: EndEvent) -> None:
         """Record once that the run is idle or finished."""
         if not (self.state.finished if isinstance(action, RunFinished) else self.state.idle):
-            self._append((action,))
+            self.append((action,))
 
     def runnable_features(self, driven: frozenset[str]) -> tuple[FeatureId, ...]:
         return runnable_features(self.state, driven, self.pins.config.parallel_max)
@@ -198,7 +183,7 @@ class Coordinator:
         else:
             is_new = track is not None and is_held_for(track, Hold.CHECKS)
         if is_new:
-            self._append((event,))
+            self.append((event,))
 
     def worker_stopped(self, feature_loop: FeatureLoop) -> None:
         """Record that a feature's thread ended. A feature with a new message stays active, to be driven again."""
@@ -206,7 +191,7 @@ class Coordinator:
         if feature_loop.has_messages():
             stopped = replace(stopped, status=FeatureOutcome.INTERRUPTED, hold=None, until_us=None, code=None)
         if stopping or stopped.status is not FeatureOutcome.INTERRUPTED:
-            self._append((stopped,))
+            self.append((stopped,))
 
     def read_inbox(self) -> None:
         """Accept or reject the messages that people have posted since the last time, in order."""
@@ -214,7 +199,7 @@ class Coordinator:
             accepted = self._accepted_events(recorded.event)
             rejection_code = "" if accepted else "not-waiting"
             event = InboxRead(version=recorded.version, accepted=bool(accepted), rejection_code=rejection_code)
-            self._append((event, *accepted))
+            self.append((event, *accepted))
 
     def _accepted_events(self, event: Event) -> tuple[Event, ...]:
         """Return the events that a message leads to; none if it comes too late or makes no sense."""
@@ -247,7 +232,8 @@ class Coordinator:
                 return tuple(cancelled)
         return ()
 
-    def _append(self, events: tuple[Event, ...], *feature_appends: Append) -> tuple[Recorded[Event], ...]:
+    def append(self, events: tuple[Event, ...], *feature_appends: Append) -> tuple[Recorded[Event], ...]:
+        """Append events to the run's stream, and with them others to streams of features."""
         recorded = self.store.append(
             [Append(self.stream, self.state.version, events), *feature_appends], self.clock.now_us()
         )

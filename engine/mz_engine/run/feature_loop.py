@@ -212,7 +212,7 @@ class FeatureLoop:
             starts_from=message.starts_from or (started.base_commit,),
             title=item.title,
             body=item.body,
-            suspicions=item.suspicions,
+            suspicions=item.suspicions if item.quarantined else None,
             known_failures=run_state.base_test.known_failures
             if run_state.base_test and self.pins.config.gates.baseline == "no-new-failures"
             else None,
@@ -240,11 +240,7 @@ class FeatureLoop:
         started = self.run_side.state.started
         assert started is not None
         return StepContext(
-            run=self.run,
-            feature=self.feature,
-            state=self.state,
-            pins=self.pins,
-            base_branch=started.base,
+            run=self.run, feature=self.feature, state=self.state, pins=self.pins, base_branch=started.base
         )
 
     def _next_step(self, steps: Effect) -> Step | None:

@@ -37,8 +37,8 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.git.repository import (
+    base_commit,
     branch_commit,
-    current_branch,
     has_remote,
     lfs_files,
     open_repository,
@@ -113,7 +113,7 @@ def take_items(
                 body=put(clean.body),
                 score=screen_result.score,
                 quarantined=screen_result.quarantined,
-                suspicions=put("\n".join(lines)) if screen_result.quarantined else None,
+                suspicions=put("\n".join(lines)) if screen_result.reasons else None,
             )
         )
     skipped = []
@@ -218,11 +218,14 @@ def make_plan(
     loaded = load_config(root, environment, flags)
     material, pipeline, items, warnings = load_sources(root, environment, loaded)
     config, items = loaded.config, items or ()
-    base = config.base or current_branch(root, environment)
-    base_commit = branch_commit(root, base, environment)
-    reject_tracked_folder(root, base_commit, environment)
-    gaps = missing_content(root, base_commit, config.workspace.setup, environment)
-    check_requested_ids(only, items)
+    base, commit = base_commit(root, config.base, environment)
+    reject_tracked_folder(root, commit, environment)
+    gaps = missing_content(root, commit, config.workspace.setup, environment)
+    ids = [item.id for item in items]
+    for name in only:
+        if name not in ids:
+            hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
+            raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
@@ -300,15 +303,6 @@ def read_backlog(root: Path, name: str) -> tuple[BacklogItem, ...]:
     return parse_backlog(read_text(root / name, name, BACKLOG_BYTES_MAX), name)
 
 
-def check_requested_ids(only: tuple[str, ...], items: tuple[BacklogItem, ...]) -> None:
-    """Check that the backlog has every requested id. Raises MzError (MZ4010)."""
-    ids = [item.id for item in items]
-    for name in only:
-        if name not in ids:
-            hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
-            raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
-
-
 def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None:
     """Return this run, or the newest one, if it is unfinished. A fork has to be named."""
     inbox_versions = dict(store.streams("inbox/"))
@@ -381,8 +375,9 @@ def missing_content(
 
 def unseen_changes(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield a warning (MZ1010) for uncommitted changes, except those of files that mz reads from the checkout."""
-    own = (FILE_NAME, config.backlog, ".gitignore", f"{PIPELINES_FOLDER}/", f"{config.recordings}/")
-    if paths := [path for path in uncommitted_files(root, environment) if not path.startswith(own)]:
+    files, folders = (FILE_NAME, config.backlog, ".gitignore"), (f"{PIPELINES_FOLDER}/", f"{config.recordings}/")
+    paths = [path for path in uncommitted_files(root, environment) if not (path in files or path.startswith(folders))]
+    if paths:
         message = f"agents do not see uncommitted changes, since worktrees start from a commit: {list_names(paths)}"
         yield Diagnostic(code="MZ1010", message=message, hint="commit what they need", severity="warning")
 

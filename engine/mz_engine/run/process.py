@@ -11,7 +11,7 @@ import errno
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,12 +19,13 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import RunFinished, RunForked, RunStarted
+from mz_events.catalog.run import CommandsChanged, RunFinished, RunForked, RunStarted
 from mz_events.names import Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.run.fold import RunState, fold_run
 
+from mz_engine.decide.run import cancelled_features
 from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.repository import branch_commit
@@ -153,9 +154,7 @@ class RunProcess:
     def resume(self, run: str | None) -> None:
         """Resume a run, with its pins; only budget, commands and set-up are read from the settings again. Raises
         MzError; MZ5001 if no run is unfinished."""
-        state = self._unfinished_run(run)
-        assert state.started is not None
-        pins = decode_pins(self.blobs.get(state.started.pins))
+        state, started, pins = self._unfinished_run(run)
         if state.commands is not None:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
         config, commands = None, Commands.of(pins.config)
@@ -164,22 +163,21 @@ class RunProcess:
             commands = Commands.of(config)
         corrected = commands.apply(pins)
         self._check_prerequisites(corrected)
-        coordinator = self._create_coordinator(state.started.run, corrected)
+        coordinator = self._create_coordinator(started.run, corrected)
         if config is not None:
             coordinator.set_budget(config.budget)
         if corrected != pins:
-            coordinator.set_commands(self.blobs.put(encode_pins(commands)))
+            coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands))),))
         coordinator.resume(self._provenance(corrected))
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.
         Raises MzError (MZ5001) if the run is finished."""
-        state = self._unfinished_run(run)
-        assert state.started is not None
-        pins = decode_pins(self.blobs.get(state.started.pins))
+        _, started, pins = self._unfinished_run(run)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
-        coordinator = self._create_coordinator(state.started.run, pins)
-        for feature in coordinator.cancelled_features():
+        coordinator = self._create_coordinator(started.run, pins)
+        coordinator.read_inbox()
+        for feature in cancelled_features(coordinator.state):
             feature_loop = FeatureLoop(run, feature, pins, self.store, self._machine, coordinator, self.observe)
             while feature_loop.step():
                 pass
@@ -187,14 +185,15 @@ class RunProcess:
         if coordinator.state.all_ended and isinstance(action := coordinator.decide(), RunFinished):
             coordinator.record_end(action)
 
-    def _unfinished_run(self, run: str | None) -> RunState:
+    def _unfinished_run(self, run: str | None) -> tuple[RunState, RunStarted, Pins]:
+        """Return the run, how it was started, and the pins of its start. Raises MzError (MZ5001)."""
         state = find_unfinished_run(self.store, run)
         if state is None or state.started is None:
             problem = "there is no run to resume" if run is None else f"run {run} is finished"
             raise MzError(
                 "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
             )
-        return state
+        return state, state.started, decode_pins(self.blobs.get(state.started.pins))
 
     def _check_prerequisites(self, pins: Pins) -> None:
         """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""
@@ -250,7 +249,7 @@ class RunProcess:
 
         def append(new: tuple[Event, ...]) -> None:
             events.extend(new)
-            self.scheduler.take_turn(lambda: coordinator.record_base(new))
+            self.scheduler.take_turn(partial(coordinator.append, new))
 
         def is_stopping() -> bool:  # A pause does not count: the features must not start without the results.
             return self.scheduler.stop_requested or self.scheduler.failure is not None

@@ -76,7 +76,7 @@ class Scheduler:
         """Pause after the current actions, or continue."""
         self.take_turn(self.coordinator.pause if paused else self.coordinator.unpause)
 
-    def take_turn(self, act: Callable[[], None]) -> None:
+    def take_turn(self, act: Callable[[], object]) -> None:
         """Use the coordinator, unless a thread has failed or the run has ended."""
         with self.turn:
             self.turn.notify()

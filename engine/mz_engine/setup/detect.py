@@ -233,8 +233,14 @@ def _read_toml(root: Path, name: str) -> dict[str, Any]:
 
 def _scripts(project: dict[str, Any], key: str) -> dict[str, Any]:
     """Return a project's own scripts for our purposes, by name."""
-    scripts = project.get(key)
-    return {name: scripts[name] for name in COMMAND_NAMES if name in scripts} if isinstance(scripts, dict) else {}
+    scripts = _table(project, key)
+    return {name: scripts[name] for name in COMMAND_NAMES if name in scripts}
+
+
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the table under a key; empty if anything else is there."""
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 # Python ---------------------------------------------------------------------------------------------------------------
@@ -254,8 +260,8 @@ def _python_stack(root: Path) -> Stack | None:
 
 def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     """Return the commands that make the environment of a project without a manager; none if it needs none."""
-    project = _read_toml(root, "pyproject.toml").get("project", {})
-    optional = project.get("optional-dependencies", {})
+    project = _table(_read_toml(root, "pyproject.toml"), "project")
+    optional = _table(project, "optional-dependencies")
     extras = [name for name in tables().test_extras if name in optional]
     files = [name for name in tables().requirements if _has_file(root, name)]
     installs = [f"-r {name}" for name in files]

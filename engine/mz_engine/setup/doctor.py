@@ -380,8 +380,7 @@ def settings_check(loaded: LoadedConfig) -> DoctorCheck:
 
 
 def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
-    branch = config.base or repository.current_branch(root, environment)
-    commit = repository.branch_commit(root, branch, environment)
+    branch, commit = repository.base_commit(root, config.base, environment)
     repository.reject_tracked_folder(root, commit, environment)
     return ok(f"{branch} at {commit[:12]}")
 
@@ -445,8 +444,7 @@ def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -
 
 def content_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck | None:
     """Check that worktrees have the content of submodules and LFS files, if there are any."""
-    branch = config.base or repository.current_branch(root, environment)
-    commit = repository.branch_commit(root, branch, environment)
+    _, commit = repository.base_commit(root, config.base, environment)
     gaps = tuple(missing_content(root, commit, config.workspace.setup, environment))
     if gaps:
         return warn("; ".join(gap.message for gap in gaps), "; ".join(gap.hint for gap in gaps))
@@ -458,8 +456,7 @@ def run_commands_check(root: Path, loaded: LoadedConfig, environment: Mapping[st
     material = load_valid_pipeline_files(root)
     pipeline, _ = load_configured_pipeline(loaded, root, material)
     pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=loaded.config)
-    branch = loaded.config.base or repository.current_branch(root, environment)
-    commit = repository.branch_commit(root, branch, environment)
+    branch, commit = repository.base_commit(root, loaded.config.base, environment)
     problem, warnings = try_base(root, commit, pins, environment)
     if problem is not None:
         return fail(problem.message, problem.hint)

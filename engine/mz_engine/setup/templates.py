@@ -71,23 +71,17 @@ def starter_backlog() -> str:
     return _render("features.md")
 
 
-class WorkflowInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repository's workflow depends on."""
-
-    base: str | None = None
-    requirement: str
-    """What pip installs as `mz`."""
-    programs: tuple[str, ...] = ()
-    """Commands that install the programs of the project's commands."""
-    setup: tuple[str, ...] = ()
-    library: str = Config().recordings
-    """Folder of the cassettes."""
-
-
-def workflow_text(inputs: WorkflowInputs) -> str:
-    """Return the text of the workflow."""
-    values = {**msgspec.structs.asdict(inputs), "base": inputs.base or "main"}
-    return _render("workflow.yml.j2", **values, reports=REPORTS_FOLDER)
+def workflow_text(
+    requirement: str,
+    programs: tuple[str, ...] = (),
+    setup: tuple[str, ...] = (),
+    base: str | None = None,
+    library: str = Config().recordings,
+) -> str:
+    """Return the text of the workflow. `requirement`: what pip installs as `mz`; `programs`: commands that install the
+    programs of the project's commands; `library`: folder of the cassettes."""
+    values = {"requirement": requirement, "programs": programs, "setup": setup, "library": library}
+    return _render("workflow.yml.j2", base=base or "main", **values, reports=REPORTS_FOLDER)
 
 
 def _render(name: str, **values: object) -> str:

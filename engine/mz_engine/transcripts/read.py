@@ -71,9 +71,9 @@ class DetectedTranscript(msgspec.Struct, frozen=True, kw_only=True):
     encoding_note: str = ""
     """Code of `records.NOTES` about the file's encoding; empty if the encoding is plain."""
 
-    def records(self, state: ReaderState | None = None) -> Iterator[TranscriptRecord]:
+    def records(self) -> Iterator[TranscriptRecord]:
         """Yield all records of the file. Raises OSError."""
-        reader = self.format(state or ReaderState())
+        reader = self.format(ReaderState())
         if self.encoding_note:
             yield Note(code=self.encoding_note)
         for piece in self.pieces:

@@ -122,7 +122,17 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
             case ModelRequest():
                 self._add_request(record)
             case SessionInfo():
-                self._add_session_info(record)
+                self._set_time(record.at_us)
+                if record.session:
+                    self.session = record.session
+                    if len(self.sessions) < SESSIONS_MAX:
+                        self.sessions.setdefault(record.session[:NAME_CHARS_MAX])
+                self.version = record.version or self.version
+                self.cwd = record.cwd or self.cwd
+                self.parent = record.parent or self.parent
+                self.model = record.model or self.model
+                if self.subagent is None:
+                    self.subagent = record.subagent
             case AssistantText():
                 if not record.continues:
                     self.texts, self.text_chars = [], 0
@@ -154,19 +164,6 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
             return False
         self.at_us = at_us
         return True
-
-    def _add_session_info(self, info: SessionInfo) -> None:
-        self._set_time(info.at_us)
-        if info.session:
-            self.session = info.session
-            if len(self.sessions) < SESSIONS_MAX:
-                self.sessions.setdefault(info.session[:NAME_CHARS_MAX])
-        self.version = info.version or self.version
-        self.cwd = info.cwd or self.cwd
-        self.parent = info.parent or self.parent
-        self.model = info.model or self.model
-        if self.subagent is None:
-            self.subagent = info.subagent
 
     def _add_request(self, request: ModelRequest) -> None:
         is_dated, earlier = self._set_time(request.at_us), self.requests.get(request.id)

@@ -201,25 +201,22 @@ class Database:
         return self._open_unwritable(migrations)
 
     def _open_for_writing(self, migrations: Sequence[migrate.Migration]) -> str:
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = StoreLock(self.path.with_name(self.path.name + ".lock"), self._timeout_seconds)
         try:
-            self._prepare_file(migrations)
+            if not self.path.exists():
+                with self._lock:
+                    self._create(migrations)
+            self._reject_truncated()
+            with closing(self._connect(uri)) as connection:
+                if migrate.format_of(connection, self.path, len(migrations)) < len(migrations):
+                    with self._lock:
+                        self._migrate(connection, migrations)
         except BaseException:
             self._lock.close()
             raise
-        return f"{self.path.absolute().as_uri()}?mode=rw"
-
-    def _prepare_file(self, migrations: Sequence[migrate.Migration]) -> None:
-        assert self._lock is not None
-        if not self.path.exists():
-            with self._lock:
-                self._create(migrations)
-        self._reject_truncated()
-        with closing(self._connect(f"{self.path.absolute().as_uri()}?mode=rw")) as connection:
-            if migrate.format_of(connection, self.path, len(migrations)) < len(migrations):
-                with self._lock:
-                    self._migrate(connection, migrations)
+        return uri
 
     def _create(self, migrations: Sequence[migrate.Migration]) -> None:
         if self.path.exists():

@@ -99,7 +99,7 @@ class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
     quarantined: bool = False
     """The text may be a prompt injection: a person must approve it before the first call."""
     suspicions: Digest | None = None
-    """Blob: for a quarantined item, the suspicious lines with their places."""
+    """Blob: the suspicious lines with their places; of an item that is not quarantined, they are removed."""
 
 
 class ItemSkipped(ExternalEvent, frozen=True, kw_only=True, tag="item.skipped"):

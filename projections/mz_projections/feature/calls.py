@@ -260,12 +260,6 @@ def _on_reply_parsed(call: C, event: ReplyParsed, at_us: int) -> C:
     )
 
 
-def _on_call_priced(call: C, event: CallPriced, at_us: int) -> C:
-    return replace(
-        call, computed_nanousd=event.computed_nanousd, priced=True, unpriced=event.unpriced, prices=event.prices
-    )
-
-
 def _on_call_settled(call: C, event: CallSettled, at_us: int) -> C:
     charged = replace(call, charged_nanousd=event.nanousd)
     return replace(charged, computed_nanousd=0) if charged.was_rejected else charged
@@ -277,7 +271,9 @@ HANDLERS: dict[type[Event], Callable[[Any, Any, int], Any]] = {
     AgentLost: lambda call, _, at_us: replace(call, status="lost", ended_at_us=at_us),
     ReplyParsed: _on_reply_parsed,
     ArtifactValidated: lambda call, event, _: replace(call, flaw="rejected") if event.violations else call,
-    CallPriced: _on_call_priced,
+    CallPriced: lambda call, event, _: replace(
+        call, computed_nanousd=event.computed_nanousd, priced=True, unpriced=event.unpriced, prices=event.prices
+    ),
     CallSettled: _on_call_settled,
 }
 """By type of the events about one call."""

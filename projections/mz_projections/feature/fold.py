@@ -371,12 +371,8 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
 
 
 def _add_usage(total: UnitUsage, before: UnitUsage, after: UnitUsage) -> UnitUsage:
-    return UnitUsage(
-        input_tokens=total.input_tokens + after.input_tokens - before.input_tokens,
-        output_tokens=total.output_tokens + after.output_tokens - before.output_tokens,
-        nanousd=total.nanousd + after.nanousd - before.nanousd,
-        duration_ms=total.duration_ms + after.duration_ms - before.duration_ms,
-    )
+    names = UnitUsage.__struct_fields__
+    return UnitUsage(**{name: getattr(total, name) + getattr(after, name) - getattr(before, name) for name in names})
 
 
 def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgress:

@@ -142,13 +142,6 @@ def _reject_reply(unit_run: UnitRun, report: Digest, role: str) -> UnitRun:
 
 
 # delivery -------------------------------------------------------------------------------------------------------------
-def _on_pull_request_opened(unit_run: UnitRun, event: PullRequestOpened, at_us: int) -> UnitRun:
-    return replace(
-        unit_run,
-        delivery_steps=(*unit_run.delivery_steps, "open_pr"),
-        pull_request_number=event.number,
-        last_event=event,
-    )
 
 
 def _on_checks_polled(unit_run: UnitRun, event: ChecksPolled, at_us: int) -> UnitRun:
@@ -159,10 +152,6 @@ def _on_checks_polled(unit_run: UnitRun, event: ChecksPolled, at_us: int) -> Uni
         checks_began_at_us=unit_run.checks_began_at_us or at_us,
         last_event=event,
     )
-
-
-def _on_checks_rerun(unit_run: UnitRun, event: ChecksRerun, at_us: int) -> UnitRun:
-    return replace(unit_run, last_poll=None, reruns=unit_run.reruns + 1, checks_began_at_us=at_us, last_event=event)
 
 
 # any ------------------------------------------------------------------------------------------------------------------
@@ -193,9 +182,13 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     PushRequested: _set_last_event,
     PullRequestRequested: _set_last_event,
     DeliveryFailed: _set_last_event,
-    PullRequestOpened: _on_pull_request_opened,
+    PullRequestOpened: lambda run, event, _: replace(
+        run, delivery_steps=(*run.delivery_steps, "open_pr"), pull_request_number=event.number, last_event=event
+    ),
     ChecksPolled: _on_checks_polled,
-    ChecksRerun: _on_checks_rerun,
+    ChecksRerun: lambda run, event, at_us: replace(
+        run, last_poll=None, reruns=run.reruns + 1, checks_began_at_us=at_us, last_event=event
+    ),
 }
 """By event type: returns the next unit run, given the observation time; None: illegal. Unlisted events do not occur
 inside a unit run, or change more than it."""

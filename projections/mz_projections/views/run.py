@@ -50,7 +50,10 @@ class RunProjection:
         """The view; features stopped by a pause are shown as paused."""
         if self._view.status != "paused":
             return self._view
-        return replace(self._view, features=tuple(map(_show_paused, self._view.features)))
+        features = (
+            replace(row, status="paused") if row.status == "interrupted" else row for row in self._view.features
+        )
+        return replace(self._view, features=tuple(features))
 
     def apply(self, recorded: Recorded[Event]) -> None:
         """Apply the next event of the run's stream or of a feature's; events of other runs are ignored."""
@@ -86,10 +89,6 @@ def _change_feature(view: RunView, feature: str, change: Callable[[FeatureView],
     if current is None:
         return replace(view, features=(*view.features, change(FeatureView(feature=feature))))
     return replace(view, features=tuple([change(row) if row is current else row for row in view.features]))
-
-
-def _show_paused(view: FeatureView) -> FeatureView:
-    return replace(view, status="paused") if view.status == "interrupted" else view
 
 
 def _resume(view: RunView, now_us: int) -> RunView:
@@ -182,20 +181,17 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
         case FeatureMerged() if view.status == "delivered":
             return replace(view, status="merged")
         case FeatureStopped() as event:
-            return _stop_feature(view, event, recorded.recorded_at_us)
+            return replace(
+                view, status=event.status.value, hold=event.hold, until_us=event.until_us,
+                code=event.code or view.code, ended_us=recorded.recorded_at_us,
+                changed_paths=event.changed_paths or view.changed_paths,
+            )  # fmt: skip
     return view
 
 
 def _active_status(status: FeatureStatus) -> FeatureStatus:
     """Return the status of a feature that may continue; an ended one stays ended."""
     return "working" if status in ("queued", "working", "waiting", "held", "interrupted") else status
-
-
-def _stop_feature(view: FeatureView, event: FeatureStopped, now_us: int) -> FeatureView:
-    return replace(
-        view, status=event.status.value, hold=event.hold, until_us=event.until_us, code=event.code or view.code,
-        ended_us=now_us, changed_paths=event.changed_paths or view.changed_paths,
-    )  # fmt: skip
 
 
 RUNS = ReadModel(

@@ -69,7 +69,8 @@ def list_names(names: Iterable[object], listed_max: int = LISTED_MAX) -> str:
     return (", ".join(texts[:listed_max]) + suffix) or NOTHING
 
 
-def _count_noun(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
+    """Return `1 file`, `2 files`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -88,7 +89,7 @@ def _call_name(ref: call.CallRef) -> str:
 
 
 def _path_list(paths: tuple[str, ...]) -> str:
-    return f"{_count_noun(len(paths), 'path')}: {list_names(paths)}" if paths else "no paths"
+    return f"{count_noun(len(paths), 'path')}: {list_names(paths)}" if paths else "no paths"
 
 
 def _rule_list(violations: tuple[validation.Violation, ...]) -> str:
@@ -124,7 +125,7 @@ def _reply_parsed(event: call.ReplyParsed) -> str:
 
 
 def _command_ran(event: validation.CommandRan) -> str:
-    tests = "" if event.passed is None else f", {_count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
+    tests = "" if event.passed is None else f", {count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
     tests += "" if event.new_failures is None else f", {event.new_failures or 'none'} of them new"
     exit_text = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
     made = f", for environment {event.environment[:12]}" if event.environment and event.stage == "setup" else ""
@@ -153,7 +154,7 @@ def _gate_checked(event: validation.GateChecked) -> str:
 def _changes_checked(event: validation.ChangesChecked) -> str:
     forbidden_changes = (forbidden_text(change.kind, change.path) for change in event.forbidden_changes)
     reverted = f"; reverted {list_names(forbidden_changes)}"
-    allowed = f"{_call_name(event.ref)}: {_count_noun(len(event.changes), 'change')} within the write scope"
+    allowed = f"{_call_name(event.ref)}: {count_noun(len(event.changes), 'change')} within the write scope"
     return allowed + (reverted if event.forbidden_changes else "")
 
 
@@ -194,20 +195,23 @@ def _human_requested(event: feature.HumanRequested) -> str:
 
 def _item_added(event: run.ItemAdded) -> str:
     after = f", after {list_names(event.depends_on)}" if event.depends_on else ""
-    return f"{event.feature} from {event.source}{after}" + (", quarantined" if event.quarantined else "")
+    decision = "quarantined" if event.quarantined else "lines removed"
+    lines = f" (mz show {event.suspicions[:SHORT]})" if event.suspicions else ""
+    screened = f", score {event.score}: {decision}{lines}" if event.score or event.quarantined else ""
+    return f"{event.feature} from {event.source}{after}{screened}"
 
 
 def _artifact_parsed(event: validation.ArtifactParsed) -> str:
-    units = f", {_count_noun(len(event.units), 'unit')}" if event.units else ""
+    units = f", {count_noun(len(event.units), 'unit')}" if event.units else ""
     return f"{unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
 
 
 def _imported_file_read(event: imported.ImportedFileRead) -> str:
     corrected = sum(request.before is not None for request in event.requests)
-    counts = [f"{_count_noun(len(event.requests) - corrected, 'request')} new"]
+    counts = [f"{count_noun(len(event.requests) - corrected, 'request')} new"]
     counts += [f"{corrected} corrected"] * bool(corrected)
     counts += [f"{event.already_counted} already counted"] * bool(event.already_counted)
-    counts += [_count_noun(event.undecodable_lines, "undecodable line")] * bool(event.undecodable_lines)
+    counts += [count_noun(event.undecodable_lines, "undecodable line")] * bool(event.undecodable_lines)
     return f"{event.format} from byte {event.offset_start} to {event.offset_end}: {', '.join(counts)}"
 
 
@@ -289,7 +293,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     validation.ArtifactsKept: lambda e: f"{unit_name(e)}: valid and newer than what they depend on, no agent is called",
     validation.GateChecked: _gate_checked,
     delivery.CommitRequested: lambda e: f"{e.purpose} {unit_name(e)}",
-    delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {_count_noun(e.files, 'file')}, +{e.insertions} -{e.deletions}",
+    delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {count_noun(e.files, 'file')}, +{e.insertions} -{e.deletions}",
     delivery.PushRequested: lambda e: f"{e.branch} at {e.commit[:SHORT]} to {e.remote}",
     delivery.Pushed: lambda e: e.commit[:SHORT],
     delivery.PullRequestRequested: lambda e: f"{e.branch} into {e.target} ({e.strategy})",
@@ -307,6 +311,6 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     inbox.ResumePosted: lambda _: "continue",
     imported.ImportedSessionFound: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
     imported.ImportedFileRead: _imported_file_read,
-    imported.ImportedTotalsReconciled: lambda e: f"{_count_noun(len(e.requests), 'total')} beyond the lines",
+    imported.ImportedTotalsReconciled: lambda e: f"{count_noun(len(e.requests), 'total')} beyond the lines",
     imported.ImportedPriced: _imported_priced,
 }

@@ -122,10 +122,6 @@ def _spellings(path: str) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((plain, _json_escape(path), ascii_only, ascii_only.replace(b"/", b"\\/"), in_url)))
 
 
-def _slug_forms(path: str) -> tuple[bytes, ...]:
-    return (slug(path).encode(),)
-
-
 def _url_forms(path: str) -> tuple[bytes, ...]:
     quoted = url_quote(path)
     return quoted.encode(), _HEX.sub(lambda match: match[0].lower(), quoted).encode()
@@ -137,7 +133,7 @@ def _json_escape(text: str) -> bytes:
 
 _FORMS = (
     ("", _spellings, _PATH_START, _PATH_END),
-    (SLUG, _slug_forms, rb"(?<=/)", rb"(?![A-Za-z0-9])"),
+    (SLUG, lambda path: (slug(path).encode(),), rb"(?<=/)", rb"(?![A-Za-z0-9])"),
     (URL, _url_forms, _URL_PATH_START, _PATH_END),
 )
 """Suffix of tokens, forms of a path, and what must be around one."""

@@ -37,7 +37,7 @@ from mz_events.catalog.feature import (
     HumanRequested,
 )
 from mz_events.catalog.run import ClaimRejected, Hold
-from mz_events.catalog.validation import CommandRan
+from mz_events.catalog.validation import ArtifactParsed, ArtifactsKept, CommandRan
 from mz_events.codec import ALL_EVENTS, comparable_payload, type_of
 from mz_events.names import Digest
 
@@ -51,6 +51,7 @@ ABOUT_CALLS = frozenset(
 )
 """Types of events that name a call."""
 REQUESTED, REPLY_PARSED = type_of(AgentRequested), type_of(ReplyParsed)
+KEPT, PARSED = type_of(ArtifactsKept), type_of(ArtifactParsed)
 MONEY_EVENTS = (CallReserved, CallOverBudget, CallPriced, CallSettled, ClaimRejected)
 FORGE_EVENTS = (
     delivery.PushRequested,
@@ -135,6 +136,15 @@ def counted_tokens(cassette: Cassette) -> Mapping[str, int]:
         for line in lines
         if line.type == REQUESTED and line.ref and line.counted_tokens is not None
     }
+
+
+def kept_artifacts(cassette: Cassette) -> frozenset[str]:
+    """Return the paths of artifacts that took the place of a call."""
+    paths: set[str] = set()
+    for trace in cassette.traces.values():
+        kept = [(event["phase"], event["unit"]) for event in trace_events(trace, KEPT)]
+        paths.update(event["path"] for event in trace_events(trace, PARSED) if (event["phase"], event["unit"]) in kept)
+    return frozenset(paths)
 
 
 def trace_events(trace: bytes, *types: str) -> Iterator[EventJson]:

@@ -44,7 +44,13 @@ def _locations(finding: Finding, texts: Mapping[str, str], cassette: str) -> Ite
     if finding.kind == "PROMPT":
         yield from _template_locations(finding, texts)
     if finding.kind == "CONFIG":
-        yield from _setting_locations(finding, texts)
+        # The line with the new argument's value or the variable's name.
+        files = (SETTINGS, *(file for file in texts if re.fullmatch(r"pipelines/[^/]+\.yaml", file)))
+        for line in finding.detail:
+            value = line[1:].strip()
+            if line.startswith("+") and len(value) >= LETTERS_MIN and not value.startswith("-"):
+                pattern = re.compile(rf"[^#]*(?<![\w.-]){re.escape(value)}(?![\w-])")
+                yield from _matching_lines(texts, files, pattern)
     if finding.kind == "NETWORK":
         name = finding.cause.rpartition(".")[2]
         yield from _matching_lines(texts, (SETTINGS,), re.compile(rf"\s*{re.escape(name)}\s*:"))
@@ -121,17 +127,6 @@ def _prompt_line(finding: Finding) -> int | None:
         elif number is not None:
             number += 1
     return None
-
-
-# settings -------------------------------------------------------------------------------------------------------------
-def _setting_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
-    """Yield the line with the new argument's value or the variable's name."""
-    files = (SETTINGS, *(file for file in texts if re.fullmatch(r"pipelines/[^/]+\.yaml", file)))
-    for line in finding.detail:
-        value = line[1:].strip()
-        if line.startswith("+") and len(value) >= LETTERS_MIN and not value.startswith("-"):
-            pattern = re.compile(rf"[^#]*(?<![\w.-]){re.escape(value)}(?![\w-])")
-            yield from _matching_lines(texts, files, pattern)
 
 
 def _matching_lines(

@@ -248,17 +248,13 @@ def _keys(finding: Finding) -> Iterator[object]:
     kind = finding.kind, risk_of(finding)
     if finding.kind == "PROMPT":
         yield kind, "cause", finding.cause
-        yield kind, "changed", _changed_lines(finding)
+        yield kind, "changed", frozenset(line for line in finding.detail if line[:1] in "+-")
     elif finding.kind in ("CONFIG", "DECISION"):
         yield kind, finding.cause, finding.detail
     elif finding.kind in ("COST", "ARTIFACT") or (finding.kind == "FILES" and finding.risk == "low"):
         yield kind, finding.cause
     elif finding.kind == "STREAM":
         yield kind, finding.cause, finding.detail
-
-
-def _changed_lines(finding: Finding) -> frozenset[str]:
-    return frozenset(line for line in finding.detail if line[:1] in "+-")
 
 
 def _group(entries: list[tuple[str, Finding]]) -> FindingGroup:

@@ -137,13 +137,7 @@ class FeatureReplay:
         """Return the events that the action produces. Raises RecordedDataMissing."""
         self.stream.position = index
         self.ports = RecordedPorts(self.stream, self.inputs, self.base)
-        context = StepContext(
-            run=self.run_id,
-            feature=self.feature,
-            state=state,
-            pins=self.pins,
-            base_branch=self.base,
-        )
+        context = StepContext(run=self.run_id, feature=self.feature, state=state, pins=self.pins, base_branch=self.base)
         return run_effect(action, context, self.stream, self.ports)
 
     def _next_type(self, state: State) -> type[Event] | None:

@@ -87,6 +87,7 @@ def recheck_run(log: Store, blobs: Blobs, run: str, rules: RecheckRules) -> Rech
 class RunRecheck:
     def __init__(self, run: str, blobs: Blobs, pins: Pins, rules: RecheckRules) -> None:
         self.run, self.blobs, self.pins, self.rules = run, blobs, pins, rules
+        self.context = partial(StepContext, run=run, pins=pins, base_branch="")
         self.artifacts = 0
         self.rule_changes: list[RuleChange] = []
         self.not_recomputed: Counter[str] = Counter()

@@ -31,7 +31,6 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
 from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, RunStarted
-from mz_events.catalog.validation import ArtifactsKept
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
@@ -288,8 +287,6 @@ def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
                 return "checks of its pull request failed"
             case FeatureStarted() if recorded.position < corrected_at:
                 return "the commands of the settings were corrected after it had started"
-            case ArtifactsKept():
-                return "artifacts that were there already took the place of a call"
             case DeliveryFailed():
                 return "the remote or the forge rejected it"
         state = evolve(state, recorded)

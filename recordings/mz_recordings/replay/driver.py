@@ -179,7 +179,7 @@ class ScriptedPeople(Coordinator):
             return
         decision, is_waiting = pending[0], track.last_stop.status is FeatureOutcome.WAITING
         if self._trace_length(feature_run.feature) == decision.after or (is_waiting and decision.action in VERDICTS):
-            self._append((self._decision_event(pending.pop(0)),))
+            self.append((self._decision_event(pending.pop(0)),))
 
     def _trace_length(self, feature: str) -> int:
         return sum(is_in_trace(recorded.event) for recorded in self.store.read(feature_stream(self.run, feature)))

@@ -63,6 +63,7 @@ from mz_recordings.cassette.repository import (
     SAMPLE_MESSAGE,
     unpack,
 )
+from mz_recordings.cassette.trace import kept_artifacts
 from mz_recordings.findings.model import CallMismatch
 from mz_recordings.replay.agents import ReplayAgents, rejected_result
 from mz_recordings.replay.commands import CommandKey, answers, environment_digest, is_setup, machine_values
@@ -136,6 +137,7 @@ class MemoryWorkspace:
         self.captures: dict[str, Commit] = {}
         """A commit with that tree."""
         self.features_set_up: set[str] = set()
+        self.kept_artifacts = kept_artifacts(cassette)
         self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
         self._environment = {**safe_environment(environment), **NO_USER_CONFIG}
 
@@ -287,7 +289,7 @@ class MemoryWorkspace:
         return MergeResult(commit=head, tree=self._commit_of(self.objects.tree_of(head), head), changed=False)
 
     def is_newest(self, head: Commit, path: TreePath, others: tuple[TreePath, ...]) -> bool:
-        return False
+        return path in self.kept_artifacts
 
     def contains(self, head: Commit, commit: Commit) -> bool:
         return self.objects.contains(head, commit)

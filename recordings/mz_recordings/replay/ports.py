@@ -35,6 +35,7 @@ from mz_events.store import Blobs
 
 from mz_recordings.cassette.files import CassetteUnreadable
 from mz_recordings.cassette.model import Cassette, Hint, parse_time
+from mz_recordings.cassette.trace import kept_artifacts
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents, empty_spec
 from mz_recordings.replay.commands import CommandRun, is_setup
@@ -129,9 +130,10 @@ class ReplayWorkspace(GitWorkspace):
         self.keeps_files = False
         """A command left ignored files that stay for later ones, so its result is not all that it does."""
         self.command_runs: list[CommandRun] = []
+        self.kept_artifacts: frozenset[str] = frozenset()
 
     def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
-        return False  # The history of the files is not recorded.
+        return path in self.kept_artifacts  # The history of the files is not recorded.
 
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         self.contents[worktree.feature] = tree
@@ -240,6 +242,7 @@ class ScratchPorts(ReplayPorts):
         )
         agents = agents_type(cassette, folders.root, processes, journal, environment, self.adapters)
         agents.forbidden_changes = self.workspace.forbidden_changes
+        self.workspace.kept_artifacts |= kept_artifacts(cassette)
         return agents
 
 

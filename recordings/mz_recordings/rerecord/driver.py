@@ -325,7 +325,7 @@ class LiveCoordinator(ScriptedPeople):
     def decide(self) -> AwaitEvents | EndEvent:
         for feature, track in self.state.tracks.items():
             if timer_us(track) is not None and self._live.agents.served_last(feature) and not self.state.is_ending:
-                self._append((TimerFired(feature=FeatureId(feature)),))
+                self.append((TimerFired(feature=FeatureId(feature)),))
         return super().decide()
 
 

@@ -179,20 +179,18 @@ class Loop(msgspec.Struct, kw_only=True):
             except Failure as failure:
                 if failure.partial_reply is not None:
                     self._report_request(failure.partial_reply)
-                self._wait(failure, attempt)
+                requested = failure.wait_seconds
+                if not failure.retryable or attempt > RETRIES or (requested or 0) > WAIT_SECONDS_MAX:
+                    raise
+                wait_seconds = WAITS_SECONDS[attempt - 1] if requested is None else requested
+                self.writer.write_event(
+                    "retry", attempt=attempt, wait_seconds=wait_seconds, error=failure.output_fields()
+                )
+                self.sleep(wait_seconds)
             else:
                 self._report_request(reply)
                 return reply
         raise AssertionError("the last attempt either answers or fails")
-
-    def _wait(self, failure: Failure, attempt: int) -> None:
-        """Wait before a retry. Raises the failure if no retry is due here."""
-        requested = failure.wait_seconds
-        if not failure.retryable or attempt > RETRIES or (requested or 0) > WAIT_SECONDS_MAX:
-            raise failure
-        wait_seconds = WAITS_SECONDS[attempt - 1] if requested is None else requested
-        self.writer.write_event("retry", attempt=attempt, wait_seconds=wait_seconds, error=failure.output_fields())
-        self.sleep(wait_seconds)
 
     def _report_request(self, reply: ModelReply) -> None:
         self.requests += 1

@@ -132,7 +132,13 @@ class StreamReader(ThreadReader):
             case "thread.started" | "session.created":
                 yield from self._session_records(string(event.get("thread_id")) or string(event.get("session_id")))
             case "turn.completed":
-                yield from self._turn_records(mapping(event.get("usage")))
+                usage = mapping(event.get("usage"))
+                total = token_counts(usage)
+                added, self._total = self._added(total), total
+                yield from usage_notes(usage)
+                yield records.Note(code="whole-thread")
+                usages = (replace(limit_parts(added), model=self._model),) if added.input or added.output else ()
+                yield records.StreamEnd(status="success", usage=usages, cumulative=False)
             case "turn.failed":
                 message, status = _unwrap_error(string(mapping(event.get("error")).get("message")))
                 yield records.StreamEnd(status="error", detail=message, http_status=status, cumulative=False)
@@ -156,14 +162,6 @@ class StreamReader(ThreadReader):
 
     def _added(self, total: Usage) -> Usage:
         return usage_since(total, self._total or NO_TOKENS) or total
-
-    def _turn_records(self, usage: Json) -> Records:
-        total = token_counts(usage)
-        added, self._total = self._added(total), total
-        yield from usage_notes(usage)
-        yield records.Note(code="whole-thread")
-        usages = (replace(limit_parts(added), model=self._model),) if added.input or added.output else ()
-        yield records.StreamEnd(status="success", usage=usages, cumulative=False)
 
     # older messages without items ------------------------------------------------------------------------------------
     def _message_records(self, message: Json) -> Records:
@@ -246,9 +244,19 @@ class RolloutReader(ThreadReader):
             case "session_meta":
                 yield from self._session_records(payload, at_us)
             case "turn_context":
-                yield from self._context_records(payload, at_us)
+                self._turn = string(payload.get("turn_id")) or self._turn
+                model, cwd = string(payload.get("model")), string(payload.get("cwd"))
+                self._tier = string(payload.get("service_tier")) or self._tier
+                if (model or self._model, cwd or self._cwd) == (self._model, self._cwd):
+                    return
+                self._model, self._cwd = model or self._model, cwd or self._cwd
+                yield self.session_info(at_us)
             case "token_usage_record":
-                yield from self._usage_records(payload, at_us)
+                # A `token_count` with the same totals follows, which adds nothing.
+                usage, total = mapping(payload.get("usage")), token_counts(mapping(payload.get("thread_token_usage")))
+                self._turn = string(payload.get("turn_id")) or self._turn
+                subagent = self._subagent if string(payload.get("thread_id")) in ("", self._thread) else ""
+                yield from self._request_records(usage, total, token_counts(usage), at_us, subagent)
             case "event_msg":
                 yield from self._event_records(payload, at_us)
             case "response_item":
@@ -276,37 +284,21 @@ class RolloutReader(ThreadReader):
         parent = next((name for name in map(string, parents) if name), "")
         yield self.session_info(at_us, parent)
 
-    def _context_records(self, context: Json, at_us: int | None) -> Records:
-        self._turn = string(context.get("turn_id")) or self._turn
-        model, cwd = string(context.get("model")), string(context.get("cwd"))
-        self._tier = string(context.get("service_tier")) or self._tier
-        if (model or self._model, cwd or self._cwd) == (self._model, self._cwd):
-            return
-        self._model, self._cwd = model or self._model, cwd or self._cwd
-        yield self.session_info(at_us)
-
-    # usage ------------------------------------------------------------------------------------------------------------
-    def _usage_records(self, record: Json, at_us: int | None) -> Records:
-        """Read one request; a `token_count` with the same totals follows, which adds nothing."""
-        usage, total = mapping(record.get("usage")), token_counts(mapping(record.get("thread_token_usage")))
-        self._turn = string(record.get("turn_id")) or self._turn
-        subagent = self._subagent if string(record.get("thread_id")) in ("", self._thread) else ""
-        yield from self._request_records(usage, total, token_counts(usage), at_us, subagent)
-
-    def _token_count_records(self, info: Json, at_us: int | None) -> Records:
-        usage, last = mapping(info.get("total_token_usage")), token_counts(mapping(info.get("last_token_usage")))
-        total = token_counts(usage)
-        added = usage_since(total, self._total) if self._total is not None else None
-        if added is None:
-            # The first total of a thread that may be older than its file, or a restarted count.
-            added = last if last.input or last.output else total
-        yield from self._request_records(usage, total, added, at_us, self._subagent)
-
     # events -----------------------------------------------------------------------------------------------------------
     def _event_records(self, event: Json, at_us: int | None) -> Records:
         match event.get("type"):
             case "token_count":
-                yield from self._token_count_records(mapping(event.get("info")), at_us)
+                info = mapping(event.get("info"))
+                usage, last = (
+                    mapping(info.get("total_token_usage")),
+                    token_counts(mapping(info.get("last_token_usage"))),
+                )
+                total = token_counts(usage)
+                added = usage_since(total, self._total) if self._total is not None else None
+                if added is None:
+                    # The first total of a thread that may be older than its file, or a restarted count.
+                    added = last if last.input or last.output else total
+                yield from self._request_records(usage, total, added, at_us, self._subagent)
             case "task_started" | "turn_started":
                 self._turn = string(event.get("turn_id")) or self._turn
             case "thread_settings_applied":
