@@ -96,6 +96,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and those that pass through; nothing else is inherited."""
+    folders: tuple[Path, ...] = ()
+    """Folders outside its worktree that it may change; made if they are missing."""
     private_tmpdir: bool = False
     """TMPDIR names a directory of the call's own, deleted after the call."""
 
@@ -133,6 +135,8 @@ class Adapter:
     """Variables that the program reads, beyond those that every command gets."""
     set_variables: Mapping[str, str] = {}
     """Variables that mz sets."""
+    folders: tuple[str, ...] = ()
+    """Where the program keeps its login, settings and sessions, below HOME; `$NAME` stands for a variable."""
 
     def __init__(self, patterns: ProblemPatterns) -> None:
         self._patterns = patterns
@@ -182,6 +186,17 @@ class Adapter:
         """Return True if the user's settings lead calls to another endpoint than the vendor's. Adapters of programs
         with files for that extend it."""
         return names_endpoint(self.call_environment(environment))
+
+    def own_folders(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return the folders outside its worktree that the program may change, existing or not."""
+        home, paths = Path(environment.get("HOME", "/nonexistent")), list[Path]()
+        for folder in self.folders:
+            first, _, rest = folder.partition("/")
+            if not folder.startswith("$"):
+                paths.append(home / folder)
+            elif directory := environment.get(first[1:]):
+                paths.append(home / directory / rest)
+        return tuple(paths)
 
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""

@@ -103,7 +103,12 @@ class AgentRegistry:
         """Make the call; the result's version is from the agent's output, else from its version command."""
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
-        result = adapter.run_call(spec, self._environment, self._processes.spawn)
+        folders = adapter.own_folders(self._environment)
+
+        def spawn(spec: CallSpec, invocation: Invocation) -> CallResult:
+            return self._processes.spawn(spec, msgspec.structs.replace(invocation, folders=folders))
+
+        result = adapter.run_call(spec, self._environment, spawn)
         version = _reported_version(adapter, result) or self._version(spec.agent)
         return msgspec.structs.replace(result, version=version, model=spec.model)
 

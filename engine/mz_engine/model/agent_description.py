@@ -209,6 +209,9 @@ class AgentDescription(DescriptionPart, frozen=True, kw_only=True):
         tuple[Variable, ...], doc("Names of your variables that the program may see, such as its key.")
     ] = ()
     login: Login = Login()
+    folders: Annotated[
+        Arguments, doc("Folders below HOME that the program may change, such as the one with its login and sessions.")
+    ] = ()
     output: OutputFormat = OutputFormat()
     ends: EndConditions
     problems: tuple[DescribedProblem, ...] = ()

@@ -105,6 +105,14 @@ class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
     ] = ("node_modules", ".venv")
 
 
+class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
+    """What agents and commands may do outside their worktrees, on Linux with mount namespaces."""
+
+    write: Annotated[
+        tuple[NonEmpty, ...], doc("Further folders that they may change, such as a cache; `~` is the home directory.")
+    ] = ()
+
+
 class PullRequests(SettingsBase, frozen=True, kw_only=True):
     strategy: Annotated[
         Literal["none", "draft", "ready"],
@@ -260,6 +268,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     ] = {}
     gates: Gates = Gates()
     workspace: WorkspaceSettings = WorkspaceSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
     papers: Annotated[
         Literal["branch", "log"] | None,

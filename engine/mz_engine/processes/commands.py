@@ -17,6 +17,7 @@ from mz_events.redaction.redactor import Redactor, Secrets
 from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
+    DEFAULT_DIRECTORIES,
     command_environment,
     existing_programs,
     in_worktree,
@@ -55,7 +56,9 @@ class WorktreeProcesses:
 
     `environment` supplies variables, `passed` names additional ones to pass, `secrets` are redacted from all output.
     Setting `stop` ends every running process. With `on_denied`, processes get no network if the machine supports that,
-    and it receives their attempts. `enclosing_repository` contains the root; no process may write to it.
+    and it receives their attempts. `enclosing_repository` contains the root; no process may see it. With mount
+    namespaces they may change their worktree, temporary directories and what `writable` names; what they change in HOME
+    is lost.
     """
 
     def __init__(
@@ -68,11 +71,13 @@ class WorktreeProcesses:
         stop: threading.Event | None = None,
         on_denied: DeniedHandler | None = None,
         enclosing_repository: pathlib.Path | None = None,
+        writable: tuple[str, ...] = (),
     ) -> None:
         self._root, self._secrets, self._passed = root, secrets, passed
         self._environment: Mapping[str, str] = existing_programs(environment)
         self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
         self._enclosing_repository = enclosing_repository
+        self._writable = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""), *writable)
 
     def launch(
         self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
@@ -85,6 +90,7 @@ class WorktreeProcesses:
             env=in_worktree(environment, folder),
             cwd=folder,
             mounts=sandbox_mounts(self._root, worktree, environment, self._enclosing_repository),
+            writable=tuple(pathlib.Path(path).expanduser() for path in self._writable if path),
             offline=self._on_denied is not None and can_run_offline(),
         )
 

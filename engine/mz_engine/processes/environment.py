@@ -113,6 +113,9 @@ def sandbox_mounts(
         for path in (pathlib.Path(environment.get(name, "")) for name in WRITABLE_VARIABLES):
             if path.is_relative_to(checkout) and path != checkout:
                 mounts.append(Mount(path, "write"))
+    home = pathlib.Path(environment.get("HOME", ""))
+    if len(home.parts) > 1 and home.is_absolute() and not home.is_relative_to(enclosing or root):
+        mounts.append(Mount(home, "overlay"))
     mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
     by_target = {mount.target: mount for mount in mounts}

@@ -40,7 +40,12 @@ CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000,
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+ENOSYS = 38
+CAPABILITIES_MAX = 64
+KERNEL_CONTROLS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus")
+"""What root may write there needs no capability."""
 
 REAP_MS = 500
 """Maximum time that a dead orphan stays a zombie."""
@@ -59,7 +64,10 @@ class Request(NamedTuple):
     argv: list[bytes]
     env: dict[bytes, bytes]
     mounts: list[tuple[str, bytes, bytes]]
-    """Kind (empty, read or write), source and target of what the tree sees, if the level has a mount namespace."""
+    """Kind, source and target of what the tree sees, as in `supervise.Mount`, if the level has a mount namespace."""
+    writable: list[bytes]
+    """With a mount namespace everything is read-only but these paths and mounts that are writable; empty: nothing is
+    changed."""
     offline: bool
     """In a network namespace with only the loopback."""
 
@@ -323,40 +331,89 @@ def enter_level(request: Request) -> int:
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
-    mount_all(request.mounts)
+    mounted = mount_all(request.mounts)
+    if request.writable:
+        make_read_only(request.writable, mounted)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
     head = os.fork()
     if head == 0:
         kernel().prctl(PR_SET_PDEATHSIG, SIGKILL)
         kernel().mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        drop_privileges()
     return head
 
 
-def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> None:
+def drop_privileges() -> None:
+    """Leave what is started from now on, root too, without capabilities and without a way to gain any."""
+    for path in filter(os.path.exists, KERNEL_CONTROLS):
+        kernel().mount(path, path, None, MS_BIND)
+        remount_read_only(path)
+    kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
+    with contextlib.suppress(OSError):  # The first one that does not exist.
+        for capability in range(CAPABILITIES_MAX):
+            kernel().prctl(PR_CAPBSET_DROP, capability)
+
+
+def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> dict[bytes, bool]:
     """Make each mount in turn, of what its source was before the first one. A source that is gone is left out; any
-    other failure is an error, since a command would see what it must not."""
-    sources, empty = dict[bytes, int](), []
+    other failure is an error, since a command would see what it must not. Return the targets, with True for those that
+    are read-only."""
+    sources, read_only = dict[bytes, int](), dict[bytes, bool]()
     for kind, source, _ in mounts:
         if kind != "empty":
             with contextlib.suppress(FileNotFoundError):
                 sources[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
     for kind, source, target in mounts:
-        if kind == "empty":
-            if not os.path.isdir(target):
-                continue
+        if kind == "empty" and os.path.isdir(target):
             kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
-            empty.append(target)
-        elif source in sources:
+            read_only[target] = True
+        elif kind != "empty" and source in sources:
             opened = b"/proc/self/fd/%d" % sources[source]
             make_mount_point(target, os.path.isdir(opened))
+            if kind == "overlay" and mount_overlay(opened, target):
+                read_only[target] = False
+                continue
             kernel().mount(opened, target, None, MS_BIND | MS_REC)
-            if kind == "read":
-                remount_read_only(target)
-    for target in empty:
-        with contextlib.suppress(FileNotFoundError):  # It may be below another one.
-            remount_read_only(target)
+            read_only[target] = kind != "write"
+    for target in (target for target, is_read_only in read_only.items() if is_read_only):
+        remount_read_only(target)
     for opened_source in sources.values():
         os.close(opened_source)
+    return read_only
+
+
+def mount_overlay(source: bytes, target: bytes) -> bool:
+    """Mount a directory's content so that changes are kept apart, in memory, and lost at the end; return False if this
+    system cannot."""
+    kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+    for name in ("upper", "work"):
+        os.mkdir(os.path.join(target, name.encode()))
+    scratch = os.open(target, os.O_PATH | os.O_CLOEXEC)
+    layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, scratch, scratch)
+    try:
+        for options in (layers, layers + b",userxattr"):
+            with contextlib.suppress(OSError):
+                kernel().mount(b"overlay", target, b"overlay", MS_NOSUID | MS_NODEV, options)
+                return True
+    finally:
+        os.close(scratch)
+    return False
+
+
+def make_read_only(writable: list[bytes], mounted: dict[bytes, bool]) -> None:
+    """Make everything read-only but the writable paths and mounts; outer ones first, since a flag is set for all mounts
+    below too. Before Linux 5.12 there is no call for that, and nothing is changed."""
+    paths = {path: False for path in writable if os.path.isdir(path)}
+    for path in paths.keys() - mounted.keys():
+        kernel().mount(path, path, None, MS_BIND | MS_REC)
+    try:
+        kernel().set_read_only(b"/", True)
+    except OSError as error:
+        if error.errno != ENOSYS:
+            raise
+        return
+    for path, is_read_only in sorted({**paths, **mounted}.items(), key=lambda item: item[0].count(b"/")):
+        kernel().set_read_only(path, is_read_only)
 
 
 def make_mount_point(path: bytes, is_directory: bool) -> None:
@@ -410,9 +467,18 @@ class Kernel:
         zero = self._long(0)
         self._check(self._libc.prctl(option, self._long(value), zero, zero, zero), "prctl")
 
-    def mount(self, source: bytes | None, target: bytes, kind: bytes | None, flags: int) -> None:
-        result = self._libc.mount(source, target, kind, self._long(flags), None)
+    def mount(
+        self, source: bytes | None, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None
+    ) -> None:
+        result = self._libc.mount(source, target, kind, self._long(flags), data)
         self._check(result, f"mount {os.fsdecode(target)}")
+
+    def set_read_only(self, path: bytes, is_read_only: bool) -> None:
+        """Set or clear the flag of the mount at the path and of all below it. Source: mount_setattr(2)."""
+        change = MOUNT_ATTR_RDONLY if is_read_only else 0
+        attributes = self._pack("QQQQ", change, MOUNT_ATTR_RDONLY - change, 0, 0)
+        arguments = (AT_FDCWD, path, AT_RECURSIVE, attributes, self._long(len(attributes)))
+        self._check(self._libc.syscall(self._long(SYS_MOUNT_SETATTR), *arguments), f"mount_setattr {os.fsdecode(path)}")
 
     def _check(self, result: int, call: str) -> None:
         if result != 0:

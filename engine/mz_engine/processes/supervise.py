@@ -46,10 +46,11 @@ DeniedHandler = Callable[[str, int], None]
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """What a command sees at a path: nothing, or the same or another file or directory, writable or not."""
+    """What a command sees at a path: nothing, or the same or another file or directory. `overlay`: a directory whose
+    changes only the command sees; read-only where the system has no such mounts."""
 
     target: pathlib.Path
-    kind: Literal["empty", "read", "write"]
+    kind: Literal["empty", "read", "write", "overlay"]
     source: pathlib.Path | None = None
     """None: what is at the target."""
 
@@ -65,6 +66,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Written, then closed; empty: /dev/null."""
     mounts: tuple[Mount, ...] = ()
     """In this order, if mount namespaces work; see `can_hide`."""
+    writable: tuple[pathlib.Path, ...] = ()
+    """With mount namespaces everything else is read-only, but for writable mounts; empty: nothing is restricted."""
     offline: bool = False
     """No network but its own loopback; see `can_run_offline`."""
     merge_stderr: bool = False
@@ -319,6 +322,7 @@ class Supervision:
                 (mount.kind, os.fsencode(mount.source or mount.target), os.fsencode(mount.target))
                 for mount in launch.mounts
             ],
+            writable=[os.fsencode(path) for path in launch.writable],
             offline=launch.offline,
         )
 

@@ -50,7 +50,9 @@ class SystemPorts:
         self.hints = LogHints(store, blobs)
         self.workspace = GitWorkspace(root, config.workspace, environment)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
-        passed = config.pass_environment
-        self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill)
-        processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill)
+        passed, writable = config.pass_environment, config.sandbox.write
+        self.executor = ProcessExecutor(
+            root, environment, self.secrets, passed=passed, stop=self.kill, writable=writable
+        )
+        processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill, writable=writable)
         self.agents = AgentRegistry(processes, environment, all_adapters(config.agents))

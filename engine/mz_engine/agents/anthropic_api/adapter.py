@@ -24,6 +24,7 @@ class AnthropicApi(Adapter):
     """Reports exact tokens of every request and continues sessions; the API reports no money."""
 
     name = "anthropic"
+    folders = (".local/state/mz/anthropic", "$XDG_STATE_HOME/mz/anthropic")
     parser = "anthropic/1"
     reader = StreamReader
     features = Capabilities(

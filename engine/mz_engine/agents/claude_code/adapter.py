@@ -63,6 +63,7 @@ class ClaudeCode(Adapter):
         AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN CLAUDE_CONFIG_DIR CLOUD_ML_REGION GOOGLE_APPLICATION_CREDENTIALS
     """)
     set_variables = SETTINGS
+    folders = (".claude", "$CLAUDE_CONFIG_DIR")
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, a login file, or a file that names an account, whose secret may be in the system's keychain,

@@ -128,6 +128,7 @@ class Gemini(Adapter):
         GOOGLE_CLOUD_PROJECT GOOGLE_CLOUD_PROJECT_ID GOOGLE_CLOUD_QUOTA_PROJECT GOOGLE_GEMINI_BASE_URL
         GOOGLE_GENAI_API_VERSION GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
     """)
+    folders = (".gemini", "$GEMINI_CLI_HOME")
     set_variables = {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_TELEMETRY_ENABLED": "false", "NO_BROWSER": "true"}
     """One process instead of two, no telemetry, and no browser when a login has expired."""
 
