@@ -32,7 +32,7 @@ from mz_events.catalog.validation import ArtifactValidated, Violation
 from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import CommitView, FeatureView, RunView, TemplateFault
+from mz_projections.views.model import AWAITS_WORK, CommitView, FeatureView, RunView, TemplateFault
 
 from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.stored_run import RUN, START_US, StoredRun
@@ -155,6 +155,12 @@ def test_what_builds_on_a_failure_waits_for_that() -> None:
     told_once = summary(a_run(failed, second, third))
     assert told_once == (("second: held (first)\nthird: held (second)", "mz retry first"),)
     assert resume_command(RUN, third, context()) is None
+
+
+def test_what_waits_for_a_dependency_that_asks_has_no_command_of_its_own() -> None:
+    held = FeatureView(feature="two", status="held", blocked_by="audit", code=AWAITS_WORK)
+    assert held.awaits_dependency
+    assert resume_command(RUN, held, context()) is None
 
 
 def test_what_has_no_money_left_needs_more() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 from mz_engine.model.config import Gates
 from mz_engine.model.pins import Pins
@@ -33,11 +34,15 @@ def pytest_output(*failed: str) -> tuple[int, str]:
     return 1 if failed else 0, f"something was printed\n{text}\n"
 
 
-def world_after(outputs: Outputs, pins: Pins, failures: dict[str, list[str]]) -> World:
-    """A run of the feature `b` on a base on which these tests failed."""
+def world_after(
+    outputs: Outputs, pins: Pins, failures: dict[str, list[str]], results: Mapping[str, object] | None = None
+) -> World:
+    """A run of the feature `b` on a base on which these tests failed, and commands had these results."""
     world = World({"README.md": "a project"}, trial.script, outputs)
     trial.begin(world, pins, {"b": ()})
-    tested = BaseTested(red=tuple(failures), known_failures=world.blobs.put(msgspec.json.encode(failures)))
+    known = world.blobs.put(msgspec.json.encode(failures))
+    counts = None if results is None else world.blobs.put(msgspec.json.encode(results))
+    tested = BaseTested(red=tuple(failures), known_failures=known, results=counts)
     world.store.append([Append(run_stream(trial.RUN), None, (tested,))], world.now_us)
     drive_run(world, trial.RUN, pins, seed=1)
     return world
@@ -90,6 +95,18 @@ def test_a_strict_baseline_knows_nothing() -> None:
     assert isinstance(started, FeatureStarted)
     assert started.known_failures is None
     assert gates_of(world)[0] is False
+
+
+@pytest.mark.parametrize("output", ["", "Ran 0 tests in 0.1s\n\nOK\n"])
+def test_a_command_whose_tests_are_gone_proves_nothing(output: str) -> None:
+    counts = {"check": (0, 7, 0), "final": (0, None, None)}
+    world = world_after(lambda command, files: (0, output), trial.pins(), {}, counts)
+    first = next(event for event in events(world) if isinstance(event, GateChecked))
+    assert (first.gate, first.passed) == ("check", False)
+    assert first.report is not None
+    assert "no test ran, although 7 passed on the base" in world.blobs.get(first.report).decode()
+    kept = world_after(lambda command, files: (0, "Ran 1 test in 0.1s\n\nOK\n"), trial.pins(), {}, counts)
+    assert list(of(kept, FeatureDelivered))
 
 
 def test_a_command_that_was_killed_has_not_run_all_tests() -> None:

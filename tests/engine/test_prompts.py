@@ -203,6 +203,17 @@ def test_the_exact_messages_and_the_artifact_go_back() -> None:
         assert "as a whole" in text
 
 
+@pytest.mark.parametrize("own", ["Change {{ title }}.", "{% include 'inner.md.j2' %}"])
+def test_notes_and_reasons_reach_the_agent_whatever_the_template_shows(own: str) -> None:
+    phase = PIPELINE.find_phase("prd")
+    data = replace(data_for(phase), rework=rework_of("prd"), notes=("Use the other format.",))
+    templates = {**load_templates(), "inner.md.j2": "{{ notes | join }} {{ title }}", "own.md.j2": own}
+    text = render(templates, "own.md.j2", data)
+    assert text.count("Use the other format.") == 1
+    assert rework_of("prd").messages[0] in text
+    assert render(templates, "own.md.j2", data_for(phase)) == "Show one month only\n" or "Change" in own
+
+
 def test_a_continuation_without_a_rework_has_the_notes_alone() -> None:
     text = prompt("prd", continuation=True, notes=("Use the other format.",))
     assert "> Use the other format." in text

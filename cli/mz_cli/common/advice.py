@@ -108,7 +108,8 @@ def resume_command(run: str, view: FeatureView, context: RunContext) -> str | No
         return f"mz resume {run} --feature {view.feature} --answer {possible_verdicts(view.question)[0].value}"
     if _is_template_broken(view):
         return f"mz cancel {run}"
-    return f"mz resume {run}" if view.status in RESUMABLE_STATUSES and not is_dependency_lost(view) else None
+    waits = is_dependency_lost(view) or (view.awaits_dependency and view.code != AWAITS_MERGE)
+    return f"mz resume {run}" if view.status in RESUMABLE_STATUSES and not waits else None
 
 
 def _is_template_broken(view: FeatureView) -> bool:

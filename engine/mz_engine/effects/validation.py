@@ -71,12 +71,16 @@ def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
     ran, failed_setup = yield from _run_command(context, "gate", gate)
-    if has_passed(ran):
+    missing_tests = yield from _missing_tests(context, ran)
+    if has_passed(ran) and not missing_tests:
         yield from emit(ran, (yield from _gate_checked(context, gate, action.cause)))
         return
     output, new = (yield from get_text(ran.excerpt)), ""
     ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
-    if ran.new_failures is not None:
+    if missing_tests:
+        new = f": no test ran, although {missing_tests} passed on the base; "
+        ending = "proves nothing"
+    elif ran.new_failures is not None:
         expected = yield from known_failures(context, gate)
         failed, output = (yield from get_json(ran.failures)), without_lines(output, expected)
         names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
@@ -86,6 +90,15 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     message = f"{what or f'the command `{gate}` ({command})'} {ending}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
     yield from emit(ran, (yield from _gate_checked(context, gate, action.cause, (finding,), ran.signature)))
+
+
+def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
+    """Return how many tests of a command passed on the base if now none ran, else 0."""
+    results = context.phase_state.progress.started.base_results
+    if ran.exit != 0 or ran.passed or ran.failed or results is None:
+        return 0
+    _, passed, _ = (yield from get_json(results)).get(ran.name, (None, None, None))
+    return passed or 0
 
 
 def _gate_checked(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TEMPLATE_SUFFIX = ".j2"
 CONTINUATION = "continuation.md.j2"
+LATER_PARTIALS = {"notes": "partials/notes.md.j2", "rework": "partials/rework.md.j2"}
+"""By variable: what a template has to show in later calls."""
 TEMPLATE_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 """What an expression of a template may raise, beside the errors of jinja2."""
 BACKTICKS = re.compile(r"`+")
@@ -140,15 +142,32 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
     """Return the prompt, ending in one newline. Raises TemplateError.
 
     As a `continuation` of a session that received this phase's prompt, only the rework and the notes of `data` are
-    rendered. Templates may leave out what is in `data.known`."""
+    rendered. Templates may leave out what is in `data.known`; where one does not know notes or rework, they follow it,
+    since what a person answers or why a reply was rejected must not get lost."""
     import jinja2
 
     name = CONTINUATION if continuation and CONTINUATION in templates else name
+    environment, values = template_environment(templates), asdict(data)
     try:
-        text = template_environment(templates).get_template(name).render(asdict(data))
+        texts = [environment.get_template(name).render(values)]
+        for variable, partial in LATER_PARTIALS.items():
+            if values[variable] and partial in templates and variable not in known_variables(templates, name):
+                texts.append(environment.get_template(partial).render(values))
     except (jinja2.TemplateError, *TEMPLATE_FAILURES) as error:
         raise template_error(name, error) from error
+    text = "\n\n".join(texts)
     return BLANK_LINES.sub("\n\n", text).strip().replace(KEPT_NEWLINE, "\n") + "\n"
+
+
+def known_variables(templates: Mapping[str, str], name: str) -> frozenset[str]:
+    """Return the variables that a template, or one that it includes or extends, refers to."""
+    from jinja2 import meta
+
+    tree = template_environment(templates).parse(templates[name])
+    others = (other for other in meta.find_referenced_templates(tree) if other in templates and other != name)
+    return frozenset(meta.find_undeclared_variables(tree)).union(
+        *(known_variables(templates, other) for other in others if other is not None)
+    )
 
 
 def contains_text(prompt: str, text: str) -> bool:
