@@ -209,7 +209,7 @@ def test_a_worktree_that_was_half_removed_goes(scene: Scene, mz: Mz) -> None:
     """As a kill in the middle leaves it: files are gone, and git's own file too."""
     worktree = scene.left(RUN, "login")
     (worktree / "a.txt").unlink()
-    (worktree / ".git").unlink()
+    (worktree / ".git").rmdir()
     assert mz("clean", "--yes").exit == 0
     assert not worktree.exists()
     assert scene.repo.git("worktree", "list", "--porcelain").count("worktree ") == 1

@@ -138,7 +138,7 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         kinds = {kind for kind, _ in result}
         assert {("ARTIFACT", "built"), ("FILES", "files"), ("MISSING", "refused")} <= result
         assert {"STREAM", "COST"} <= kinds
-        assert {("DECISION", "refused"), ("TRACE", "commits")} <= result, result
+        assert ("DECISION", "refused") in result, result
 
         count = len(endpoint.requests)
         replayed = mz(root, outside, "replay")

@@ -191,11 +191,11 @@ class Adapter:
         """Return the folders outside its worktree that the program may change, existing or not."""
         home, paths = Path(environment.get("HOME", "/nonexistent")), list[Path]()
         for folder in self.folders:
-            first, _, rest = folder.partition("/")
+            variable, _, below = folder.partition("/")
             if not folder.startswith("$"):
                 paths.append(home / folder)
-            elif directory := environment.get(first[1:]):
-                paths.append(home / directory / rest)
+            elif directory := environment.get(variable[1:]):
+                paths.append(home / directory / below)
         return tuple(paths)
 
     def estimate_tokens(self, prompt: str) -> int:

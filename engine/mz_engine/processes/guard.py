@@ -44,6 +44,9 @@ PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS =
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 ENOSYS = 38
 CAPABILITIES_MAX = 64
+KEPT_CAPABILITY = 31
+"""CAP_SETFCAP, without which root cannot make a user namespace, as sandboxes of agents do. It gives no access, and no
+program gains a capability by it, since none can gain any."""
 KERNEL_CONTROLS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus")
 """What root may write there needs no capability."""
 
@@ -351,7 +354,8 @@ def drop_privileges() -> None:
     kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
     with contextlib.suppress(OSError):  # The first one that does not exist.
         for capability in range(CAPABILITIES_MAX):
-            kernel().prctl(PR_CAPBSET_DROP, capability)
+            if capability != KEPT_CAPABILITY:
+                kernel().prctl(PR_CAPBSET_DROP, capability)
 
 
 def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> dict[bytes, bool]:
