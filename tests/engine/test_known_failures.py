@@ -40,9 +40,9 @@ def world_after(
     """A run of the feature `b` on a base on which these tests failed, and commands had these results."""
     world = World({"README.md": "a project"}, trial.script, outputs)
     trial.begin(world, pins, {"b": ()})
-    known = world.blobs.put(msgspec.json.encode(failures))
+    digest = world.blobs.put(msgspec.json.encode(failures))
     counts = None if results is None else world.blobs.put(msgspec.json.encode(results))
-    tested = BaseTested(red=tuple(failures), known_failures=known, results=counts)
+    tested = BaseTested(red=tuple(failures), known_failures=digest, results=counts)
     world.store.append([Append(run_stream(trial.RUN), None, (tested,))], world.now_us)
     drive_run(world, trial.RUN, pins, seed=1)
     return world
