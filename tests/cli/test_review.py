@@ -182,7 +182,6 @@ SHOWN = {
     "unrouted": ("weird.reviewer", "This is odd."),
     "baseline": ("nothing works", "the feature continues in spite of baseline.check"),
     "rollbacks": ("rejected by the gate check", "b1.txt is broken"),
-    "repository": ("refs/heads/other: absent -> 999999999999",),
     "secret": ("files with a secret:\n  | plans/b.json",),
     "conflict": ("- b1.txt",),
     "checks": ("0 passed, 1 failed, 0 pending", "ci is broken"),

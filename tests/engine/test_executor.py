@@ -128,8 +128,8 @@ def test_objects_that_the_repository_borrows_are_seen(tmp_path: Path) -> None:
     repository(far)
     subprocess.run(["git", "clone", "--quiet", "--shared", str(far), str(near)], check=True)
     worktree = FeatureWorktree(run="r", feature="f", branch="b")
-    seen = [mount.target for mount in sandbox_mounts(near, worktree, {}) if mount.kind == "read"]
-    assert sorted(seen) == [far / ".git/objects", near / ".git/objects"]
+    targets = [mount.target for mount in sandbox_mounts(near, worktree, {}) if mount.kind == "read"]
+    assert sorted(targets) == [far / ".git/objects", near / ".git/objects"]
 
 
 def test_outside_a_repository_there_is_nothing_to_hide(tmp_path: Path) -> None:

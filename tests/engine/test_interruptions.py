@@ -116,7 +116,7 @@ def broken_at(call: Callable[..., Any], time: int) -> Callable[..., Any]:
 
 
 # holds ----------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("method", "time"), [("commit", 1), ("snapshot", 2), ("ensure", 4), ("revert_paths", 1)])
+@pytest.mark.parametrize(("method", "time"), [("commit", 1), ("ensure", 4), ("revert_paths", 1)])
 def test_a_repository_that_breaks_anywhere_costs_no_second_call(method: str, time: int) -> None:
     hands = Hands()
     setattr(hands.ports.workspace, method, broken_at(getattr(hands.ports.workspace, method), time))

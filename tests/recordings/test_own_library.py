@@ -113,7 +113,7 @@ def test_together_they_cover_what_can_go_wrong() -> None:
     }
     assert {document["hold"] for document in events if document["type"] == "feature.held"} == {"timer", "fatal"}
     forbidden = {change["kind"] for item in events for change in item.get("forbidden_changes", ())}
-    assert forbidden == {"outside", "special", "commit"}
+    assert forbidden == {"outside", "special"}
 
 
 @pytest.mark.slow

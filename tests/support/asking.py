@@ -14,7 +14,7 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
-from mz_events.names import Commit, inbox_stream
+from mz_events.names import inbox_stream
 from mz_events.store import Append
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
@@ -89,13 +89,6 @@ def fails(kind: ProblemClass, code: str, retry_after_seconds: int | None = None)
     return at("plan", "builder", answer)
 
 
-def moves_a_branch(world: World, spec: CallSpec) -> ScriptedReply:
-    world.refs["refs/heads/other"] = Commit("9" * 40)
-    return ScriptedReply(
-        files={f"plans/{spec.worktree.feature}.json": msgspec.json.encode(trial.units(spec.worktree.feature)).decode()}
-    )
-
-
 def pins_with(**changes: object) -> Pins:
     """The trial's pins with another build phase."""
     pins = trial.pins()
@@ -157,7 +150,6 @@ ASKING: dict[str, Asking] = {
     "unrouted": Asking(pins=trial.pins(), script=at("build", "reviewer", weird)),
     "baseline": Asking(pins=must_pass(), commands=refuses),
     "rollbacks": Asking(pins=trial.pins(), script=always("build", broken)),
-    "repository": Asking(pins=trial.pins(), script=at("plan", "builder", moves_a_branch)),
     "secret": Asking(pins=trial.pins(), script=writes("a SECRET")),
     "conflict": Asking(pins=trial.pins(), base={"b1.txt": "theirs"}, script=leaves_it),
     "checks": Asking(pins=trial.pins(), checks=(CiCheck(name="ci", state="red", run="1"),)),

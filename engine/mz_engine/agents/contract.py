@@ -96,8 +96,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and those that pass through; nothing else is inherited."""
-    folders: tuple[Path, ...] = ()
-    """Folders outside its worktree that it may change; made if they are missing."""
+    writable: tuple[Path, ...] = ()
+    """Folders and files outside its worktree that it may change."""
     private_tmpdir: bool = False
     """TMPDIR names a directory of the call's own, deleted after the call."""
 
@@ -137,6 +137,8 @@ class Adapter:
     """Variables that mz sets."""
     folders: tuple[str, ...] = ()
     """Where the program keeps its login, settings and sessions, below HOME; `$NAME` stands for a variable."""
+    files: Mapping[str, bytes] = {}
+    """The same for single files, with what a new one contains."""
 
     def __init__(self, patterns: ProblemPatterns) -> None:
         self._patterns = patterns
@@ -187,16 +189,22 @@ class Adapter:
         with files for that extend it."""
         return names_endpoint(self.call_environment(environment))
 
-    def own_folders(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the folders outside its worktree that the program may change, existing or not."""
-        home, paths = Path(environment.get("HOME", "/nonexistent")), list[Path]()
+    def own_paths(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return the folders and files outside its worktree that the program may change; missing ones are made, since
+        it could not make them. Raises OSError."""
+        home, folders = Path(environment.get("HOME", "/nonexistent")), list[Path]()
         for folder in self.folders:
             variable, _, below = folder.partition("/")
             if not folder.startswith("$"):
-                paths.append(home / folder)
+                folders.append(home / folder)
             elif directory := environment.get(variable[1:]):
-                paths.append(home / directory / below)
-        return tuple(paths)
+                folders.append(home / directory / below)
+        for path in folders:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            if not (home / name).exists():
+                (home / name).write_bytes(content)
+        return (*folders, *(home / name for name in self.files))
 
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""

@@ -163,8 +163,6 @@ class AgentProcesses(WorktreeProcesses):
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
-        for path in invocation.folders:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
@@ -218,7 +216,7 @@ class AgentProcesses(WorktreeProcesses):
         launch = self.launch(invocation.argv, spec.worktree, spec.key, variables)
         programs = program_folders(launch.env, launch.cwd)
         read_only = (Mount(folder, "read") for folder in programs if not launch.is_hidden(folder))
-        own = (Mount(folder, "write") for folder in invocation.folders if not launch.is_hidden(folder))
+        own = (Mount(path, "write") for path in invocation.writable if not launch.is_hidden(path))
         mounts = sorted((*read_only, *launch.mounts, *own), key=lambda mount: len(mount.target.parts))
         return replace(launch, stdin=invocation.stdin, mounts=tuple(mounts))
 

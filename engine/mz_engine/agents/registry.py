@@ -103,10 +103,10 @@ class AgentRegistry:
         """Make the call; the result's version is from the agent's output, else from its version command."""
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
-        folders = adapter.own_folders(self._environment)
+        writable = adapter.own_paths(self._environment)
 
         def spawn(spec: CallSpec, invocation: Invocation) -> CallResult:
-            return self._processes.spawn(spec, msgspec.structs.replace(invocation, folders=folders))
+            return self._processes.spawn(spec, msgspec.structs.replace(invocation, writable=writable))
 
         result = adapter.run_call(spec, self._environment, spawn)
         version = _reported_version(adapter, result) or self._version(spec.agent)

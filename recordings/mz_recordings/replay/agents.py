@@ -135,10 +135,13 @@ class ReplayAgents(AgentRegistry):
         if not patch:
             return ""
         arguments = ("-c", "core.autocrlf=false", "apply", "--binary", "--whitespace=nowarn", "-")
+        folder = worktree_path(self._root, worktree)
         environment = {**self._environment, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+        # As part of the checkout, only what is below this folder would be applied.
+        environment["GIT_CEILING_DIRECTORIES"] = str(folder.parent)
         done = subprocess.run(
             ["git", *arguments],
-            cwd=worktree_path(self._root, worktree),
+            cwd=folder,
             env=environment,
             input=patch,
             capture_output=True,

@@ -64,6 +64,7 @@ class ClaudeCode(Adapter):
     """)
     set_variables = SETTINGS
     folders = (".claude", "$CLAUDE_CONFIG_DIR")
+    files = {".claude.json": b"{}\n"}
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, a login file, or a file that names an account, whose secret may be in the system's keychain,
