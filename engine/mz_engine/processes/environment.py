@@ -73,10 +73,11 @@ def existing_programs(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """Return the folders of PATH, which an agent must not change, outside its worktree. Left out is what holds a home
-    or a temporary directory."""
+    """Return the folders of PATH, and the virtual environments that they belong to, which an agent must not change,
+    outside its worktree. Left out is what holds a home or a temporary directory."""
     path = environment.get("PATH", os.defpath).split(os.pathsep)
     folders = dict.fromkeys(pathlib.Path(folder) for folder in path if folder.startswith(os.sep))
+    folders |= dict.fromkeys(folder.parent for folder in folders if (folder.parent / ENVIRONMENT_MARK).is_file())
     writable = [worktree, *map(pathlib.Path, DEFAULT_DIRECTORIES)]
     writable += [pathlib.Path(environment[name]) for name in WRITABLE_VARIABLES if environment.get(name)]
     return tuple(

@@ -1,0 +1,145 @@
+"""Attacks of a hostile agent on everything that is not its own, run for real: `python -m mz_qa.attacks`.
+
+Each script of `attacks.toml` runs as an agent's process in a repository made for it. It does harm if anything but its
+worktree and its private repository differs afterwards: the user's checkout, repository and log, another feature's
+worktree, HOME, a folder on PATH, or the system."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.git.files import remove_tree
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
+from mz_engine.paths import MZ_FOLDER
+from mz_engine.ports import CallSpec, FeatureWorktree
+from mz_engine.processes.environment import private_repository, worktree_path
+from mz_engine.processes.supervise import best_level
+from mz_events.names import Commit
+from mz_events.redaction.redactor import Secrets
+
+SECONDS = 30
+NAMED_MAX = 3
+SYSTEM_FOLDERS = ("/usr", "/etc", "/opt")
+CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
+
+
+class Attack(msgspec.Struct, frozen=True):
+    target: str
+    name: str
+    script: str
+
+
+def attacks() -> Iterator[Attack]:
+    """Yield the attacks of `attacks.toml`."""
+    document = tomllib.loads(files("mz_qa").joinpath("attacks.toml").read_text("utf-8"))
+    for target, scripts in msgspec.convert(document, dict[str, dict[str, str]]).items():
+        yield from (Attack(target, name, script) for name, script in scripts.items())
+
+
+class Victim:
+    """A user's machine in a folder: HOME, a project with two features at work, and a tool on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.tools, self.root = folder / "home", folder / "env" / "bin", folder / "home" / "project"
+        for path in (self.home, self.tools, self.root / "src"):
+            path.mkdir(parents=True)
+        for name in (".bashrc", ".npmrc", "notes.txt"):
+            (self.home / name).write_text("mine\n")
+        (self.tools / "pytest").write_text("#!/bin/sh\n")
+        (self.tools.parent / "pyvenv.cfg").write_text("")
+        for name in ("README.md", "src/app.py", "mz.yaml", ".gitignore"):
+            (self.root / name).write_text(".mz/\n")
+        self.system_mark = mark = f"mz-attack-{os.getpid()}"
+        self.environment = {
+            "PATH": f"{self.tools}:{os.environ.get('PATH', os.defpath)}", "HOME": str(self.home), "SYSTEM": mark,
+            "ROOT": str(self.root), "GIT": str(self.root / ".git"), "TOOLS": str(self.tools),
+        }  # fmt: skip
+        for command in ("init -q -b main", "add -A", "commit -q -m first", "branch other", "tag v1"):
+            self._git(*command.split())
+        (self.root / "README.md").write_text("stashed\n")
+        self._git("stash", "--quiet")
+        head = Commit(self._git("rev-parse", "HEAD"))
+        workspace = GitWorkspace(self.root, WorkspaceSettings(), self.environment)
+        self.worktree, self.other = (FeatureWorktree(run="r", feature=name, branch=f"feat/{name}") for name in "fo")
+        for worktree in (self.worktree, self.other):
+            workspace.open(worktree, (head,))
+        for name in ("mz.db", "mz.db.lock", "blobs/ab"):
+            path = self.root / MZ_FOLDER / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("log\n")
+        self.environment["OTHER"] = str(worktree_path(self.root, self.other))
+
+    def _git(self, *arguments: str) -> str:
+        command = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.check_output(command, cwd=self.root, env=self.environment, text=True).strip()
+
+    def state(self) -> dict[str, str]:
+        """Return digests of everything that an agent of the feature must leave alone."""
+        own = (worktree_path(self.root, self.worktree), private_repository(self.root, self.worktree))
+        folder = self.home.parent
+        spool = self.root / MZ_FOLDER / "spool"
+        paths = (path for path in folder.rglob("*") if not any(map(path.is_relative_to, (*own, spool))))
+        marks = (Path(top) / self.system_mark for top in SYSTEM_FOLDERS)
+        state = {str(path): _digest(path) for path in (*paths, *marks)}
+        return {**state, "core_pattern": CORE_PATTERN.read_text() if CORE_PATTERN.exists() else ""}
+
+    def suffer(self, attack: Attack) -> list[str]:
+        """Run the attack as an agent; return what it changed."""
+        before = self.state()
+        processes = AgentProcesses(self.root, self.environment, Secrets({}), passed=tuple(self.environment))
+        spec = CallSpec(
+            key=f"r/f/{attack.target}/-/1/1/{attack.name}", worktree=self.worktree, agent="attacker", model="",
+            prompt="", session=None, resumes=False, tools=(), total_seconds=SECONDS, idle_seconds=SECONDS,
+        )  # fmt: skip
+        processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
+        after = self.state()
+        return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def _digest(path: Path) -> str:
+    try:
+        status = path.lstat()
+        content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return "absent"
+    return f"{status.st_mode:o} {hashlib.sha256(content).hexdigest()}"
+
+
+def harm_of(attack: Attack, folder: Path) -> list[str]:
+    """Return what an attack changes on a new machine below the folder, which is removed afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="mz-attacks-", dir=folder))
+    victim = Victim(home)
+    try:
+        return [path.removeprefix(f"{home}/") for path in victim.suffer(attack)]
+    finally:
+        for path in (*(Path(top) / victim.system_mark for top in SYSTEM_FOLDERS), home):
+            remove_tree(os.fsencode(path))
+
+
+def main(folder: Path | None = None) -> int:
+    """Run all attacks, and print a line for each; return the number of those that did harm, 1 at most."""
+    harmful, count = 0, 0
+    with tempfile.TemporaryDirectory(prefix="mz-attacks-", dir=folder) as place:
+        for attack in attacks():
+            changed, count = harm_of(attack, Path(place)), count + 1
+            harmful += bool(changed)
+            result = f"HARM: {', '.join(changed[:NAMED_MAX])}" if changed else "no harm"
+            sys.stdout.write(f"{attack.target:11} {attack.name:24} {result}\n")
+    sys.stdout.write(f"level {best_level()}, user {os.geteuid()}: {count} attacks, {harmful} did harm\n")
+    return min(harmful, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

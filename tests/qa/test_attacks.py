@@ -1,0 +1,29 @@
+"""No attack of a hostile agent does harm where there are mount namespaces, and what does harm is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mz_engine.processes import guard, supervise
+from mz_qa.attacks import Attack, attacks, harm_of
+
+HARMFUL_BELOW = ("config", "commit-in-the-checkout", "change", "blobs", "gitconfig")
+"""Names of attacks that succeed where nothing is mounted, and that harm nothing but what is made for them."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not supervise.can_hide(), reason="no mount namespaces here")
+def test_no_attack_does_harm(tmp_path: Path) -> None:
+    harm = {f"{attack.target}/{attack.name}": harm_of(attack, tmp_path) for attack in attacks()}
+    assert len(harm) >= 60
+    assert {name: changed for name, changed in harm.items() if changed} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HARMFUL_BELOW)
+def test_without_mounts_harm_is_done_and_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(supervise, "best_level", lambda: guard.SUBREAPER)
+    (attack,) = [attack for attack in attacks() if attack.name == name]
+    assert isinstance(attack, Attack)
+    assert harm_of(attack, tmp_path)
