@@ -10,14 +10,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from mz_events.redaction.redactor import VALUE_CHARS_MIN
+from mz_events.redaction.values import VALUE_CHARS_MIN
 
 from mz_engine.git.repository import run_git_as_user
 
-SECRET_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
+SECRET_NAMES = re.compile(
+    r"(?i)key|token|secret|passw|passphrase|passcode|credential|auth(?!or(?!iz))|cookie|webhook|bearer|jwt|private"
+    r"|mnemonic|connection_?string|(?:^|_)(?:pat|pass|otp|totp|salt|pepper|signature)(?:_|$)|pwd$|_(?:dsn|sas|conn_str)$"
+)
 """Names of variables whose values are secrets."""
-NOT_SECRET_NAMES = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^MZ_KEY$")
-"""Names that match SECRET_NAMES although their values only locate a secret."""
+NOT_SECRET_NAMES = re.compile(
+    r"(?i)_(?:sock|file|path|dir|method|type|id|name|domain|algorithm|header|ttl)$|(?<!hook)_url$|^(?:old)?pwd$|^MZ_KEY$"
+)
+"""Names that match SECRET_NAMES although their values only locate or describe a secret."""
 URL_LOGIN = re.compile(r"://([^/\s:@'\"]*)(?::([^/\s@'\"]*))?@")
 """User and password of a URL."""
 TOKEN_CHARS_MIN = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from base64 import b64encode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -12,9 +13,10 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 from mz_cli.app.context import ProjectLog
-from mz_cli.common.recording import CommittedSecret, RecordResult, committed_secrets, print_result, run_provenance
+from mz_cli.common.recording import reject_secrets, run_provenance
 from mz_cli.recordings.rerecord import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
 from mz_cli.recordings.rerecord_text import RerecordedCassette
+from mz_engine.errors.diagnostics import MzError
 from mz_events.adapters.memory import MemoryStore
 from mz_events.catalog.run import RunForked, RunResumed, RunStarted
 from mz_events.names import Commit, Digest, FeatureId, RunId, run_stream
@@ -58,36 +60,33 @@ def test_the_provenance_is_the_weakest_that_a_process_noted(notes: tuple[str, ..
     assert run_provenance(log, "r1") == run_provenance(log, "r2") == provenance
 
 
-# what is committed ----------------------------------------------------------------------------------------------------
-def test_a_committed_key_is_told_with_its_file_and_not_shown(tmp_path: Path) -> None:
+# what lint would find -------------------------------------------------------------------------------------------------
+def test_a_committed_key_stops_the_recording_and_is_not_shown(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"settings.py": f"A = 1\nKEY = {KEY!r}\nAGAIN = {KEY!r}\n", "authors": "ann@shop.de"})
     repository.commit({"caf\udce9.py": f"KEY = {KEY!r}\n#\n"})
     head = Commit(repository.git("rev-parse", "HEAD"))
     made = cassette()._replace(bundle=create_bundle(repository.root, os.environ, head, {}))
-    result = committed_secrets(made, repository.root)
-    assert [(committed_secret.file, committed_secret.line) for committed_secret in result] == [
-        ("caf\\xe9.py", 1),
-        ("settings.py", 2),
-    ]
-    assert KEY not in repr(result)
+    with pytest.raises(MzError) as caught:
+        reject_secrets(made, repository.root)
+    assert caught.value.code == "MZ6004"
+    assert "repository.bundle:caf\\xe9.py:1 contains what looks like a secret (github-token)" in str(caught.value)
+    assert "repository.bundle:settings.py:2 contains" in str(caught.value)
+    assert KEY not in repr(caught.value)
 
 
-def test_it_is_told_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    committed = (CommittedSecret(file="a\x1b[2J.py", line=2, description="what looks like a secret (github-token)"),)
-    result = RecordResult(
-        run="r", cassette="recordings/x", pipeline="p", agent="a", provenance="live", features=("f",), recordings=1,
-        left_out=(), commands=0, differences=(), committed=committed,
-    )  # fmt: skip
-    texts = list[str]()
-    print_result(result, texts.append)
-    assert texts == ["recordings/x: 1 recordings of 1 feature, live"]
-    (output,) = capsys.readouterr().err.splitlines()
-    assert "\x1b" not in output
-    assert output.endswith(
-        ".py:2: what looks like a secret (github-token) is committed, and repository.bundle contains it; remove it and "
-        "record another run: `mz recordings lint` rejects this one"
-    )
+def test_a_secret_in_any_file_of_the_cassette_stops_the_recording(tmp_path: Path) -> None:
+    made = cassette(recording("1" * 40))
+    (call, *_) = made.calls
+    leaky = {name: data + b64encode(f"it is {KEY}, they say".encode()) for name, data in call.contents.items()}
+    reject_secrets(made, tmp_path)
+    with pytest.raises(MzError, match="in base64"):
+        reject_secrets(made._replace(calls=(call._replace(contents=leaky),)), tmp_path)
+
+
+def test_what_cannot_be_searched_is_not_recorded(tmp_path: Path) -> None:
+    with pytest.raises(MzError, match="cannot be searched"):
+        reject_secrets(cassette()._replace(bundle=b"no bundle"), tmp_path)
 
 
 # meanwhile ------------------------------------------------------------------------------------------------------------

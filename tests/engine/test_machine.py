@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_engine.secrets import environment_secrets, parse_dotenv, project_secrets
+from mz_engine.secrets import environment_secrets, is_secret, parse_dotenv, project_secrets
 
 from tests.support.gitrepo import GitRepo
 
@@ -46,6 +46,67 @@ def test_secrets_are_known_by_the_names_of_their_variables() -> None:
         }
     )
     assert sorted(texts) == ["ANTHROPIC_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GH_PAT",
+        "GITLAB_PAT_RW",
+        "DB_PWD",
+        "MYSQLPWD",
+        "GPG_PASSPHRASE",
+        "DB_PASS",
+        "PGPASSWORD",
+        "SESSION_COOKIE",
+        "SLACK_WEBHOOK",
+        "SLACK_WEBHOOK_URL",
+        "SENTRY_DSN",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "BLOB_SAS",
+        "JWT",
+        "BEARER",
+        "TOTP",
+        "WALLET_MNEMONIC",
+        "RAILS_CREDENTIALS",
+        "AUTHORIZATION",
+        "NPM_AUTH",
+        "PASSWORD_SALT",
+        "PRIVATE_PEM",
+        "WEBHOOK_SIGNATURE",
+        "DB_CONN_STR",
+    ],
+)
+def test_more_names_of_secrets(name: str) -> None:
+    assert is_secret(name)
+    assert is_secret(name.lower())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "PWD",
+        "OLDPWD",
+        "GIT_AUTHOR_NAME",
+        "GIT_AUTHOR_DATE",
+        "AUTHORS",
+        "XAUTHORITY",
+        "COOKIE_DOMAIN",
+        "COOKIE_NAME",
+        "PATTERN",
+        "COMPASS",
+        "BYPASS_CI",
+        "JWT_ALGORITHM",
+        "TOKEN_URL",
+        "AWS_ACCESS_KEY_ID",
+        "SSH_AUTH_SOCK",
+        "TOKEN_TTL",
+        "SASS",
+    ],
+)
+def test_names_that_only_resemble_those_of_secrets(name: str) -> None:
+    assert not is_secret(name)
 
 
 def test_a_password_in_the_url_of_any_variable_is_a_secret() -> None:

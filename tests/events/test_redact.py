@@ -13,7 +13,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from mz_events.redaction.json_splice import TOKEN, merge_spans
-from mz_events.redaction.redactor import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets, encodings
+from mz_events.redaction.redactor import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets
+from mz_events.redaction.values import encodings
 
 from tests.support.examples import examples
 
@@ -37,9 +38,9 @@ KEYS = {
     "github-token server": f"ghs_{letters(36)}",
     "github-token fine": f"github_pat_{letters(22)}_{letters(59)}",
     "gitlab-token": f"glpat-{letters(20)}",
-    "aws-key-id": "AKIAQ3EGTMVWXYZ23456",
-    "aws-key-id session": "ASIAQ3EGTMVWXYZ23456",
-    "google-key": f"AIzaSy{letters(33)}",
+    "aws-access-token": "AKIAQ3EGTMVWXYZ23456",
+    "aws-access-token session": "ASIAQ3EGTMVWXYZ23456",
+    "gcp-api-key": f"AIzaSy{letters(33)}",
     "slack-token": "xoxb-123456789012-abcdefGHIJKL",
     "jwt": f"eyJ{letters(20)}.eyJ{letters(30)}.{letters(43)}",
     "private-key": PEM,

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from base64 import b64decode
+from base64 import b32decode, b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -50,7 +50,9 @@ def forms(value):
     yield from (once.encode(), json.dumps(value, ensure_ascii=False)[1:-1].encode(), json.dumps(once)[1:-1].encode())
     yield from (urllib.parse.quote(value, safe="").encode(), urllib.parse.quote_plus(value).encode())
     yield urllib.parse.quote(value, safe="").lower().encode() if value.islower() else raw
-    for before in (b"", b"x", b"xy") if value != {unknown!r} else ():
+    yield from (raw.hex().encode(), raw.hex().upper().encode(), base64.b32encode(b"xyz" + raw + b"tail"))
+    yield raw[:6] + b"\x1b[01;31m" + raw[6:11] + b"\x1b[m" + raw[11:]
+    for before in (b"", b"x", b"xy"):
         yield base64.b64encode(before + raw + b"tail")
         yield base64.urlsafe_b64encode(before + raw + b"tail")
 def slow(stream, data):
@@ -102,12 +104,18 @@ def needles() -> dict[str, tuple[bytes, ...]]:
 
 
 def survivors(data: bytes, wanted: Mapping[str, tuple[bytes, ...]]) -> list[str]:
-    """Names of the canaries that the data holds, plain or in base64."""
+    """Names of the canaries that the data holds, plain or encoded."""
     texts = [data, *_unpacked(data)]
     return [name for name, contents in wanted.items() if any(word in text for word in contents for text in texts)]
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:
+    yield re.sub(rb"\x1b\[[0-9;]*m", b"", data)
+    for run in re.findall(rb"(?:[0-9A-Fa-f]{2}){16,}", data):
+        yield bytes.fromhex(run.decode())
+    for run in re.findall(rb"[A-Z2-7]{24,}", data):
+        for begin in range(8):
+            yield b32decode(run[begin : begin + (len(run) - begin) // 8 * 8])
     for run in re.findall(rb"[A-Za-z0-9+/_-]{12,}", data):
         for begin in range(4):
             word = run[begin:].replace(b"-", b"+").replace(b"_", b"/")

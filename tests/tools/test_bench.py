@@ -28,6 +28,7 @@ from tools.bench.history import FIRST, Past, fill, simulate
 from tools.bench.noop import find_compiler, install
 from tools.bench.overhead import FEATURES, RATIO_MAX, SECONDS_MAX, Replayed, figures
 from tools.bench.page import BEGIN, END, Document, renewed, table
+from tools.bench.redaction import output, redaction
 from tools.bench.transcripts import samples, transcripts
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -127,6 +128,7 @@ def test_the_page_shows_the_figures_that_were_measured_last() -> None:
         *(
             "overhead",
             "changes",
+            "redaction",
             "store",
             "startup",
             "transport",
@@ -283,3 +285,11 @@ def test_the_profiler_sees_every_thread(tmp_path: Path) -> None:
     calls = {item["name"]: item["calls"] for item in summary["functions"] if item["file"] == str(program)}
     assert (calls["work"], calls["wait"]) == (2, 1)
     assert summary["own"] > 0
+
+
+# redaction ------------------------------------------------------------------------------------------------------------
+def test_redaction_goes_over_recorded_output_and_changes_nothing() -> None:
+    (figure,) = redaction(megabytes=1, rounds=1)
+    assert (figure.name, figure.unit, figure.better) == ("redaction.rate", "MB/s", "higher")
+    assert output(1000)[:1] == b"{"
+    assert len(output(3_000_000)) == 3_000_000

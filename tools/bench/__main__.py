@@ -18,7 +18,10 @@ from mz_engine.errors.diagnostics import MzError
 from tools.bench.figure import Figure, document, number
 
 HISTORY = "history"
-NAMES = ("import", "overhead", "changes", "store", "startup", "transport", "library", HISTORY, "transcripts", "pricing")
+NAMES = (
+    *("import", "overhead", "changes", "redaction", "store", "startup", "transport", "library", HISTORY, "transcripts"),
+    "pricing",
+)
 """In the order of `all`. The kernel counts the memory of this process as that of those it starts, so `import`, which
 measures memory, comes first."""
 ALL = "all"
@@ -57,11 +60,12 @@ def bench(name: str, out: Path | None, path: Path | None, quick: bool, profile: 
     """Benchmark mz against references measured in the same run.
 
     NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `changes` (a reply that changes
-    20,000 files), `store` (appending, reading, rebuilding), `startup` (the cheapest commands), `transport` (a recorded
-    call through the whole pipeline), `library` (10,000 recordings, two at a time), `history` (a past run through the
-    current code, against Temporal's replayer), `transcripts` (reading agents' output files), `import` (a gigabyte of
-    sessions into the user log), `pricing` (cost of requests, against the price table's own code), or `all`. No agent is
-    called and the network is not used. A missed goal is reported and does not change the exit code.
+    20,000 files), `redaction` (agent output), `store` (appending, reading, rebuilding), `startup` (the cheapest
+    commands), `transport` (a recorded call through the whole pipeline), `library` (10,000 recordings, two at a time),
+    `history` (a past run through the current code, against Temporal's replayer), `transcripts` (reading agents' output
+    files), `import` (a gigabyte of sessions into the user log), `pricing` (cost of requests, against the price table's
+    own code), or `all`. No agent is called and the network is not used. A missed goal is reported and does not change
+    the exit code.
     """
     if profile and (name != "overhead" or out):
         raise click.UsageError("--profile goes with `overhead`, and without --out")
@@ -95,6 +99,12 @@ def measure_changes(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from tools.bench.changes import FILES, ROUNDS, changes
 
     return changes(folder, files=QUICK_FILES if quick else FILES, rounds=1 if quick else ROUNDS)
+
+
+def measure_redaction(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from tools.bench.redaction import MEGABYTES, ROUNDS, redaction
+
+    return redaction(megabytes=1 if quick else MEGABYTES, rounds=1 if quick else ROUNDS)
 
 
 def measure_store(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
@@ -152,6 +162,7 @@ def measure_pricing(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
 MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "overhead": measure_overhead,
     "changes": measure_changes,
+    "redaction": measure_redaction,
     "store": measure_store,
     "startup": measure_startup,
     "transport": measure_transport,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from mz_projections.run.fold import fold_run
 from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, check_vacant, load, save
 from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
-from mz_recordings.findings.lint import bundle_leaks
+from mz_recordings.findings.lint import cassette_secrets
 from mz_recordings.findings.model import finding_kinds
 from mz_recordings.record.recorder import (
     ExcludedFeature,
@@ -40,14 +41,7 @@ from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.text import count_noun, single_line
 
-
-class CommittedSecret(Shape, frozen=True, kw_only=True):
-    """A secret in a file of the project, which is in the cassette's `repository.bundle` as it was committed."""
-
-    file: str
-    line: int
-    description: str
-    """Description without the secret."""
+SECRETS_SHOWN_MAX = 5
 
 
 class RecordResult(Shape, frozen=True, kw_only=True):
@@ -65,8 +59,6 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     """Number of results of commands that replays may use, from one replay with processes."""
     differences: tuple[str, ...]
     """Kinds of that replay's findings."""
-    committed: tuple[CommittedSecret, ...]
-    """Secrets that `mz recordings lint` will reject."""
 
 
 def library_path(root: Path) -> Path:
@@ -116,7 +108,7 @@ def record(
         cassette_path, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR"
     )
     cassette = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=cassette_path.resolve().name))
-    committed = committed_secrets(cassette, log.root) if cassette.bundle else ()
+    reject_secrets(cassette, log.root)
     cassette_path.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, cassette_path, replace)
     if cassette_path.resolve().parent == library_path(log.root).resolve():
@@ -138,7 +130,6 @@ def record(
         left_out=recorded_run.unrecordable,
         commands=len(load(cassette_path).commands or ()),
         differences=finding_kinds(replayed.findings),
-        committed=committed,
     )
 
 
@@ -156,14 +147,20 @@ def run_provenance(log: ProjectLog, run: str) -> Provenance:
     return weakest_provenance(*(msgspec.convert(name, Provenance) for name in names))
 
 
-def committed_secrets(cassette: Cassette, root: Path) -> tuple[CommittedSecret, ...]:
-    """Return secrets in the content of the repository, each once per file."""
+def reject_secrets(cassette: Cassette, root: Path) -> None:
+    """Raise MzError MZ6004 if `mz recordings lint` would find a secret in the cassette."""
     secrets = Secrets(project_secrets(root, os.environ))
-    secrets_by_key: dict[tuple[str, str], CommittedSecret] = {}
-    for file, leak in bundle_leaks(cassette.bundle, secrets, os.environ):
-        if leak.is_secret:
-            secrets_by_key.setdefault((file, leak.description), shape_of(CommittedSecret, leak, file=file))
-    return tuple(secrets_by_key[key] for key in sorted(secrets_by_key))
+    try:
+        leaks = tuple(dict.fromkeys(cassette_secrets(cassette, secrets, os.environ)))
+    except (OSError, subprocess.SubprocessError) as error:
+        message = "the recorded repository cannot be searched for secrets, so nothing was recorded"
+        raise MzError("MZ6004", message, hint=single_line(str(error))) from error
+    if leaks:
+        places = [f"{file}:{leak.line} contains {leak.description}" for file, leak in leaks[:SECRETS_SHOWN_MAX]]
+        if len(leaks) > SECRETS_SHOWN_MAX:
+            places.append(f"{len(leaks) - SECRETS_SHOWN_MAX} more")
+        hint = "remove it from the project and record another run; treat it as leaked: rotate it; nothing was recorded"
+        raise MzError("MZ6004", single_line("; ".join(places)), hint=hint)
 
 
 @contextmanager
@@ -200,7 +197,7 @@ def display_path(path: Path) -> str:
 
 
 def print_result(result: RecordResult, print_text: Callable[[str], None]) -> None:
-    """Print path and content of the cassette, features left out, and committed secrets."""
+    """Print path and content of the cassette, and features left out."""
     features = count_noun(len(result.features), "feature")
     print_text(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
     if result.differences:
@@ -208,10 +205,3 @@ def print_result(result: RecordResult, print_text: Callable[[str], None]) -> Non
         print_note(f"its replay differs from the run ({kinds}): mz replay {quote(result.cassette)}")
     for item in result.left_out:
         print_note(f"left out: {item.feature}: {item.reason}")
-    for secret in result.committed:
-        print_note(
-            single_line(
-                f"{secret.file}:{secret.line}: {secret.description} is committed, and repository.bundle contains it; "
-                "remove it and record another run: `mz recordings lint` rejects this one"
-            )
-        )

@@ -42,9 +42,9 @@ def record(
 
     Records every call of every stopped feature, with the fixture that a replay needs: the repository's content, the
     backlog, people's decisions. No agent is called. Secrets are removed from agents' output; a secret in a prompt, a
-    patch or an artifact stops the recording. Committed files are included unchanged: a secret in them is reported with
-    its file, and `mz recordings lint` rejects it. RUN is a run's id or its beginning (default: the newest run that is
-    not a fork).
+    patch or an artifact stops the recording. Committed files are included unchanged. Before the cassette is written it
+    is searched as by `mz recordings lint`: a secret in any file stops the recording. RUN is a run's id or its
+    beginning (default: the newest run that is not a fork).
     """
     with open_log() as log:
         result = make(log, log.find_run(run or newest_run(log)), to, replace, provenance, max_age)

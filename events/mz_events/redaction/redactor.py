@@ -1,40 +1,26 @@
 """Finds secrets in bytes, and redacts them from output as it streams.
 
-Known values are found verbatim, escaped for JSON and URLs, and in base64 at each of its three alignments; keys of
-well-known services by pattern, in base64 too; private keys as blocks over several lines. Redaction keeps JSON lines
-valid. Patches and artifacts are only searched, never rewritten.
+Known values, keys of services and private keys are found plain and in every encoding of `decoders.py`, two of which may
+be nested. Redaction keeps JSON lines valid. Patches and artifacts are only searched, never rewritten.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping
-from urllib.parse import quote, quote_plus
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
 import msgspec
 
+from mz_events.redaction.decoders import COLOUR, MARKS, SEVERAL_LINES, decode, unescape, unfinished_key
 from mz_events.redaction.json_splice import merge_spans, redact_spans
-from mz_events.redaction.key_patterns import (
-    BLOCK,
-    BLOCK_BEGIN,
-    BLOCK_BODY,
-    BLOCK_BYTES_MAX,
-    BLOCK_END,
-    BLOCK_NAME,
-    KEY_PATTERNS,
-    encoded_keys,
-)
+from mz_events.redaction.key_rules import KeyRules, find_keys, load_rules
+from mz_events.redaction.private_keys import BLOCK_BYTES_MAX, BLOCK_NAME, find_private_keys, unfinished_private_key
+from mz_events.redaction.values import KnownValues
 
 CUT_MARKER = b"<cut>"
-VALUE_CHARS_MIN = 8
-"""Shorter values, surrounding blanks left out, occur everywhere by chance."""
 LINE_BYTES_MAX = 1 << 20
-
-COMPILED_PATTERNS = tuple((shape, re.compile(shape.regex)) for shape in KEY_PATTERNS)
-BLOCK_REGEX = re.compile(BLOCK)
-BLOCK_BODY_REGEX = re.compile(BLOCK_BODY)
+DECODINGS_MAX = 2
+"""Encodings that may be nested."""
 
 
 class SecretMatch(msgspec.Struct, frozen=True, order=True):
@@ -44,55 +30,23 @@ class SecretMatch(msgspec.Struct, frozen=True, order=True):
     end: int
     """`start` and `end` are offsets in bytes."""
     name: str
-    """Name of the variable that holds the value, or of the key pattern."""
+    """Name of the variable that holds the value, or of the rule for a key."""
     certain: bool
-
-
-def encodings(value: str) -> frozenset[bytes]:
-    """Return every encoding of a secret value to search for."""
-    raw = value.encode("utf-8", "surrogateescape")
-    return frozenset((raw, *_json_encodings(value), *_url_encodings(raw), *base64_encodings(raw)))
-
-
-def _json_encodings(value: str) -> Iterator[bytes]:
-    for ascii_only in (True, False):
-        escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        html = escaped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-        for text in (escaped, escaped.replace("/", "\\/"), html, json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]):
-            yield text.encode("utf-8", "surrogateescape")
-
-
-def _url_encodings(raw: bytes) -> Iterator[bytes]:
-    for text in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
-        yield text.encode()
-        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()
-
-
-def base64_encodings(raw: bytes) -> Iterator[bytes]:
-    """Yield the characters determined by the value alone, for each alignment."""
-    for alignment in range(3):
-        first, last = -(-alignment * 8 // 6), (alignment + len(raw)) * 8 // 6
-        for encode in (b64encode, urlsafe_b64encode):
-            yield encode(bytes(alignment) + raw)[first:last]
+    encoding: str = ""
+    """How it is encoded; empty if it is plain or escaped."""
 
 
 class Secrets:
-    """The secrets to search for: `values` by the names of the variables that hold them, and all key patterns."""
+    """The secrets to search for: `values` by the names of the variables that hold them, and all keys of services."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        needles: dict[bytes, str] = {}
-        for name, value in values.items():
-            if len(value.strip()) >= VALUE_CHARS_MIN:
-                for encoding in encodings(value) | encodings(value.strip()):
-                    needles.setdefault(encoding, name)
-        self._needles = tuple(sorted(needles.items()))
-        self._multiline_needles = tuple(needle for needle, _ in self._needles if b"\n" in needle)
-        self.bytes_max = max(BLOCK_BYTES_MAX, *map(len, needles), 0)
+        self._values = KnownValues(values)
+        self.bytes_max = max(BLOCK_BYTES_MAX, self._values.bytes_max)
         """Upper bound on the size of a secret."""
 
     def find(self, data: bytes) -> tuple[SecretMatch, ...]:
         """Return every secret in the data, by offset; they may overlap."""
-        return tuple(sorted((*self._find_values(data), *_find_key_patterns(data))))
+        return tuple(_distinct(self._find(data, DECODINGS_MAX)))
 
     def names_in(self, data: bytes) -> tuple[str, ...]:
         """Return the distinct names of the secrets that the data contains for certain."""
@@ -110,43 +64,57 @@ class Secrets:
     def release_end(self, lines: bytes) -> int:
         """Return the offset up to which these complete lines may be released: the start of the line with a secret that
         may continue in later lines, or their end."""
-        offset = len(lines)
-        block_start = lines.rfind(BLOCK_BEGIN, max(0, len(lines) - BLOCK_BYTES_MAX))
-        block = BLOCK_REGEX.match(lines, block_start) if block_start >= 0 else None
-        if block and BLOCK_END not in block[0] and not lines[block.end() :].strip(b"\r\n"):
-            offset = block_start
-        for needle in self._multiline_needles:
-            for line in re.finditer(b"\n", needle):
-                if line.end() < len(needle) and lines.endswith(needle[: line.end()]):
-                    offset = min(offset, len(lines) - line.end())
+        offsets = (unfinished_private_key(lines), self._values.unfinished(lines), unfinished_key(lines))
+        offset = min((offset for offset in offsets if offset is not None), default=len(lines))
         return offset if offset == len(lines) else self._line_start(lines, offset)
 
     def _line_start(self, lines: bytes, offset: int) -> int:
         """Return the start of the line at `offset`, or of an earlier one if that would split a complete secret."""
         line_start = lines.rfind(b"\n", 0, offset) + 1
-        for start, end in reversed(merge_spans((match.start, match.end) for match in self.find(lines))):
+        matches = self.find(lines) if line_start else ()
+        for start, end in reversed(merge_spans((match.start, match.end) for match in matches)):
             if start < line_start < end:
                 line_start = lines.rfind(b"\n", 0, start) + 1
         return line_start
 
-    def _find_values(self, data: bytes) -> Iterator[SecretMatch]:
-        for needle, name in self._needles:
-            offset = data.find(needle)
-            while offset >= 0:
-                yield SecretMatch(offset, offset + len(needle), name, True)
-                offset = data.find(needle, offset + len(needle))
+    def _find(self, data: bytes, decodings: int) -> Iterator[SecretMatch]:
+        for start, end, name in self._values.find(data):
+            yield SecretMatch(start, end, name, True)
+        for start, end in find_private_keys(data):
+            yield SecretMatch(start, end, BLOCK_NAME, True)
+        text = unescape(data, colours=False)
+        marks, rules = _key_rules().scan(text.data)
+        if COLOUR in marks:
+            text = unescape(data)
+            marks, rules = _key_rules().scan(text.data)
+        for start, end, name in self._values.find_split(text.data):
+            yield SecretMatch(*text.source(start, end), name, True)
+        for start, end, rule in find_keys(text.data, rules):
+            yield SecretMatch(*text.source(start, end), rule.name, rule.certain)
+        for decoded in decode(text.data, marks) if decodings else ():
+            for match in self._find(decoded.data, decodings - 1):
+                encoding, certain = match.encoding or decoded.encoding, match.certain
+                spans = decoded.sources(match.start, match.end)
+                if decoded.encoding != SEVERAL_LINES:
+                    spans = [(spans[0][0], spans[-1][1])]
+                elif encoding == SEVERAL_LINES:  # Whether the lines belong together is not known.
+                    certain = False
+                for start, end in spans:
+                    yield SecretMatch(*text.source(start, end), match.name, certain, encoding)
 
 
-def _find_key_patterns(data: bytes) -> Iterator[SecretMatch]:
-    for key_pattern, pattern in COMPILED_PATTERNS:
-        for match in pattern.finditer(data):
-            yield SecretMatch(*match.span(), key_pattern.name, key_pattern.certain)
-    for start, end, key_pattern in encoded_keys(data):
-        yield SecretMatch(start, end, key_pattern.name, key_pattern.certain)
-    if BLOCK_BEGIN in data:
-        for match in BLOCK_REGEX.finditer(data):
-            if BLOCK_BODY_REGEX.search(match[0]):
-                yield SecretMatch(*match.span(), BLOCK_NAME, True)
+@cache
+def _key_rules() -> KeyRules:
+    return KeyRules(load_rules(), MARKS)
+
+
+def _distinct(matches: Iterable[SecretMatch]) -> Iterator[SecretMatch]:
+    """Yield the matches by offset, without those within another one that says as much."""
+    widest: SecretMatch | None = None
+    for match in sorted(matches, key=lambda match: (match.start, -match.end, not match.certain)):
+        if widest is None or match.end > widest.end or match.certain > widest.certain:
+            yield match
+            widest = match if widest is None or match.end >= widest.end else widest
 
 
 class Redactor:

@@ -3,19 +3,16 @@ replay. Changes and replays nothing. A result names the kind and position of a l
 
 from __future__ import annotations
 
-import binascii
-import math
 import re
 import subprocess
 import tempfile
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
 import msgspec
+from mz_events.redaction.key_rules import entropy
 from mz_events.redaction.redactor import Secrets
 
 from mz_recordings.cassette.files import (
@@ -33,9 +30,7 @@ from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, read_plain, walk
 from mz_recordings.findings.model import RECORD_AGAIN, RERECORD_ALL, Finding
 
 CANDIDATE = re.compile(rb"[A-Za-z0-9+/_-]{32,}={0,2}")
-"""Candidates for base64 or for a key of unknown format."""
-PERCENT = re.compile(rb"(?:[A-Za-z0-9._~+-]*%[0-9A-Fa-f]{2})+[A-Za-z0-9._~+-]*")
-JSON_ESCAPED = re.compile(rb"(?:[A-Za-z0-9._~+/-]*\\u00[0-7][0-9A-Fa-f])+[A-Za-z0-9._~+/-]*")
+"""Candidates for a key of unknown format."""
 HOME = re.compile(
     rb"(?:(?:/|\\/|%2F)(?:home|Users)(?:/|\\/|%2F)|:\\{1,4}Users\\{1,4}|/-(?:home|Users)-)([A-Za-z0-9_][A-Za-z0-9_.]*)"
 )
@@ -59,8 +54,6 @@ KNOWN_ID = re.compile(
     rb"(?:toolu|msg|req|call|chatcmpl|resp|run|sha256|sha512)[_-]|[0-9a-fA-F-]+\Z|[a-z_/-]+\Z|[A-Z_/-]+\Z"
 )
 """Ids that agents assign, digests, and words."""
-TEXT_BYTES = bytes(range(0x20, 0x7F)) + b"\t\r\n"
-BINARY_SHARE_MAX = 0.1
 
 
 class Leak(NamedTuple):
@@ -77,7 +70,7 @@ class Leak(NamedTuple):
 def find_leaks(data: bytes, secrets: Secrets, personal: bool = True) -> tuple[Leak, ...]:
     """Return all leaks by position, each kind at most once per line. Without `personal`, secrets only."""
     candidates = tuple(candidate for candidate in CANDIDATE.finditer(data) if not KNOWN_ID.match(candidate[0]))
-    spans = [*_secrets(data, secrets, candidates), *(_personal_data(data, candidates) if personal else ())]
+    spans = [*_secrets(data, secrets), *(_personal_data(data, candidates) if personal else ())]
     leaks_by_line: dict[tuple[str, int], Leak] = {}
     for offset, is_secret, description in sorted(spans):
         line, begin = data.count(b"\n", 0, offset) + 1, data.rfind(b"\n", 0, offset) + 1
@@ -91,44 +84,15 @@ Span = tuple[int, bool, str]
 Candidates = tuple[re.Match[bytes], ...]
 
 
-def _secrets(data: bytes, secrets: Secrets, candidates: Candidates) -> Iterator[Span]:
+def _secrets(data: bytes, secrets: Secrets) -> Iterator[Span]:
     for secret in secrets.find(data):
-        yield secret.start, secret.certain, _describe(secret.name)
-    for start, decoded, encoding in _decode_runs(data, candidates):
-        for secret in secrets.find(decoded):
-            yield start, secret.certain, f"{_describe(secret.name)}, {encoding}"
+        encoding = f", {secret.encoding}" if secret.encoding else ""
+        yield secret.start, secret.certain, f"{_describe(secret.name)}{encoding}"
 
 
 def _describe(name: str) -> str:
-    """Describe a secret: names of variables are upper case, names of key patterns are not."""
+    """Describe a secret: names of variables are upper case, those of rules are not."""
     return f"the value of {name}" if name.upper() == name else f"what looks like a secret ({name})"
-
-
-def _decode_runs(data: bytes, candidates: Candidates) -> Iterator[tuple[int, bytes, str]]:
-    """Yield offset, decoded bytes and encoding of encoded runs."""
-    for encoded in candidates:
-        if decoded := _decode_base64(encoded[0]):
-            yield encoded.start(), decoded, "in base64"
-    if b"%" in data:
-        for encoded in PERCENT.finditer(data):
-            yield encoded.start(), unquote_to_bytes(encoded[0]), "URL-encoded"
-    if b"\\u00" in data:
-        for encoded in JSON_ESCAPED.finditer(data):
-            text = re.sub(rb"\\u00(..)", lambda match: bytes.fromhex(match[1].decode()), encoded[0])
-            yield encoded.start(), text, "escaped"
-
-
-def _decode_base64(run: bytes) -> bytes:
-    """Return the base64-decoded run; empty if it does not decode to text."""
-    unpadded = run.rstrip(b"=")
-    unpadded = unpadded[: len(unpadded) - (len(unpadded) % 4 == 1)]
-    alternative = b"-_" if b"-" in unpadded or b"_" in unpadded else None
-    try:
-        decoded = b64decode(unpadded + b"=" * (-len(unpadded) % 4), altchars=alternative)
-    except (binascii.Error, ValueError):
-        return b""
-    begin = decoded[:256]
-    return decoded if len(begin.translate(None, TEXT_BYTES)) <= BINARY_SHARE_MAX * len(begin) else b""
 
 
 def _personal_data(data: bytes, candidates: Candidates) -> Iterator[Span]:
@@ -140,14 +104,8 @@ def _personal_data(data: bytes, candidates: Candidates) -> Iterator[Span]:
             if not EXAMPLE_EMAIL.search(match[1]) and not EXAMPLE_EMAIL.search(match[0]):
                 yield match.start(), False, "an e-mail address"
     for match in candidates:
-        if len(match[0]) <= ENTROPY_CHARS_MAX and b"/" not in match[0] and _entropy(match[0]) >= ENTROPY_MIN:
+        if len(match[0]) <= ENTROPY_CHARS_MAX and b"/" not in match[0] and entropy(match[0]) >= ENTROPY_MIN:
             yield match.start(), False, "a word that may be a key (high entropy)"
-
-
-def _entropy(word: bytes) -> float:
-    """Return the entropy in bits per character."""
-    counts = Counter(word).values()
-    return -sum(count / len(word) * math.log2(count / len(word)) for count in counts)
 
 
 LARGE_BYTES = 5_000_000
@@ -259,6 +217,21 @@ def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]
     with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
         for name, content in bundle_contents(bundle, Path(folder), environment, FILE_BYTES_MAX):
             yield from ((name, leak) for leak in find_leaks(content, secrets, personal=False))
+
+
+def cassette_secrets(
+    cassette: Cassette, secrets: Secrets, environment: Mapping[str, str]
+) -> Iterator[tuple[str, Leak]]:
+    """Yield the secrets that lint would find in the cassette once it is written, each with its file.
+
+    Raises OSError and SubprocessError if the bundle cannot be unpacked.
+    """
+    for name, data in cassette_files(cassette):
+        if name == BUNDLE:
+            leaks = ((f"{BUNDLE}:{file}", leak) for file, leak in bundle_leaks(data, secrets, environment))
+        else:
+            leaks = ((name, leak) for leak in find_leaks(data, secrets, personal=False))
+        yield from ((file, leak) for file, leak in leaks if leak.is_secret)
 
 
 def unreadable_finding(error: CassetteUnreadable, folder: Path, path: str) -> Finding:

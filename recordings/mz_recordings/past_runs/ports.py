@@ -231,11 +231,11 @@ class RecordedPorts:
 
     # others ----------------------------------------------------------------------------------------------------------
     def redact(self, text: str) -> str:
-        """Redact by key patterns; secret values of that time are not in recorded texts."""
+        """Redact keys by their rules; secret values of that time are not in recorded texts."""
         return self._key_patterns.redact(text)
 
     def names_in(self, data: bytes) -> tuple[str, ...]:
-        """Scan by key patterns; a recorded secret remains one."""
+        """Search for keys by their rules; a recorded secret remains one."""
         checked, path = self.stream.changes_checked(), self.workspace.read_last
         if checked is not None and any(
             change.kind == "secret" and change.path == path for change in checked.forbidden_changes

@@ -34,7 +34,8 @@ from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, RunSt
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
-from mz_events.redaction.redactor import Secrets, base64_encodings
+from mz_events.redaction.redactor import Secrets
+from mz_events.redaction.values import base64_encodings
 from mz_events.store import Blobs, Store
 from mz_projections.failure_hints import prompt_hint
 from mz_projections.feature.fold import evolve
