@@ -123,8 +123,10 @@ def test_what_the_user_does_meanwhile_stops_nothing(tmp_path: Path, act: str) ->
     with bench.start("run", "--feature", FEATURE) as process:
         while not bench.calls() and process.poll() is None:
             time.sleep(0.02)
-        bench.git(*commands[act])
-        go.touch()
+        try:
+            bench.git("-c", "user.name=A", "-c", "user.email=a@b", *commands[act])
+        finally:
+            go.touch()
         assert process.wait(120) == 0, process.communicate()
     assert delivered(bench)
 

@@ -96,8 +96,9 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and those that pass through; nothing else is inherited."""
-    writable: tuple[Path, ...] = ()
-    """Folders and files outside its worktree that it may change."""
+    writable: Mapping[Path, bytes | None] = {}
+    """Folders (None) and files outside its worktree that it may change. Missing ones are made, files with this content,
+    since it could not make them."""
     private_tmpdir: bool = False
     """TMPDIR names a directory of the call's own, deleted after the call."""
 
@@ -189,9 +190,8 @@ class Adapter:
         with files for that extend it."""
         return names_endpoint(self.call_environment(environment))
 
-    def own_paths(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the folders and files outside its worktree that the program may change; missing ones are made, since
-        it could not make them. Raises OSError."""
+    def own_paths(self, environment: Mapping[str, str]) -> dict[Path, bytes | None]:
+        """Return the folders and files outside its worktree that the program may change, as in `Invocation`."""
         home, folders = Path(environment.get("HOME", "/nonexistent")), list[Path]()
         for folder in self.folders:
             variable, _, below = folder.partition("/")
@@ -199,12 +199,7 @@ class Adapter:
                 folders.append(home / folder)
             elif directory := environment.get(variable[1:]):
                 folders.append(home / directory / below)
-        for path in folders:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, content in self.files.items():
-            if not (home / name).exists():
-                (home / name).write_bytes(content)
-        return (*folders, *(home / name for name in self.files))
+        return {**dict.fromkeys(folders), **{home / name: content for name, content in self.files.items()}}
 
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""

@@ -115,6 +115,14 @@ class Spool:
             view = view[os.write(self._files[stream], view) :]
 
 
+def make_missing(paths: Mapping[pathlib.Path, bytes | None]) -> None:
+    """Make the folders (None), and files with their content, that do not exist. Raises OSError."""
+    for path, content in paths.items():
+        (path if content is None else path.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if content is not None and not path.exists():
+            path.write_bytes(content)
+
+
 def open_new(path: pathlib.Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
@@ -163,6 +171,7 @@ class AgentProcesses(WorktreeProcesses):
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
+        make_missing(invocation.writable)
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
