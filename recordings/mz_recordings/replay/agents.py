@@ -140,12 +140,7 @@ class ReplayAgents(AgentRegistry):
         # As part of the checkout, only what is below this folder would be applied.
         environment["GIT_CEILING_DIRECTORIES"] = str(folder.parent)
         done = subprocess.run(
-            ["git", *arguments],
-            cwd=folder,
-            env=environment,
-            input=patch,
-            capture_output=True,
-            check=False,
+            ["git", *arguments], cwd=folder, env=environment, input=patch, capture_output=True, check=False
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
 
