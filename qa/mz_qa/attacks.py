@@ -131,9 +131,9 @@ def harm_of(attack: Attack, folder: Path) -> list[str]:
 def main(folder: Path | None = None) -> int:
     """Run all attacks, and print a line for each; return the number of those that did harm, 1 at most."""
     harmful, count = 0, 0
-    with tempfile.TemporaryDirectory(prefix="mz-attacks-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix="mz-attacks-", dir=folder) as folder_name:
         for attack in attacks():
-            changed, count = harm_of(attack, Path(place)), count + 1
+            changed, count = harm_of(attack, Path(folder_name)), count + 1
             harmful += bool(changed)
             result = f"HARM: {', '.join(changed[:NAMED_MAX])}" if changed else "no harm"
             sys.stdout.write(f"{attack.target:11} {attack.name:24} {result}\n")
