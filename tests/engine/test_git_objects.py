@@ -24,7 +24,7 @@ def repo(tmp_path: Path) -> GitRepo:
 
 
 def git_in(root: Path) -> Git:
-    return Git(Repository(root, root / ".git", "sha1", True, ()), os.environ)
+    return Git(Repository(root, root / ".git", "sha1", True), os.environ)
 
 
 def reader_of(repo: GitRepo) -> ObjectReader:

@@ -84,8 +84,6 @@ class Repository(msgspec.Struct, frozen=True):
     """sha1 or sha256."""
     has_file_modes: bool
     """The executable bit is meaningful here."""
-    hook_directories: tuple[pathlib.Path, ...]
-    """Possible hook directories."""
 
 
 class Git:

@@ -110,20 +110,18 @@ def lfs_files(root: pathlib.Path, commit: Commit, environment: Mapping[str, str]
 
 def open_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Git:
     """Return git for a repository. Raises RepositoryUnusable if it is not writable."""
-    command = ("rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
+    command = ("rev-parse", "--show-object-format", "--git-common-dir")
     result = run_git_as_user(root, environment, *command)
     if result.exit_code:
         raise repository_error(root, result)
-    object_format, hooks, common_directory = os.fsdecode(result.stdout).rstrip("\n").split("\n")
+    object_format, common_directory = os.fsdecode(result.stdout).rstrip("\n").split("\n")
     directory = (root / common_directory).resolve()
     for path in (directory, directory / "objects", root):
         if not os.access(path, os.W_OK | os.X_OK):
             hint = "mz keeps captures and worktrees there; make it writable"
             raise RepositoryUnusable("read-only", f"{path} is not writable; {hint}")
     modes = run_git_as_user(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
-    hook_directories = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
-    repository = Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
-    return Git(repository, environment)
+    return Git(Repository(root.resolve(), directory, object_format, modes != "false"), environment)
 
 
 def repository_error(path: pathlib.Path, result: ProgramResult) -> RepositoryUnusable:
