@@ -8,10 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from mz_engine.agents.process import make_missing
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.artifacts.junit import failed_cases
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
 from mz_engine.processes.environment import git_directory, sandbox_mounts
+from mz_engine.processes.supervise import can_hide
 from mz_events.redaction.redactor import Secrets
 
 from tests.support.processes import DAEMON, WORKTREE, fresh_key, left, python, repository
@@ -170,3 +173,26 @@ def test_failed_tests_are_read_from_new_reports(tmp_path: Path) -> None:
 )
 def test_reports(data: bytes, failed: tuple[str, ...] | None) -> None:
     assert failed_cases(data) == failed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_only_what_settings_name_is_changed_in_the_home(tmp_path: Path) -> None:
+    root, home = tmp_path / "repo", tmp_path / "home"
+    repository(root)
+    (home / "cache").mkdir(parents=True)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    executor = ProcessExecutor(root, environment, Secrets({}), writable=(str(home / "cache"),))
+    result = executor.run(WORKTREE, "touch ~/lost ~/cache/kept && ls ~", 60, fresh_key())
+    assert result.output.decode().split() == ["cache", "lost"], "the command sees its own changes"
+    assert sorted(path.name for path in home.rglob("*")) == ["cache", "kept"]
+
+
+def test_an_agents_own_paths(tmp_path: Path) -> None:
+    claude, codex = built_in_adapters()["claude-code"], built_in_adapters()["codex"]
+    assert claude.own_paths({"HOME": "/h"}) == {Path("/h/.claude"): None, Path("/h/.claude.json"): b"{}\n"}
+    assert list(codex.own_paths({"HOME": "/h", "CODEX_HOME": "/c"})) == [Path("/h/.codex"), Path("/c")]
+    make_missing(claude.own_paths({"HOME": str(tmp_path)}))
+    (tmp_path / ".claude.json").write_text("kept")
+    make_missing(claude.own_paths({"HOME": str(tmp_path)}))
+    assert (tmp_path / ".claude.json").read_text() == "kept"

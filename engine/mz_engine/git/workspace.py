@@ -194,10 +194,8 @@ class GitWorkspace:
         content = git_content.revert_paths(self._objects.listing(tree), self._objects.listing(before), revert)
         capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
         # What only reverted rules ignored, or stopped ignoring, must not pass for the work of the next phase.
-        rules, ignored = (
-            self._objects.ignore_rules(capture),
-            (git_worktree.manifest(tree), git_worktree.manifest(before)),
-        )
+        rules = self._objects.ignore_rules(capture)
+        ignored = (git_worktree.manifest(tree), git_worktree.manifest(before))
         kept = {path for path in set.union(*ignored) if rules.covers(path)} | set.intersection(*ignored)
         git_worktree.write_manifest(capture, kept)
         return capture

@@ -109,7 +109,8 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
     """What agents and commands may do outside their worktrees, on Linux with mount namespaces."""
 
     write: Annotated[
-        tuple[NonEmpty, ...], doc("Further folders that they may change, such as a cache; `~` is the home directory.")
+        tuple[NonEmpty, ...],
+        doc("Further existing folders that they may change, such as a cache; `~` is the home directory."),
     ] = ()
 
 

@@ -77,7 +77,8 @@ class WorktreeProcesses:
         self._environment: Mapping[str, str] = existing_programs(environment)
         self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
         self._enclosing_repository = enclosing_repository
-        self._writable = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""), *writable)
+        self._temporary_folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""))
+        self._writable = tuple(pathlib.Path(path).expanduser() for path in writable)
 
     def launch(
         self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
@@ -89,8 +90,8 @@ class WorktreeProcesses:
             argv=argv,
             env=in_worktree(environment, folder),
             cwd=folder,
-            mounts=sandbox_mounts(self._root, worktree, environment, self._enclosing_repository),
-            writable=tuple(pathlib.Path(path).expanduser() for path in self._writable if path),
+            mounts=sandbox_mounts(self._root, worktree, environment, self._enclosing_repository, self._writable),
+            writable=tuple(pathlib.Path(path) for path in self._temporary_folders if path),
             offline=self._on_denied is not None and can_run_offline(),
         )
 

@@ -93,11 +93,15 @@ def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path
 
 
 def sandbox_mounts(
-    root: pathlib.Path, worktree: FeatureWorktree, environment: Mapping[str, str], enclosing: pathlib.Path | None = None
+    root: pathlib.Path,
+    worktree: FeatureWorktree,
+    environment: Mapping[str, str],
+    enclosing: pathlib.Path | None = None,
+    writable: Iterable[pathlib.Path] = (),
 ) -> tuple[Mount, ...]:
     """Return what a command in the worktree sees of the user's repository, and of the one that encloses it: of
     checkout, `.git` and `.mz` nothing but the worktree with its private repository, the objects of git, and the tools
-    that are installed there. Empty if `root` is no repository."""
+    that are installed there; of HOME an overlay, except `writable` folders. Empty if `root` is no repository."""
     common = git_directory(root)
     if common is None:
         return ()
@@ -117,6 +121,7 @@ def sandbox_mounts(
     home = pathlib.Path(environment.get("HOME", ""))
     if len(home.parts) > 1 and home.is_absolute() and not home.is_relative_to(enclosing or root):
         mounts.append(Mount(home, "overlay"))
+    mounts += [Mount(path, "write") for path in writable]
     mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
     by_target = {mount.target: mount for mount in mounts}

@@ -347,7 +347,7 @@ def enter_level(request: Request) -> int:
 
 
 def drop_privileges() -> None:
-    """Leave what is started from now on, root too, without capabilities and without a way to gain any."""
+    """Leave what is started from now on, root too, without capabilities but one, and without a way to gain any."""
     for path in filter(os.path.exists, KERNEL_CONTROLS):
         kernel().mount(path, path, None, MS_BIND)
         remount_read_only(path)
