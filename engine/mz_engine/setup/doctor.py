@@ -80,9 +80,7 @@ ISOLATION_SUMMARIES = {
     guard.SUBREAPER: "an agent's child processes end with it, found by its process tree",
     guard.MARKER: "an agent's child processes end with it, found by a marker in their environment",
 }
-NOT_WRITE_PROTECTED = (
-    "without mount namespaces your checkout is not write-protected; refs, configuration and hooks are compared"
-)
+NOT_WRITE_PROTECTED = "without mount namespaces your checkout is not write-protected, nor is any other file of yours"
 
 
 class CheckStatus(StrEnum):
