@@ -172,6 +172,11 @@ class RepositoryUnusable(Exception):
         self.code = code
 
 
+class StorageFailed(RepositoryUnusable):
+    """The disk of the repository is full, read-only or failing, or git is broken behind an open intent: the process has
+    to end. The log stays as it is, so a resume continues."""
+
+
 class EnvironmentOutside(RepositoryUnusable):
     """Commands of a worktree would use other code of the project; `links` say where that is set."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event as Signal
 from threading import Thread
@@ -13,11 +13,13 @@ from threading import Thread
 import pytest
 from filelock import FileLock
 from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.deliver.messages import cancel_at_once
 from mz_cli.deliver.run import run_to_resume
 from mz_cli.people.inbox import active_run, post_message, user_name
 from mz_cli.people.questions import unfinished_runs
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.process import RunProcess
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
@@ -301,3 +303,15 @@ def test_a_finished_run_with_mail_is_not_over(mz: Mz, stored_run: StoredRun) -> 
     assert decoded(mz("review", "list", "--json"))["questions"] == []
     assert mz("retry", "audit").exit == 0
     assert [item["feature"] for item in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]
+
+
+@pytest.mark.parametrize("code", ["MZ1006", "MZ5002"])
+def test_a_cancel_that_the_storage_forbids_is_an_error(monkeypatch: pytest.MonkeyPatch, home: Path, code: str) -> None:
+    """Any other obstacle only leaves the message for the next resume."""
+
+    def fails(process: RunProcess, run: str) -> None:
+        raise MzError(code, "git cannot be used")
+
+    monkeypatch.setattr(RunProcess, "record_cancellations", fails)
+    with pytest.raises(MzError, match="MZ1006") if code == "MZ1006" else nullcontext():
+        assert not cancel_at_once(home, trial.RUN)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.git import objects
 from mz_engine.git.objects import ObjectReader, ObjectStore
-from mz_engine.git.process import Git, Repository
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.git.process import Git, ProgramResult, Repository, git_error
+from mz_engine.ports import RepositoryUnusable, StorageFailed
+from mz_engine.run.process import storage_error
+from mz_events.store import StoreUnusable
 
 from tests.support.gitrepo import GitRepo
 
@@ -119,3 +123,36 @@ def test_a_git_that_only_ends_is_an_error(repo: GitRepo, tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(RepositoryUnusable, match="ended with exit code 1"):
         reader_of(repo).read("1" * 40, b"blob")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind"),
+    [
+        ("fatal: sha1 file '.git/objects/pack/tmp_pack_x' write error. Out of diskspace", StorageFailed),
+        ("error: unable to write file x: No space left on device", StorageFailed),
+        ("error: unable to open x: Input/output error", StorageFailed),
+        ("error: unable to create x: Read-only file system", StorageFailed),
+        ("fatal: bad object HEAD", RepositoryUnusable),
+    ],
+)
+def test_a_disk_that_fails_is_told_from_a_git_that_does(stderr: str, kind: type[Exception]) -> None:
+    assert type(git_error("fast-import", ProgramResult(128, b"", stderr))) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.EIO, "Input/output error", "blob"), "MZ1006"),
+        (OSError(errno.ENOSPC, "No space left on device"), "MZ1006"),
+        (StorageFailed("git-failed", "git has no space"), "MZ1006"),
+        (StoreUnusable("the log has no space"), "MZ1006"),
+        (OSError(errno.EBADF, "Bad file descriptor"), None),
+    ],
+)
+def test_every_disk_that_fails_ends_a_run_in_the_same_way(error: StorageFailed | OSError, code: str | None) -> None:
+    ended = storage_error(error, "r1")
+    if code is None:
+        assert ended is error
+    else:
+        assert isinstance(ended, MzError)
+        assert (ended.code, "mz resume r1" in ended.hint) == (code, True)

@@ -12,7 +12,7 @@ from mz_engine.decide import actions as act
 from mz_engine.model.config import Command, PullRequests, WorkspaceSettings
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Gate, Phase
-from mz_engine.ports import CallResult, CallSpec, RepositoryUnusable
+from mz_engine.ports import CallResult, CallSpec, Capture, RepositoryUnusable, StorageFailed
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, RunSide
 from mz_engine.run.scheduler import Scheduler
@@ -27,7 +27,7 @@ from mz_events.catalog.feature import (
     RolledBack,
     UnitStarted,
 )
-from mz_events.catalog.inbox import CancelPosted
+from mz_events.catalog.inbox import CancelPosted, RetryPosted
 from mz_events.catalog.run import FeatureOutcome, FilesClaimed, Verdict
 from mz_events.catalog.validation import CommandRan, GateChecked
 from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
@@ -77,7 +77,9 @@ class Hands:
             pass
 
     def cancel(self) -> None:
-        left = CancelPosted(feature=B, actor=self.world.blobs.put(b"tester"))
+        self.post(CancelPosted(feature=B, actor=DIGEST))
+
+    def post(self, left: Event) -> None:
         self.world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
         self.run.decide()
 
@@ -102,14 +104,14 @@ class Hands:
         return counter == answered and self.track.reservations == {}
 
 
-def broken_at(call: Callable[..., Any], time: int) -> Callable[..., Any]:
+def broken_at(call: Callable[..., Any], time: int, error: Exception = BROKEN) -> Callable[..., Any]:
     """The same, but raising at its n-th call."""
     left = [time]
 
     def once(*arguments: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            raise BROKEN
+            raise error
         return call(*arguments)
 
     return once
@@ -145,6 +147,50 @@ def test_a_delivery_that_breaks_is_taken_up_again_in_a_phase_without_an_agent() 
     assert hands.settled()
 
 
+def test_a_reply_is_kept_if_git_fails_while_its_tree_is_captured() -> None:
+    hands = Hands()
+    hands.ports.workspace.capture = broken_at(hands.ports.workspace.capture, 2)  # type: ignore[method-assign]
+    hands.halt_and_resume()
+    assert statuses(hands.run.state) == {"b": FeatureOutcome.DELIVERED}
+    assert len(hands.world.call_keys) == 8, "the reply was paid once"
+    assert not any(isinstance(event, AgentFailed | AgentLost) for event in hands.events())
+    assert hands.settled()
+
+
+def test_a_worktree_that_an_agent_removed_is_a_failed_call() -> None:
+    hands = Hands()
+    lost = RepositoryUnusable("worktree-lost", "no such directory")
+    hands.ports.workspace.capture = broken_at(hands.ports.workspace.capture, 2, lost)  # type: ignore[method-assign]
+    hands.to_rest()
+    assert [event.problem.code for event in hands.events() if isinstance(event, AgentFailed)] == ["worktree-lost"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "exit_code"), [(None, 0), (Problem(kind=ProblemClass.TRANSIENT, code="idle"), None)]
+)
+def test_what_a_spool_says_about_the_end_of_a_call_is_used(problem: Problem | None, exit_code: int | None) -> None:
+    hands = Hands()
+    hands.ports.workspace.capture = broken_at(hands.ports.workspace.capture, 2)  # type: ignore[method-assign]
+    hands.to_rest()
+    key = hands.world.call_keys[-1]
+    hands.world.spools[key] = replace(hands.world.spools[key], problem=problem)
+    hands.halt_and_resume()
+    replies = [event for event in hands.events() if isinstance(event, AgentReplied) and event.ref.key == key]
+    assert [(reply.salvaged, reply.exit) for reply in replies] == [(True, exit_code)]
+
+
+@pytest.mark.parametrize("method", ["open", "ensure", "capture", "revert_paths", "commit", "changes"])
+def test_a_full_disk_of_git_ends_the_process_and_a_resume_continues(method: str) -> None:
+    hands = Hands()
+    method_before = getattr(hands.ports.workspace, method)
+    setattr(hands.ports.workspace, method, broken_at(method_before, 1, StorageFailed("git-failed", "no space")))
+    with pytest.raises(StorageFailed):
+        hands.to_rest()
+    state = drive_run(hands.world, trial.RUN, hands.pins, 1).state
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED}
+    assert len(hands.world.call_keys) == 8
+
+
 # cancels --------------------------------------------------------------------------------------------------------------
 def test_a_cancel_waits_until_the_reply_is_paid() -> None:
     hands = Hands()
@@ -156,6 +202,35 @@ def test_a_cancel_waits_until_the_reply_is_paid() -> None:
     assert hands.track.last_stop.status is FeatureOutcome.CANCELLED
     assert hands.settled()
     assert hands.track.charged_nanousd > 0
+
+
+@pytest.mark.parametrize("method", ["capture", "commit"])
+@pytest.mark.parametrize(
+    "message", [CancelPosted(feature=B, actor=DIGEST), RetryPosted(feature=B, phase=None, actor=DIGEST)]
+)
+def test_a_message_behind_an_intent_that_git_cannot_reconcile_ends_with_an_error(message: Event, method: str) -> None:
+    hands = Hands()
+    works = getattr(hands.ports.workspace, method)
+
+    def fails(*arguments: object) -> Capture:
+        raise BROKEN
+
+    setattr(hands.ports.workspace, method, fails)
+    hands.to_rest()
+    hands.run.worker_stopped(hands.feature)
+    hands.post(message)
+    with pytest.raises(StorageFailed, match="git cannot be used"):
+        hands.to_rest()
+    setattr(hands.ports.workspace, method, works)
+    hands.feature = FeatureLoop(
+        trial.RUN, B, hands.pins, hands.world.store, hands.ports, hands.run, lambda recorded: None
+    )
+    hands.to_rest()
+    hands.run.worker_stopped(hands.feature)
+    assert len(hands.world.call_keys) == len(set(hands.world.call_keys))
+    outcome = FeatureOutcome.CANCELLED if isinstance(message, CancelPosted) else FeatureOutcome.DELIVERED
+    assert statuses(hands.run.state) == {"b": outcome}
+    assert hands.settled()
 
 
 def test_a_cancel_that_meets_a_feature_on_its_way_to_rest_is_not_lost() -> None:

@@ -111,6 +111,25 @@ def test_no_pipe_of_ours_goes_in(tmp_path: Path, level: str) -> None:
     assert bytes(sink.stdout) == b"[0, 1, 2]\n"
 
 
+@pytest.mark.parametrize(("then", "output"), [("exit 0", b"begin"), ("sleep 0.3; echo end", b"begin end")])
+def test_time_in_which_mz_itself_was_stopped_counts_for_no_limit(tmp_path: Path, then: str, output: bytes) -> None:
+    """As after Ctrl-Z in a shell: an answer that came meanwhile is read, and a command that still works goes on."""
+    stopped = [0.0]
+    clock = mock.Mock(wraps=time, monotonic=lambda: time.monotonic() + stopped[0])
+
+    class Sink(ReceivedOutput):
+        def out(self, data: bytes) -> None:
+            super().out(data)
+            stopped[0] += 1000 * (b"begin" in data)
+
+    sink, limits = Sink(), ProcessLimits(total_seconds=60, idle_seconds=30)
+    with mock.patch("mz_engine.processes.supervise.time", clock):
+        ended = supervise(launch(("sh", "-c", f"echo begin; {then}"), tmp_path, fresh_key()), limits, sink)
+    assert (ended.reason, ended.exit) == (EndReason.EXITED, 0)
+    assert bytes(sink.stdout).split() == output.split()
+    assert ended.duration_ms < 60_000
+
+
 def test_a_key_at_the_terminal_reaches_us_alone(tmp_path: Path) -> None:
     sink = ReceivedOutput()
     what = launch(python("import os; print(os.getsid(0))"), tmp_path, fresh_key())

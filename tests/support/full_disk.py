@@ -1,11 +1,13 @@
-"""A run on a disk that fills up in the middle and is freed again: `python -m tests.support.full_disk PLACE`.
+"""A run on a disk that fills up in the middle and is freed again: `python -m tests.support.full_disk WHAT PLACE`.
 
-PLACE is the mount point of a small file system. Prints what happened, as JSON.
+PLACE is the mount point of a small file system, which holds WHAT: `all` of the repository, or only git's `objects`.
+Prints what happened, as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -22,13 +24,19 @@ time.sleep(1)
 """
 
 
-def main(folder: Path) -> None:
+def main(what: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mz-") as outside:
-        bench = Bench(Path(outside), root=folder / "tally")
+        parent = folder if what == "all" else Path(outside) / "parent"
+        bench = Bench(Path(outside), root=parent / "tally")
+        if what == "objects":
+            objects = bench.root / ".git" / "objects"
+            shutil.move(objects, folder / "objects")
+            objects.symlink_to(folder / "objects")
         bench.act("group-thousands", "prd", FILL)
         process = bench.start("run", "--feature", "group-thousands")
-        wait_for(folder / "ready")
+        wait_for(parent / "ready")
         fill(folder / "filler")
+        (parent / "filler").touch()
         out, err = process.communicate(timeout=120)
         full = {"code": process.returncode, "err": err, "out": out}
         readable = bench.mz("status", "--json", code=None)
@@ -68,4 +76,4 @@ def fill(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1], Path(sys.argv[2]))

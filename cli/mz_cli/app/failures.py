@@ -83,7 +83,7 @@ def requests_json(arguments: Sequence[str]) -> bool:
 def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
     """Return the error as MzError; an unexpected one is a bug, with its traceback in a file."""
     from mz_engine.errors.diagnostics import MzError
-    from mz_engine.ports import RepositoryUnusable
+    from mz_engine.ports import RepositoryUnusable, StorageFailed
     from mz_events.store import BlobMissing, StoreUnusable, UnknownEvent, VersionConflict
 
     match error:
@@ -105,7 +105,7 @@ def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
             return MzError("MZ1002", message, hint=f"see `{path} --help`")
         case click.ClickException():
             return MzError("MZ1002", sentence(error.format_message()))
-        case StoreUnusable() | UnknownEvent():
+        case StoreUnusable() | UnknownEvent() | StorageFailed():
             return MzError("MZ1006", sentence(str(error)), hint="`mz help MZ1006` lists possible causes")
         case BlobMissing():
             return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is incomplete")

@@ -17,7 +17,7 @@ from mz_engine.forge.github import GhForge, ReviewComment
 from mz_engine.git.repository import open_repository, remote_head
 from mz_engine.model.pins import Pins
 from mz_engine.ports import RemoteError, RepositoryUnusable
-from mz_engine.run.process import RunProcess
+from mz_engine.run.process import STORAGE_ERROR, RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureRetried
@@ -142,12 +142,17 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
 
 def cancel_at_once(root: Path, run: str) -> bool:
     """Record the posted cancellations of a run at rest. Return False if that is impossible now, as while another run is
-    driven; the next `mz resume` reads them then."""
-    with suppress(MzError, RepositoryUnusable, BlobMissing, DecodeError):
+    driven; the next `mz resume` reads them then. Raises MzError (MZ1006) if log or git cannot be used."""
+    try:
         with RunProcess(root, os.environ, lambda recorded: None) as process:
             process.record_cancellations(run)
-        return True
-    return False
+    except (RepositoryUnusable, BlobMissing, DecodeError):
+        return False
+    except MzError as error:
+        if error.code == STORAGE_ERROR:
+            raise
+        return False
+    return True
 
 
 def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

@@ -35,6 +35,7 @@ from mz_engine.ports import (
     FeatureWorktree,
     Prices,
     RepositoryUnusable,
+    StorageFailed,
     Workspace,
 )
 from mz_engine.pricing.budget_charge import known_cost, may_be_higher
@@ -47,6 +48,8 @@ CALL_LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NOT_STARTED_CODES = frozenset({"tool-missing", "unstartable"})
 """Problem codes of calls that cost nothing, since no process started."""
 WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
+WORKTREE_CODES = frozenset({"worktree-busy", "worktree-lost", "worktree-unusable"})
+"""Codes of RepositoryUnusable for what an agent can do to its worktree."""
 
 
 def call_agent(action: CallAgent, context: StepContext) -> Effect:
@@ -172,22 +175,27 @@ def _record_outcome(
 def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:
     """Record the outcome of a call that a crash interrupted, after killing what still runs under its key.
 
-    A spool that ends with a terminal event is a reply; otherwise the call is lost. The worktree is only captured: the
-    next call restores it, after the outcome is durable.
+    A spool with a terminal event, or with an exit that proves a reply, is a reply; otherwise the call is lost. The
+    worktree is only captured: the next call restores it, after the outcome is durable.
     """
     result = (yield from call_port(Agents.salvage, intent.ref.key)) or NOTHING_SALVAGED
     adapter = yield from call_port(Agents.adapter, intent.agent)
-    reading = adapter.parse_output(replace(result, model=intent.model))
+    # An exit that mz caused says nothing about the reply.
+    ended = replace(result, exit=None if result.problem else result.exit, problem=None)
+    reading = adapter.parse_output(replace(ended, model=intent.model))
     lost = result is NOTHING_SALVAGED or reading.ending == "no-terminal"
-    result = replace(result, exit=None, problem=None, version=reading.version)
+    result = replace(ended, version=reading.version)
     yield from _record_outcome(intent, result, context, salvaged=True, lost=lost)
 
 
 def _capture_worktree(worktree: FeatureWorktree, request: AgentRequested) -> Steps[Capture | None]:
-    """Capture the worktree. None: it cannot be read."""
+    """Capture the worktree. None: it cannot be read. Raises RepositoryUnusable if git fails: the intent stays open, so
+    that the reply is read from its spool once git works again."""
     try:
         return (yield from call_port(Workspace.capture, worktree, request.tree))
-    except RepositoryUnusable:
+    except RepositoryUnusable as error:
+        if isinstance(error, StorageFailed) or error.code not in WORKTREE_CODES:
+            raise
         return None
 
 

@@ -15,7 +15,7 @@ from mz_engine.decide.actions import RestoreTree
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
 from mz_engine.path_patterns import select
-from mz_engine.ports import RepositoryUnusable, Workspace, WorkspaceCreated
+from mz_engine.ports import RepositoryUnusable, StorageFailed, Workspace, WorkspaceCreated
 
 
 def create_workspace(context: StepContext) -> Effect:
@@ -24,6 +24,8 @@ def create_workspace(context: StepContext) -> Effect:
     starts_from = context.state.started.starts_from
     try:
         result = yield from call_port(Workspace.open, context.worktree, starts_from)
+    except StorageFailed:
+        raise
     except RepositoryUnusable as error:
         detail, conflict = (yield from put_blob(str(error))), QuestionKind.CONFLICT
         yield from emit(HumanRequested(phase="", unit="", question_kind=conflict, code=error.code, detail=detail))

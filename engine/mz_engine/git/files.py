@@ -41,7 +41,7 @@ from mz_engine.git.content import (
     parent_directories,
 )
 from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
-from mz_engine.git.process import Repository
+from mz_engine.git.process import Repository, file_error
 from mz_engine.path_patterns import IgnoreRules, parse_gitignore
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable
@@ -237,7 +237,7 @@ def scan_error(error: OSError, path: bytes) -> RepositoryUnusable:
     name = os.fsdecode(error.filename or path)
     if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
         return RefMovedError("worktree-busy", f"{name} vanished while it was being read")
-    return RepositoryUnusable("worktree-unusable", f"{name} cannot be read: {error.strerror}")
+    return file_error("worktree-unusable", f"{name} cannot be read", error)
 
 
 # restoring ------------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def restore(objects: ObjectStore, top: bytes, target: TreeListing, scan: Worktre
         _write_all(objects, top, {path: target[path] for path in differing})
     except OSError as error:
         name = os.fsdecode(error.filename or top)
-        raise RepositoryUnusable("worktree-unusable", f"{name} cannot be restored: {error.strerror}") from error
+        raise file_error("worktree-unusable", f"{name} cannot be restored", error) from error
     return bool(differing)
 
 
@@ -325,8 +325,7 @@ def copy_missing(
             make_directory(os.fsencode(worktree), path.rpartition(b"/")[0], set())
             scratch.rename(worktree / name)
         except OSError as error:
-            message = f"`{name}` cannot be copied into the worktree: {error}"
-            raise RepositoryUnusable("worktree-unusable", message) from error
+            raise file_error("worktree-unusable", f"`{name}` cannot be copied into the worktree", error) from error
 
 
 def write_file(path: bytes, data: bytes, mode: int) -> None:

@@ -20,7 +20,7 @@ from typing import IO
 from mz_events.names import Commit, Path
 
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry, TreeListing, display_path
-from mz_engine.git.process import TIMEOUT_SECONDS, Git, git_error
+from mz_engine.git.process import TIMEOUT_SECONDS, Git, file_error, git_error
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
@@ -158,8 +158,7 @@ class ObjectStore:
             with tempfile.TemporaryFile(dir=self._git.directory) as file:
                 yield file
         except OSError as error:
-            message = f"{self._git.directory} cannot be written: {error.strerror}"
-            raise RepositoryUnusable("git-failed", message) from error
+            raise file_error("git-failed", f"{self._git.directory} cannot be written", error) from error
 
 
 class ObjectReader:

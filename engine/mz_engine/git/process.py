@@ -6,6 +6,7 @@ user's name (identity, remotes) sees it, with `as_user=True`. Raises RepositoryU
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -18,10 +19,14 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.ports import RepositoryUnusable, StorageFailed
 
 TIMEOUT_SECONDS = 600.0
 STDERR_BYTES_MAX = 20_000
+STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Errors of a disk that is full, read-only or failing."""
+STORAGE_MESSAGES = ("Out of diskspace", *map(os.strerror, STORAGE_ERRORS))
+"""How git says so; the first is its own for packs."""
 
 SAFE_SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -227,7 +232,14 @@ def user_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def git_error(verb: str, result: ProgramResult) -> RepositoryUnusable:
     reason = result.stderr.removeprefix("fatal: ") or f"it ended with exit code {result.exit_code}"
-    return RepositoryUnusable("git-failed", f"`git {verb}` failed: {reason}")
+    is_storage = any(message in result.stderr for message in STORAGE_MESSAGES)
+    return (StorageFailed if is_storage else RepositoryUnusable)("git-failed", f"`git {verb}` failed: {reason}")
+
+
+def file_error(code: str, message: str, error: OSError) -> RepositoryUnusable:
+    """Return the error of the repository for one of its files or directories."""
+    kind = StorageFailed if error.errno in STORAGE_ERRORS else RepositoryUnusable
+    return kind(code, f"{message}: {error.strerror or error}")
 
 
 def mask_credentials(text: str) -> str:

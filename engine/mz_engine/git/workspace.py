@@ -33,7 +33,7 @@ from mz_engine.git.files import (
     write_if_changed,
 )
 from mz_engine.git.objects import ObjectStore, RefMovedError
-from mz_engine.git.process import Git, git_error
+from mz_engine.git.process import Git, file_error, git_error
 from mz_engine.git.worktree import GitWorktree
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
@@ -186,8 +186,7 @@ class GitWorkspace:
         try:
             write_engine_files(self._git_worktree(worktree).path, files)
         except OSError as error:
-            message = f"{error.filename} cannot be written: {error.strerror}"
-            raise RepositoryUnusable("worktree-lost", message) from error
+            raise file_error("worktree-lost", f"{error.filename} cannot be written", error) from error
 
     def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         git_worktree = self._git_worktree(worktree)

@@ -25,6 +25,8 @@ from mz_engine.processes import guard
 
 TICK_SECONDS = 0.1
 """Maximum delay in noticing a time limit or a stop."""
+PAUSE_SECONDS = 2.0
+"""A longer time between two looks at a command means that this process did not run."""
 CHUNK_BYTES = 1 << 16
 DRAIN_SECONDS = 2.0
 """Time to read the pipes after the tree is gone; an escaped process may hold them open for ever."""
@@ -347,14 +349,19 @@ class Supervision:
         return [*streams, streams[-1]] if launch.merge_stderr else streams
 
     def _wait_for_status(self, stop: StopCheck | None) -> None:
+        last = time.monotonic()
         while self._final_status is None and time.monotonic() < self._give_up_at:
             now = time.monotonic()
-            if self._end_reason is None:
+            if now - last > PAUSE_SECONDS:  # This process was stopped, not the command: that time counts for no limit.
+                self._handle(0)
+                self._started_at, self._last_output_at = self._started_at + now - last, now
+            elif self._end_reason is None:
                 reason = self._limit_reached(now, stop)
                 if reason is not None:
                     self._begin_end(reason, self._limits.grace_seconds)
             elif now >= self._kill_at:
                 self._kill()
+            last = now
             self._handle(TICK_SECONDS)
 
     def _kill_leftovers(self) -> None:

@@ -54,7 +54,7 @@ from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
 from mz_engine.effects.steps import Do, Effect, Emit, RunStep, Step, StepContext
 from mz_engine.model.pins import Pins
-from mz_engine.ports import Interrupted, Ports, RemoteError, RepositoryUnusable
+from mz_engine.ports import Interrupted, Ports, RemoteError, RepositoryUnusable, StorageFailed
 from mz_engine.prompts.render import TemplateError
 
 BEFORE_MESSAGES = (ReconcileIntent, ParseReply)
@@ -103,13 +103,19 @@ class FeatureLoop:
             self.state, self.version = evolve(self.state, recorded), recorded.version
 
     def step(self) -> bool:
-        """Acknowledge a message, begin an action, or advance the current one. Return False if the feature stops."""
+        """Acknowledge a message, begin an action, or advance the current one. Return False if the feature stops. Raises
+        StorageFailed, StoreUnusable and OSError, after which only a new process can continue."""
         if self._steps is None:
             return self._begin_action()
         try:
             step = self._next_step(self._steps)
+        except StorageFailed:
+            raise
         except RepositoryUnusable as error:
             self._steps = None
+            if self.has_messages() and isinstance(decide_feature(self.state, self.pins), BEFORE_MESSAGES):
+                # Held, it would be released for the message, and fail again.
+                raise StorageFailed(error.code, str(error)) from error
             self._append((FeatureHeld(hold=Hold.FATAL, code=error.code),))
             return True
         except TemplateError as template_error:

@@ -28,9 +28,11 @@ from mz_projections.run.fold import RunState, fold_run
 from mz_engine.decide.run import cancelled_features
 from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
+from mz_engine.git.process import STORAGE_ERRORS
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_engine.ports import StorageFailed
 from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
@@ -42,7 +44,9 @@ from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
 
-UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+UNWRITABLE = STORAGE_ERRORS | {errno.EACCES}
+STORAGE_ERROR = "MZ1006"
+STORAGE_FAILURES = (StoreUnusable, OSError, StorageFailed)
 
 
 def new_run_id() -> RunId:
@@ -50,13 +54,13 @@ def new_run_id() -> RunId:
     return RunId(f"r{secrets.token_hex(4)}")
 
 
-def storage_error(error: StoreUnusable | OSError, run: str) -> Exception:
-    """Return an MzError for a disk that is full or read-only; any other error is a bug and returned unchanged."""
+def storage_error(error: StoreUnusable | OSError | StorageFailed, run: str) -> Exception:
+    """Return an MzError for a disk that is full, read-only or failing. Any other error is a bug, returned unchanged."""
     if isinstance(error, OSError) and error.errno not in UNWRITABLE:
         return error
-    cause = str(error) if isinstance(error, StoreUnusable) else f"{error.filename or 'the disk'}: {error.strerror}"
-    hint = f"all recorded events are safe; free disk space, then: mz resume {run}"
-    return MzError("MZ1006", f"run {run} had to stop: {cause}", hint=hint)
+    cause = f"{error.filename or 'the disk'}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    hint = f"all recorded events are safe; free disk space, or repair what failed, then: mz resume {run}"
+    return MzError(STORAGE_ERROR, f"run {run} had to stop: {cause}", hint=hint)
 
 
 class RunProcess:
@@ -172,16 +176,19 @@ class RunProcess:
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.
-        Raises MzError (MZ5001) if the run is finished."""
+        Raises MzError, MZ5001 if the run is finished."""
         _, started, pins = self._unfinished_run(run)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
         coordinator = self._create_coordinator(started.run, pins)
         coordinator.read_inbox()
-        for feature in cancelled_features(coordinator.state):
-            feature_loop = FeatureLoop(run, feature, pins, self.store, self._machine, coordinator, self.observe)
-            while feature_loop.step():
-                pass
-            coordinator.worker_stopped(feature_loop)
+        try:
+            for feature in cancelled_features(coordinator.state):
+                feature_loop = FeatureLoop(run, feature, pins, self.store, self._machine, coordinator, self.observe)
+                while feature_loop.step():
+                    pass
+                coordinator.worker_stopped(feature_loop)
+        except STORAGE_FAILURES as error:
+            raise storage_error(error, run) from error
         if coordinator.state.all_ended and isinstance(action := coordinator.decide(), RunFinished):
             coordinator.record_end(action)
 
@@ -237,7 +244,7 @@ class RunProcess:
             self.scheduler.run()
             if self.coordinator.state.finished:
                 self._machine.workspace.close_checkouts(self.coordinator.run)
-        except (StoreUnusable, OSError) as error:
+        except STORAGE_FAILURES as error:
             raise storage_error(error, self.coordinator.run) from error
         return self.coordinator.state
 

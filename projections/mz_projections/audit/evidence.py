@@ -201,7 +201,7 @@ class Evidence:
             (
                 "salvaged",
                 [call for call in self._view.calls if call.salvaged],
-                "recovered after a crash: the agent's exit status is unknown",
+                "recovered after a crash: what the agent did after its reply is unknown",
             ),
             (
                 "unpriced",

@@ -111,7 +111,7 @@ def _agent_requested(event: call.AgentRequested) -> str:
 
 
 def _agent_replied(event: call.AgentReplied) -> str:
-    exit_text = "exit unknown, salvaged" if event.exit is None else f"exit {event.exit}"
+    exit_text = f"exit {'unknown' if event.exit is None else event.exit}{', salvaged' * event.salvaged}"
     return f"{_call_name(event.ref)}: {exit_text} after {event.duration_ms} ms"
 
 

@@ -355,8 +355,7 @@ class SimulatedAgents:
         return session
 
     def salvage(self, key: str) -> CallResult | None:
-        result = self.world.spools.get(key)
-        return msgspec.structs.replace(result, exit=None) if result else None
+        return self.world.spools.get(key)
 
     def adapter(self, agent: str) -> SimulatedAdapter:
         return SimulatedAdapter()

@@ -190,7 +190,7 @@ class RecordedPorts:
             return None
         stdout, stderr = self.blobs.get(outcome.stdout), self.blobs.get(outcome.stderr)
         return CallResult(
-            stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms, version=outcome.version
+            stdout=stdout, stderr=stderr, exit=outcome.exit, duration_ms=outcome.duration_ms, version=outcome.version
         )
 
     def adapter(self, agent: str) -> AgentAdapter:
