@@ -72,3 +72,13 @@ def feature_stream(run: str, feature: str) -> StreamId:
 
 def inbox_stream(run: str) -> StreamId:
     return StreamId(f"inbox/{run}")
+
+
+def erasure_stream(run: str) -> StreamId:
+    return StreamId(f"erased/{run}")
+
+
+def is_of_run(stream: str, run: str) -> bool:
+    """Return True for the streams of a run: its own, those of its features, its inbox, its erasures."""
+    own = stream in (run_stream(run), inbox_stream(run), erasure_stream(run))
+    return own or stream.startswith(feature_stream(run, ""))

@@ -42,6 +42,13 @@ def test_a_pull_request_holds_the_work_and_what_a_reviewer_wants(tmp_path: Path)
     assert "## Request\n\n> **" in visible
     [command] = re.findall(r"`mz (show group-thousands --artifact prd)`", visible)
     assert "# " in bench.mz(*command.split()).out
+    [root] = re.findall(r"\n\nMz-Seal: ([0-9a-f]{64})\n\Z", pull["body"])
+    (tmp_path / "body.md").write_text(pull["body"])
+    for source in (root, str(tmp_path / "body.md"), "feat/group-thousands"):
+        assert f"{root[:12]} of " in bench.mz("verify", "--against", source).err
+    assert bench.git("notes", "--ref=refs/notes/mz-seal", "show", "feat/group-thousands").count("mz-seal 1") == 2
+    assert "\tseal\t" in (audit := bench.mz("audit").out)
+    assert "none in git notes" not in audit
 
 
 def test_a_reply_that_got_lost_opens_no_second_pull_request(tmp_path: Path) -> None:

@@ -76,5 +76,6 @@ def test_the_review_of_a_pull_request_is_followed_on_its_branch(tmp_path: Path) 
     assert "Please follow the review." in prompt
     assert "Also print" not in prompt
     bench.mz("record", "--to", "recordings/revised", "--provenance", "scripted-model")
+    bench.mz("verify", "--against", "recordings/revised/cassette.yaml")
     bench.mz("replay")
     bench.mz("replay", "--run", bench.json("runs")["runs"][0]["run"])

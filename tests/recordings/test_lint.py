@@ -13,7 +13,10 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+from mz_events.envelope import Head
+from mz_events.names import run_stream
 from mz_events.redaction.redactor import Secrets
+from mz_events.seal import seal_of
 from mz_recordings.cassette.files import digest, load, save
 from mz_recordings.cassette.model import FORMAT, Cassette, RecordedCall
 from mz_recordings.cassette.repository import create_bundle
@@ -119,6 +122,21 @@ def test_a_clean_one(folder: Path) -> None:
     lint_result = linted(folder)
     assert (lint_result.findings, lint_result.format, lint_result.recordings, lint_result.files) == ((), FORMAT, 1, 6)
     assert lint_result.notices == ()
+
+
+def test_the_seal_of_its_run(folder: Path) -> None:
+    """Absent: recorded before there were seals."""
+    made = load(folder)
+    run = made.manifest.fixture.run
+    for seal, expected in (
+        (seal_of({run_stream(run): Head(1, bytes(32))}, "ab12", run).text, []),
+        (seal_of({run_stream("r2"): Head(1, bytes(32))}, "ab12", "r2").text, ["UNREADABLE"]),
+        (seal_of({run_stream(run): Head(1, bytes(32))}, "ab12", run).text.replace(" 1 ", " 2 "), ["UNREADABLE"]),
+        ("nothing", ["UNREADABLE"]),
+    ):
+        save(made._replace(manifest=msgspec.structs.replace(made.manifest, seal=seal)), folder, replace=True)
+        result = linted(folder)
+        assert ([finding.kind for finding in result.findings], result.notices) == (expected, ())
 
 
 @pytest.mark.parametrize("kind", ["prompt", "stdout", "patch"])

@@ -36,6 +36,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "recordings": ("recordings.library", "List and check the library of recordings."),
         "check": ("check.command", "Check everything that needs no agent, offline and free."),
         "audit": ("audit.command", "Report what a run did, with evidence."),
+        "seal": ("audit.seal", "Print a seal of the log: the end of every stream, and one root over all."),
     },
     "Adjust": {
         "pipelines": ("project.pipelines", "List, show, check and create pipelines."),
@@ -63,7 +64,8 @@ FORMER_NAMES = {
     "gc": ("clean", "--blobs"),
     "verify": ("audit", "--verify"),
 }
-"""Former names of commands, accepted for one more version and not shown, with what replaces them."""
+"""Former names of commands, accepted for one more version and not shown, with what replaces them; `verify` stays, as a
+short form."""
 
 FIRST = ("demo", "init", "doctor", "run", "status", "review", "resume", "show", "log", "audit", "cost", "replay")
 """Commands that `mz --help` lists: what a run needs from its beginning to its pull requests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 from mz_engine.errors.exits import Exit
@@ -20,6 +21,7 @@ from mz_cli.app.selectors import select_part
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.query import audit_report
 from mz_cli.audit.text import SHORT, claims, durations_of, render_text, table
+from mz_cli.common.seals import noted_seals, read_seals
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import print_line, print_note, terminal_width
@@ -37,6 +39,7 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
         ("mz audit r4f1/login", "one feature of a run"),
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --verify", "the integrity of the complete log"),
+        ("mz audit --verify --against seal.txt", "and that it is still the log that was sealed"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
     next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz audit --verify` checks the "
@@ -49,22 +52,38 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
     "--full", is_flag=True, help="Also print the evidence for each feature, people's decisions, cost, timeline."
 )
 @click.option("--verify", is_flag=True, help="Only verify the log's integrity: of RUN, or the complete log.")
+@click.option("--against", metavar="SEAL", multiple=True, help="With --verify, a seal that must fit: a file (a seal, "
+              "or the text of a pull request), a commit, or a root; repeatable.")  # fmt: skip
+@click.option(
+    "--signers",
+    metavar="FILE",
+    type=click.Path(exists=True, resolve_path=True, path_type=Path),
+    help="With --against, allowed signers as for ssh-keygen, one of whom must have signed.",
+)
 @format_options("Print one object: mz.audit/1, mz.audit-imported/1, or mz.audit-verify/1.")
-def audit(selector: str | None, imported: str | None, full: bool, verify: bool, as_json: bool) -> int:
+def audit(
+    selector: str | None, imported: str | None, full: bool, verify: bool, against: tuple[str, ...],
+    signers: Path | None, as_json: bool,
+) -> int:  # fmt: skip
     """Report what a run did, with evidence.
 
     Prints the verdict, remarks and the result of each feature; with --full also requests, changes, gates, people's
     decisions and cost, then the timeline. Everything comes from the log alone, with the address of its event,
-    stream@version. The events and texts used are verified as by `mz audit --verify`. Exits with 1 if the verdict is no:
-    something was not delivered, a check was skipped, or the log is damaged.
+    stream@version. The events and texts used are verified as by `mz audit --verify`, also against the run's seals
+    in git notes. Exits with 1 if the verdict is no: something was not delivered, a check was skipped, or the log is
+    damaged.
 
     With --verify, only checks the hash chain of every stream, which detects changed, removed, reordered and inserted
-    events, and every blob that an event cites, which detects missing and changed texts. Exits with 1 for damage.
+    events, and every blob that an event cites, which detects missing and changed texts. With --against, also compares
+    the log with a seal, which detects dropped streams, cut ends and chains made anew; the log may have grown. Exits
+    with 1 for damage, or if a seal does not fit.
     """
+    if (against and (not verify or imported is not None)) or (signers and not against):
+        raise click.UsageError("--against belongs to --verify of the repository's log, --signers to --against")
     if verify:
         if full or imported or (imported is not None and selector is not None):
             raise click.UsageError("--verify takes a RUN, or --imported for your user log, and nothing else")
-        return print_verification(selector, imported is not None, as_json)
+        return print_verification(selector, imported is not None, as_json, against, signers)
     if imported is not None:
         if selector is not None:
             raise click.UsageError("--imported cannot be combined with RUN or FEATURE")
@@ -75,7 +94,7 @@ def audit(selector: str | None, imported: str | None, full: bool, verify: bool, 
         events = tuple(log.events(run_id))
         view = run_view(run_id, events)
         statements = audit_of(run_id, events, decode_pinned(log.load_text(view.pins).encode()), feature)
-        verification = verify_log(log, run_id)
+        verification = verify_log(log, run_id, noted_seals(log.root, run_id))
         durations = durations_of(view)
         selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
@@ -92,12 +111,14 @@ def audit(selector: str | None, imported: str | None, full: bool, verify: bool, 
     return int(Exit.OK if report.verdict == "yes" else Exit.VERDICT)
 
 
-def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
+def print_verification(
+    run: str | None, imported: bool, as_json: bool, against: tuple[str, ...], signers: Path | None
+) -> int:
     """Verify the hash chain of every stream and every cited blob of the log, of one run, or of the user log, and print
-    the findings; for a pipe as a table, with the summary on stderr. Raises MzError (MZ5001, MZ5011)."""
+    the findings; for a pipe as a table, with the summary on stderr. Raises MzError (MZ5001, MZ5011, MZ5013, MZ5014)."""
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
-        result = verify_log(log, run_id)
+        result = verify_log(log, run_id, read_seals(log.root, against), signers)
     if as_json:
         print_document("audit-verify", result)
         return int(Exit.OK if result.intact else Exit.VERDICT)
@@ -113,6 +134,8 @@ def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
         for finding in result.findings:
             print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
         print_line(summary)
+    for check in result.seals:
+        print_note(check.text)
     if result.findings_elsewhere:
         more = count_noun(result.findings_elsewhere, "more finding")
         print_note(f"{more} in other runs: `mz audit --verify` lists them")

@@ -14,6 +14,7 @@ import msgspec
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
+from mz_engine.run.seals import take_seal
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.run import RunForked, RunResumed, RunStarted
@@ -107,7 +108,8 @@ def record(
     check_cassette_path(
         cassette_path, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR"
     )
-    cassette = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=cassette_path.resolve().name))
+    changes = {"name": cassette_path.resolve().name, "seal": take_seal(log.store, run).text}
+    cassette = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, **changes))
     reject_secrets(cassette, log.root)
     cassette_path.parent.mkdir(parents=True, exist_ok=True)
     save(cassette, cassette_path, replace)

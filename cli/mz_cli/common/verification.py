@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -10,18 +11,21 @@ from mz_engine.paths import MZ_FOLDER
 from mz_events.chain import Damage
 from mz_events.codec import CODEC, cited_digests
 from mz_events.envelope import Stored
-from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
+from mz_events.names import Digest, StreamId, is_of_run
+from mz_events.seal import Seal
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
 
 from mz_cli.app.context import ProjectLog
+from mz_cli.common.seals import SealCheck, check_seal
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape
 
-IntegrityFindingKind = Literal["chain", "event", "blob", "file"]
+IntegrityFindingKind = Literal["chain", "event", "blob", "file", "seal"]
 PROGRESS_INTERVAL = 20_000
 """Events or blobs between two progress messages: some seconds, so that quick checks are silent."""
 LOG_REF = "log"
 """Event ref of findings that concern no single stream."""
+SEAL_HINT = f"the log is not the one that was sealed: restore {MZ_FOLDER} from a copy, or check where the seal is from"
 
 
 class IntegrityFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,8 @@ class IntegrityResult(Shape, frozen=True, kw_only=True):
     events: int
     streams: int
     blobs: int
+    seals: tuple[SealCheck, ...]
+    """Seals with which the log was compared."""
     findings: tuple[IntegrityFinding, ...]
 
 
@@ -55,8 +61,10 @@ class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
     """Number of findings in other runs."""
 
 
-def verify_log(log: ProjectLog, run: str | None) -> VerifyResult:
-    """Verify the log, or the events of one run, with progress on stderr if that takes long.
+def verify_log(
+    log: ProjectLog, run: str | None, seals: Sequence[Seal | str] = (), signers: Path | None = None
+) -> VerifyResult:
+    """Verify the log, or the events of one run, and compare it with seals, with progress on stderr if that takes long.
 
     The chain is always verified over the full log, since missing events have no stream.
     """
@@ -71,11 +79,16 @@ def verify_log(log: ProjectLog, run: str | None) -> VerifyResult:
         for finding in chain
         if finding.event_ref in scan.gaps or scan.includes(finding.event_ref.partition("@")[0])
     )
-    damaged_streams = {finding.event_ref.partition("@")[0] for finding in chain}
+    damaged_streams = {StreamId(finding.event_ref.partition("@")[0]) for finding in chain}
+    checks, differing = list[SealCheck](), [(LOG_REF, text) for text in seals if isinstance(text, str)]
+    for seal in (seal for seal in seals if isinstance(seal, Seal) and all(finding.kind != "file" for finding in chain)):
+        for result in check_seal(log, seal, run, damaged_streams, signers):
+            checks.append(result) if isinstance(result, SealCheck) else differing.append(result)
     events = (finding for finding in scan.findings if finding.event_ref.partition("@")[0] not in damaged_streams)
-    findings = (*chain_findings, *events, *_blob_findings(log, scan.cited))
+    sealed = (IntegrityFinding(event_ref=ref, kind="seal", message=text, hint=SEAL_HINT) for ref, text in differing)
+    findings = (*chain_findings, *events, *sealed, *_blob_findings(log, scan.cited))
     return VerifyResult(
-        repository=str(log.root), run=run, intact=not findings, findings=findings,
+        repository=str(log.root), run=run, intact=not findings, findings=findings, seals=tuple(checks),
         events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
         findings_elsewhere=len(chain) - len(chain_findings),
     )  # fmt: skip
@@ -96,8 +109,7 @@ class _LogScan:
     def includes(self, stream: str) -> bool:
         """Return True if the stream is selected, or the finding has none."""
         run = self._run
-        named = run is None or stream in (LOG_REF, run_stream(run), inbox_stream(run))
-        return named or stream.startswith(feature_stream(run or "", ""))
+        return run is None or stream == LOG_REF or is_of_run(stream, run)
 
     def visit(self, event: Stored) -> None:
         self._scanned_count += 1

@@ -13,13 +13,14 @@ import pathlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeVar
 
 import msgspec
 from mz_events.names import Commit
+from mz_events.seal import TRAILER
 
 from mz_engine.artifacts.command_output import ESCAPE_SEQUENCE
 from mz_engine.git.files import write_bytes
@@ -168,6 +169,8 @@ class GhForge:
 
     timeout_seconds = 120.0
     """Of each call of gh."""
+    seal: Callable[[str], str | None] | None = None
+    """Maps the `Mz-Key` of a pull request to the root of a seal of the log, which its text then names."""
 
     def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str] = os.environ) -> None:
         self._root, self._remote, self._user_environment = root, remote, environment
@@ -185,7 +188,7 @@ class GhForge:
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         """Open a pull request. The caller calls `find` before, and again if this fails."""
-        flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
+        flags, body = ("--base", target, "--head", branch, "--title", title, "--body-file", "-"), self._sealed(body)
         output = self._run("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body).text
         urls = re.findall(r"https?://\S+/pull/\d+", output)
         if not urls:
@@ -195,7 +198,7 @@ class GhForge:
 
     def update(self, number: int, target: str, title: str, body: str) -> None:
         # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
-        payload = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
+        payload = json.dumps({"base": target, "title": title, "body": self._sealed(body)}, ensure_ascii=False)
         self._call_api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
 
     def merged(self, branch: str) -> Commit | None:
@@ -217,11 +220,16 @@ class GhForge:
 
     def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
-        name = description_file(worktree)
+        name, body = description_file(worktree), self._sealed(body)
         command = f"gh pr create --base {target} --head {worktree.branch} --title TITLE --body-file FILE"
         head = f"<!-- {worktree.branch} into {target}; to open it: git push, then {command} -->\n"
         write_bytes(self._root / name, f"{head}# {title}\n\n{body.rstrip()}\n".encode("utf-8", "surrogateescape"))
         return name
+
+    def _sealed(self, body: str) -> str:
+        """Return the body with the root of a seal as its last line, which a squashed commit takes over as a trailer."""
+        root = self.seal(find_keys(body)[0]) if self.seal and find_keys(body) else None
+        return f"{body.rstrip()}\n\n{TRAILER}: {root}\n" if root else body
 
     def _pull_requests(self, branch: str) -> list[ListedPullRequest]:
         """List the pull requests of our own branch, newest first, without those of forks with the same branch name."""

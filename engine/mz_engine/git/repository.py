@@ -179,13 +179,14 @@ def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
 
 
 def fetch(git: Git, remote: str, branch: str) -> Commit | None:
-    """Fetch the remote's branch with its history to a ref under FETCHED_TARGETS; no other ref is moved. None if it does
-    not exist there. Not reentrant."""
+    """Fetch the remote's branch (or full ref name) with its history to a ref under FETCHED_TARGETS; no other ref is
+    moved. None if it does not exist there. Not reentrant."""
     # Escaped, so that no name is a directory of another.
     ref = f"{FETCHED_TARGETS}{quote(remote, safe='')}/{quote(branch, safe='')}"
     follow_setting = f"remote.{remote}.followRemoteHEAD=never"
     flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
-    command = ("fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
+    source = branch if branch.startswith("refs/") else f"refs/heads/{branch}"
+    command = ("fetch", *flags, "--", remote, f"+{source}:{ref}")
     try:
         retry_without_lock(git, ref, lambda: _run(git, *command, settings=("-c", follow_setting)))
     except RemoteError as error:
@@ -198,8 +199,12 @@ def fetch(git: Git, remote: str, branch: str) -> Commit | None:
 def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
     """Set the branch to `commit` if the remote still has it at `old` (None: does not have it)."""
     ref = f"refs/heads/{branch}"
+    push_ref(git, remote, commit, ref, f"--force-with-lease={ref}:{old or ''}")
+
+
+def push_ref(git: Git, remote: str, source: str, ref: str, *more_flags: str) -> None:
     flags = ("--quiet", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no")
-    _run(git, "push", *flags, f"--force-with-lease={ref}:{old or ''}", "--", remote, f"{commit}:{ref}")
+    _run(git, "push", *flags, *more_flags, "--", remote, f"{source}:{ref}")
 
 
 def _run(git: Git, verb: str, *args: str, settings: tuple[str, ...] = ()) -> ProgramResult:

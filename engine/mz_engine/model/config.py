@@ -281,6 +281,16 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     commits: Annotated[
         Literal["phases", "squash"], doc("Whether each phase is a commit of its own, or all that is delivered is one.")
     ] = "phases"
+    seal: Annotated[
+        Literal["local", "push"],
+        doc("Whether the seals of runs (refs/notes/mz-seal) stay here or are pushed to `pull_requests.remote`."),
+    ] = "local"
+    seal_key: Annotated[
+        NonEmpty | None,
+        doc(
+            "SSH key that signs seals; absent: git's `user.signingKey` if `gpg.format` is ssh. Agents must not see it."
+        ),
+    ] = None
     budget: Budget = Budget()
     limits: Limits = msgspec.field(default_factory=Limits)
     notify: Notifications = Notifications()

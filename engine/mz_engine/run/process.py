@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import CommandsChanged, RunFinished, RunForked, RunStarted
+from mz_events.catalog.run import CommandsChanged, FeatureOutcome, RunFinished, RunForked, RunStarted
 from mz_events.names import Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
@@ -40,6 +40,7 @@ from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appe
 from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make_plan, reply_provenance
 from mz_engine.run.ports import SystemClock, SystemPorts
 from mz_engine.run.scheduler import Scheduler
+from mz_engine.run.seals import Sealer
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
@@ -69,6 +70,7 @@ class RunProcess:
     scheduler: Scheduler
     """From then on; also to stop or pause the run."""
     _machine: SystemPorts
+    _sealer: Sealer
 
     def __init__(self, root: Path, environment: Mapping[str, str], observe: Observer) -> None:
         self.root, self.environment, self.observe = root, environment, observe
@@ -207,6 +209,8 @@ class RunProcess:
         for check in PREREQUISITES:
             check(self.root, pins.config, self.environment)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
+        self._sealer = Sealer(self.root, self.store, pins.config, self.environment)
+        self._machine.forge.seal = self._sealer.note_delivery
 
     def _provenance(self, pins: Pins) -> str:
         return self.provenance or reply_provenance(pins.config, self.environment)
@@ -242,11 +246,20 @@ class RunProcess:
             if self.coordinator.state.needs_base_test:
                 self._test_base(self.coordinator, warn)
             self.scheduler.run()
+            self._seal(self.coordinator, warn)
             if self.coordinator.state.finished:
                 self._machine.workspace.close_checkouts(self.coordinator.run)
         except STORAGE_FAILURES as error:
             raise storage_error(error, self.coordinator.run) from error
         return self.coordinator.state
+
+    def _seal(self, coordinator: Coordinator, warn: Callable[[Diagnostic], None]) -> None:
+        """Seal the log in notes of what was delivered."""
+        stops = [track.last_stop for track in coordinator.state.tracks.values() if track.last_stop is not None]
+        heads = [stop.head for stop in stops if stop.head is not None and stop.status is FeatureOutcome.DELIVERED]
+        if heads and (problem := self._sealer.note(coordinator.run, heads, push=True)[1]):
+            hint = f"`mz seal {coordinator.run}` writes a seal to keep elsewhere"
+            warn(Diagnostic(severity="warning", code="MZ5014", message=f"the seal of the log: {problem}", hint=hint))
 
     def _test_base(self, coordinator: Coordinator, warn: Callable[[Diagnostic], None]) -> None:
         """Test the base once per run, before anything is paid. Raises MzError (MZ1008, MZ2018)."""

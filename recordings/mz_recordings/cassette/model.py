@@ -229,6 +229,8 @@ class Manifest(CassetteStruct, frozen=True, kw_only=True):
     provenance: Provenance
     mz: str
     """Version of `mz` that recorded it."""
+    seal: str = ""
+    """Seal of the run's log when it was recorded; empty: recorded before there were seals."""
     max_age_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] | None = None
     """Age after which the replies expire; None: never."""
     traces: dict[str, str]

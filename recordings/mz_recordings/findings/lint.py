@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 from mz_events.redaction.key_rules import entropy
 from mz_events.redaction.redactor import Secrets
+from mz_events.seal import is_seal_of
 
 from mz_recordings.cassette.files import (
     SUMS,
@@ -24,7 +25,7 @@ from mz_recordings.cassette.files import (
     is_recording,
     load,
 )
-from mz_recordings.cassette.model import BUNDLE, Cassette
+from mz_recordings.cassette.model import BUNDLE, MANIFEST, Cassette
 from mz_recordings.cassette.repository import bundle_contents
 from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, read_plain, walk
 from mz_recordings.findings.model import RECORD_AGAIN, RERECORD_ALL, Finding
@@ -155,6 +156,9 @@ class Linter:
         sizes: dict[str, int] = {}
         try:
             cassette = load(folder)
+            if (manifest := cassette.manifest).seal and not is_seal_of(manifest.fixture.run, manifest.seal):
+                message = f"the seal in {MANIFEST} is not one of the run {manifest.fixture.run}"
+                entries.append(Finding(kind="UNREADABLE", message=message, file=f"{path}/{MANIFEST}", fix=RESTORE))
         except CassetteUnreadable as error:
             entries.append(unreadable_finding(error, folder, path))
         try:
