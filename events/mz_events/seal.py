@@ -1,19 +1,17 @@
 """Seals: the head of every stream of a log, or of one run, at one moment, and one root over them.
 
-A log may grow after it was sealed, but not change: event number `length` of each stream still has the sealed link. A
-chain that somebody made anew, hashes included, has another one. That helps only if the seal, or its root, is kept where
-whoever changes the log cannot write.
+A log may grow after it was sealed, but event number `length` of each stream still has the sealed link; in a chain that
+somebody made anew it has another. The seal, or its root, must be kept where whoever changes the log cannot write.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from mz_events.chain import Damage
 from mz_events.envelope import Head
 from mz_events.names import StreamId
 
@@ -79,32 +77,16 @@ def parse_seals(text: str) -> tuple[tuple[Seal, ...], tuple[str, ...]]:
     return tuple(seals), tuple(dict.fromkeys(ROOT_LINE.findall(text)))
 
 
-def is_seal_of(run: str, text: str) -> bool:
-    """Return True if the text has one seal, and that is of the run."""
-    try:
-        return [seal.run for seal in parse_seals(text)[0]] == [run]
-    except InvalidSeal:
-        return False
-
-
-def differences(
-    seal: Seal,
-    heads: Mapping[StreamId, Head],
-    link_of: Callable[[StreamId, int], bytes | None],
-    damaged: Collection[str],
-) -> Iterator[Damage]:
-    """Yield how a log differs from what was sealed. `heads` and `link_of` (stream, version) are those of the log,
-    `damaged` the streams whose own chain is broken."""
+def differences(seal: Seal, links: Mapping[StreamId, Mapping[int, bytes]]) -> Iterator[tuple[str, str]]:
+    """Yield event ref and message of each difference of a log from what was sealed. `links`: by stream and version,
+    those of the sealed ends and of the last event; the chains up to there are verified apart."""
     for stream, sealed in seal.heads.items():
-        head = heads.get(stream)
-        if head is None:
+        version = max(links.get(stream, (0,)))
+        message = "the chain up to this event was made anew: it is not the sealed one"
+        if version == 0:
             message = f"the stream is missing; {sealed.version} events of it were sealed"
-        elif head.version < sealed.version:
-            message = f"the stream was cut: it ends at version {head.version}, {sealed.version} events were sealed"
-        elif link_of(stream, sealed.version) == sealed.chain:
+        elif version < sealed.version:
+            message = f"the stream was cut: it ends at version {version}, {sealed.version} events were sealed"
+        elif links[stream].get(sealed.version) == sealed.chain:
             continue
-        elif stream in damaged:
-            message = "an event up to this one was changed after the stream was sealed"
-        else:
-            message = "the chain was made anew: it is valid in itself, and not the one that was sealed"
-        yield Damage(f"{stream}@{sealed.version}", 0, message)
+        yield f"{stream}@{sealed.version}", message

@@ -97,6 +97,14 @@ class BlobMissing(Exception):
         self.digest = digest
 
 
+class BlobWasErased(BlobMissing):
+    """A person erased the blob; the event `BlobErased` records it."""
+
+    def __init__(self, digest: str, reason: str) -> None:
+        Exception.__init__(self, f"blob {digest} was erased: {reason}")
+        self.digest, self.reason = digest, reason
+
+
 class BlobDamaged(BlobMissing):
     """The bytes on the disk are not the ones that were put; treated as missing."""
 

@@ -36,7 +36,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "recordings": ("recordings.library", "List and check the library of recordings."),
         "check": ("check.command", "Check everything that needs no agent, offline and free."),
         "audit": ("audit.command", "Report what a run did, with evidence."),
-        "seal": ("audit.seal", "Print a seal of the log: the end of every stream, and one root over all."),
+        "seal": ("audit.command", "Print a seal of the log: the end of every stream, and one root over all."),
     },
     "Adjust": {
         "pipelines": ("project.pipelines", "List, show, check and create pipelines."),
@@ -44,7 +44,10 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "calibrate": ("cost.calibrate", "Improve estimates from past calls."),
         "schema": ("project.schema", "Print a JSON Schema, for editors and for programs."),
     },
-    "Tidy": {"clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files.")},
+    "Tidy": {
+        "clean": ("housekeeping.clean", "Remove leftovers of ended runs, or unused files."),
+        "erase": ("housekeeping.clean", "Erase a text that the log cites, and record that."),
+    },
     "Learn": {
         "help": ("help.help_", "Explain a topic, a command, an error code, an exit code or a problem."),
         "completion": ("help.help_", "Print a shell completion script."),

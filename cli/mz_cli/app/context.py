@@ -18,8 +18,8 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
-from mz_events.store import BlobMissing
+from mz_events.names import Digest, StreamId, erasure_stream, feature_stream, inbox_stream, run_stream
+from mz_events.store import BlobMissing, BlobWasErased
 from mz_projections.views.messages import InboxMessage, inbox_messages
 from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mz_engine.model.pins import Pins
 
 TextLoader = Callable[[Digest | None], str]
-"""Blob digest -> text; empty for None and for an erased blob."""
+"""Blob digest -> text; empty for None and for a missing blob."""
 LOCKS = Path("/proc/locks")
 RUNS_NAMED_MAX = 5
 FEATURES_NAMED_MAX = 20
@@ -108,11 +108,13 @@ class ProjectLog(RunNames):
         self.blobs = FileBlobs((folder or root / MZ_FOLDER) / BLOBS_FOLDER)
 
     def load_text(self, digest: Digest | None) -> str:
-        """Return the text of a blob; empty for None and for an erased blob."""
+        """Return the text of a blob, or why it was erased; empty for None and for a missing blob."""
         if digest is None:
             return ""
         try:
             return self.blobs.get(digest).decode("utf-8", "replace")
+        except BlobWasErased as error:
+            return f"erased: {error.reason}"
         except BlobMissing:
             return ""
 
@@ -129,9 +131,12 @@ class ProjectLog(RunNames):
         return tuple(name.removeprefix("run/") for name in reversed(names))
 
     def streams(self, run: str) -> tuple[StreamId, ...]:
-        """Return the run's own stream and those of its features."""
-        own = run_stream(run)
-        return (own, *(name for name, _ in self.store.streams(feature_stream(run, ""))))
+        """Return the run's own stream, that of erasures, and those of its features."""
+        return (
+            run_stream(run),
+            erasure_stream(run),
+            *(name for name, _ in self.store.streams(feature_stream(run, ""))),
+        )
 
     def events(self, run: str) -> Iterator[Recorded[Event]]:
         """Yield all events of the run, in the order of the log."""

@@ -1,13 +1,17 @@
-"""Command `mz audit`."""
+"""Commands `mz audit` and `mz seal`."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 from mz_engine.errors.exits import Exit
+from mz_engine.git.files import write_bytes
+from mz_engine.run.seals import sign, signing_key, take_seal
+from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_projections.audit.auditor import audit as audit_of
@@ -21,14 +25,16 @@ from mz_cli.app.selectors import select_part
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.query import audit_report
 from mz_cli.audit.text import SHORT, claims, durations_of, render_text, table
-from mz_cli.common.seals import noted_seals, read_seals
+from mz_cli.common.seals import read_seals
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
-from mz_cli.terminal.console import print_line, print_note, terminal_width
+from mz_cli.terminal.console import print_line, print_note, terminal_width, write_text
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, local_time
 from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
+
+UNSIGNED = "not signed: it proves nothing unless you keep a copy where nobody who changes the log can write"
 
 
 @command(
@@ -94,7 +100,7 @@ def audit(
         events = tuple(log.events(run_id))
         view = run_view(run_id, events)
         statements = audit_of(run_id, events, decode_pinned(log.load_text(view.pins).encode()), feature)
-        verification = verify_log(log, run_id, noted_seals(log.root, run_id))
+        verification = verify_log(log, run_id, read_seals(log.root, (), run_id))
         durations = durations_of(view)
         selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
@@ -135,7 +141,7 @@ def print_verification(
             print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
         print_line(summary)
     for check in result.seals:
-        print_note(check.text)
+        print_note(check)
     if result.findings_elsewhere:
         more = count_noun(result.findings_elsewhere, "more finding")
         print_note(f"{more} in other runs: `mz audit --verify` lists them")
@@ -167,3 +173,31 @@ def milestones(events: Iterable[Recorded[Event]]) -> Iterator[tuple[str, str]]:
     for recorded in events:
         if text := milestone_text(recorded):
             yield f"{local_time(recorded.recorded_at_us)} {text}", recorded.event_ref
+
+
+@command(
+    "seal",
+    examples=(
+        ("mz seal --out seal.txt", "of the complete log, into a file to keep elsewhere"),
+        ("mz seal r4f1 --sign ~/.ssh/id_ed25519", "of one run, signed"),
+    ),
+    next_command="`mz audit --verify --against seal.txt` checks that the log is still the one that was sealed.",
+)
+@click.argument("run", metavar="[RUN]", required=False)
+@click.option("--sign", "key", metavar="KEY", help="SSH key that signs. [default: seal_key of mz.yaml, or git's]")
+@click.option("--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
+def seal(run: str | None, key: str | None, out: Path | None) -> None:
+    """Print a seal of the log: the end of every stream, and one root over all.
+
+    With a copy of it, or of its root, `mz audit --verify --against` finds whatever was changed, dropped, cut or made
+    anew since, hash chains included; the log may grow. Without a signature a seal proves nothing unless a copy is where
+    nobody who changes the log can write. Pull requests name the root of a seal, and git notes of what was delivered
+    (refs/notes/mz-seal) have the seal itself. RUN is a run's id or its beginning (default: the complete log).
+    """
+    with open_log() as log:
+        made = take_seal(log.store, None if run is None else log.find_run(run))
+        configured = str(Path.cwd() / key) if key else load_config(log.root, os.environ, {}).config.seal_key
+        key = signing_key(log.root, os.environ, configured)
+    made = sign(made, key, os.environ) if key else made
+    write_text(sys.stdout, made.text) if out is None else write_bytes(out, made.text.encode())
+    print_note(f"{count_noun(len(made.heads), 'stream')} sealed, {f'signed with {key}' if key else UNSIGNED}")

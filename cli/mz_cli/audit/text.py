@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from textwrap import wrap
 
 import msgspec
@@ -79,9 +78,8 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
     state = "intact" if record.intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
     scope = f"{count_noun(record.events, 'event')} in {count_noun(record.streams, 'stream')}"
     yield Claim("verdict", "log", f"{state}: {scope} and {count_noun(record.blobs, 'blob')} verified", ())
-    seals = sorted(record.seals, key=attrgetter("events"))
     missing = f"none in git notes; `mz seal {report.run}` writes one, to be kept elsewhere"
-    yield Claim("verdict", "seal", seals[-1].text if seals else missing, ())
+    yield Claim("verdict", "seal", record.seals[-1] if record.seals else missing, ())
 
 
 # a feature ------------------------------------------------------------------------------------------------------------

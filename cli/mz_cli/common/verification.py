@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from mz_engine.paths import MZ_FOLDER
+from mz_events.catalog.inbox import BlobErased
 from mz_events.chain import Damage
 from mz_events.codec import CODEC, cited_digests
 from mz_events.envelope import Stored
@@ -16,7 +17,7 @@ from mz_events.seal import Seal
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
 
 from mz_cli.app.context import ProjectLog
-from mz_cli.common.seals import SealCheck, check_seal
+from mz_cli.common.seals import check_seal
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape
 
@@ -46,8 +47,8 @@ class IntegrityResult(Shape, frozen=True, kw_only=True):
     events: int
     streams: int
     blobs: int
-    seals: tuple[SealCheck, ...]
-    """Seals with which the log was compared."""
+    seals: tuple[str, ...]
+    """The seals with which the log was compared: root, number of events, signature."""
     findings: tuple[IntegrityFinding, ...]
 
 
@@ -62,13 +63,13 @@ class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
 
 
 def verify_log(
-    log: ProjectLog, run: str | None, seals: Sequence[Seal | str] = (), signers: Path | None = None
+    log: ProjectLog, run: str | None, seals: Sequence[Seal] = (), signers: Path | None = None
 ) -> VerifyResult:
     """Verify the log, or the events of one run, and compare it with seals, with progress on stderr if that takes long.
 
     The chain is always verified over the full log, since missing events have no stream.
     """
-    scan = _LogScan(run)
+    scan = _LogScan(run, {(stream, head.version) for seal in seals for stream, head in seal.heads.items()})
     try:
         damages = log.store.verify(scan.visit)
     except StoreUnusable as error:
@@ -80,16 +81,17 @@ def verify_log(
         if finding.event_ref in scan.gaps or scan.includes(finding.event_ref.partition("@")[0])
     )
     damaged_streams = {StreamId(finding.event_ref.partition("@")[0]) for finding in chain}
-    checks, differing = list[SealCheck](), [(LOG_REF, text) for text in seals if isinstance(text, str)]
-    for seal in (seal for seal in seals if isinstance(seal, Seal) and all(finding.kind != "file" for finding in chain)):
-        for result in check_seal(log, seal, run, damaged_streams, signers):
-            checks.append(result) if isinstance(result, SealCheck) else differing.append(result)
+    readable = all(damage.event_ref for damage in damages)
+    checks = [check_seal(seal, scan.links, run, signers) for seal in seals if readable]
+    for digest in (digest for digest in scan.erased if not log.blobs.path(digest).exists()):
+        scan.cited.pop(digest, None)
     events = (finding for finding in scan.findings if finding.event_ref.partition("@")[0] not in damaged_streams)
+    differing = (part for _, differences in checks for part in differences)
     sealed = (IntegrityFinding(event_ref=ref, kind="seal", message=text, hint=SEAL_HINT) for ref, text in differing)
     findings = (*chain_findings, *events, *sealed, *_blob_findings(log, scan.cited))
     return VerifyResult(
-        repository=str(log.root), run=run, intact=not findings, findings=findings, seals=tuple(checks),
-        events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
+        repository=str(log.root), run=run, intact=not findings, findings=findings,
+        seals=tuple(text for text, _ in checks), events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
         findings_elsewhere=len(chain) - len(chain_findings),
     )  # fmt: skip
 
@@ -97,13 +99,16 @@ def verify_log(
 class _LogScan:
     """Visitor of all events of the log; collects cited blobs and findings."""
 
-    def __init__(self, run: str | None) -> None:
-        self._run = run
+    def __init__(self, run: str | None, sealed: Collection[tuple[StreamId, int]]) -> None:
+        self._run, self._sealed = run, sealed
+        self.links: dict[StreamId, dict[int, bytes]] = {}
+        """Those of the sealed ends, and of the last event."""
         self.events, self._scanned_count, self._position = 0, 0, 0
         self.gaps: set[str] = set()
         """Event refs before which an event of an unknown stream is missing."""
         self.streams: set[StreamId] = set()
         self.cited: dict[Digest, list[str]] = {}
+        self.erased: set[Digest] = set()
         self.findings: list[IntegrityFinding] = []
 
     def includes(self, stream: str) -> bool:
@@ -119,12 +124,18 @@ class _LogScan:
         if event.position != self._position + 1:
             self.gaps.add(event_ref)
         self._position = event.position
+        links = self.links.setdefault(event.stream, {})
+        if event.version > 1 and (event.stream, event.version - 1) not in self._sealed:
+            links.pop(event.version - 1, None)
+        links[event.version] = event.chain
         if not self.includes(event.stream):
             return
         self.events += 1
         self.streams.add(event.stream)
         try:
-            for digest in cited_digests(CODEC.decode(event.type, event.schema, event.payload, event_ref)):
+            decoded = CODEC.decode(event.type, event.schema, event.payload, event_ref)
+            self.erased |= {decoded.blob} if isinstance(decoded, BlobErased) else set()
+            for digest in cited_digests(decoded):
                 self.cited.setdefault(digest, []).append(event_ref)
         except (UnknownEvent, StoreUnusable) as error:
             unknown = isinstance(error, UnknownEvent)

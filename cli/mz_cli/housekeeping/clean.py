@@ -1,14 +1,17 @@
-"""Command `mz clean`."""
+"""Commands `mz clean` and `mz erase`."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.housekeeping.garbage import CollectedGarbage, collect_garbage
 from mz_engine.housekeeping.leftovers import (
     NOT_REMOVABLE,
@@ -18,13 +21,19 @@ from mz_engine.housekeeping.leftovers import (
     run_states,
     with_keep_reasons,
 )
-from mz_engine.paths import LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_engine.paths import LOCK_FILE, LOG_FILE, MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.inbox import BlobErased
+from mz_events.catalog.run import RunStarted
+from mz_events.codec import cited_digests
+from mz_events.names import Digest, erasure_stream
+from mz_events.store import Append
 
 from mz_cli.app.context import ProjectLog, find_root, is_process_running, no_runs_error, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
-from mz_cli.terminal.console import print_note
+from mz_cli.people.inbox import store_text, store_user_name
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table, size_cell
 from mz_cli.terminal.text import count_noun, format_size
@@ -40,6 +49,8 @@ class CleanResult(Shape, frozen=True, kw_only=True):
     freed_bytes: int
 
 
+COPIES = (SPOOL_FOLDER, PULL_REQUESTS_FOLDER, "rerecord")
+"""Folders of `.mz` that may hold copies of blobs."""
 APPEARED_LATER = "appeared after the confirmation"
 
 
@@ -183,3 +194,43 @@ def print_collected(result: CollectedGarbage) -> None:
     freed = f"{'would free' if result.dry_run else 'freed'} {format_size(result.freed_bytes)}"
     kept = result.kept_blobs.count
     print_note(f"{freed}; {count_noun(kept, 'blob')} kept{young_note}")
+
+
+@command(
+    "erase",
+    examples=(('mz erase 6c5be217 --reason "a customer\'s address"', "by the beginning of its digest"),),
+    next_command="`mz audit --full` and `mz show FEATURE` show digests; `mz audit --verify` checks the log afterwards.",
+)
+@click.argument("blob")
+@click.option(
+    "--reason", required=True, metavar="TEXT", help="Why; the log keeps it and shows it in place of the text."
+)
+def erase(blob: str, reason: str) -> None:
+    """Erase a text that the log cites, and record that.
+
+    Events keep the digest, so chains, seals and states stay as they are; whatever shows the text shows the reason.
+    BLOB is a digest or its beginning. Only this text is erased: not others that quote it, such as prompts, and neither
+    commits, branches, captures (refs/mz), worktrees nor cassettes.
+    """
+    runs, settings = dict[Digest, set[str]](), set[Digest]()
+    with open_log() as log, SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
+        if is_process_running(log.root):
+            raise MzError("MZ5002", "a process drives a run in this repository", hint="stop it first, with Ctrl-C")
+        for recorded in store.read_all():
+            settings |= {recorded.event.pins} if isinstance(recorded.event, RunStarted) else set()
+            for digest in cited_digests(recorded.event):
+                if digest.startswith(blob):
+                    runs.setdefault(digest, set()).add(recorded.stream.split("/")[1])
+        if len(runs) != 1 or settings & runs.keys():
+            hint = "name one; not the settings of a run, without which it cannot be read"
+            raise MzError("MZ1002", f"{blob[:64]!r} begins {len(runs)} digests that the log cites", hint=hint)
+        ((digest, names),) = runs.items()
+        data, text = log.blobs.get(digest), store_text(log, reason)
+        assert text is not None
+        event = BlobErased(blob=digest, size_bytes=len(data), reason=text, actor=store_user_name(log))
+        store.append([Append(erasure_stream(run), None, (event,)) for run in sorted(names)], time.time_ns() // 1000)
+        log.blobs.erase(digest, log.load_text(text))
+        for file in (file for folder in COPIES for file in (log.root / MZ_FOLDER / folder).rglob("*")):
+            if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest:
+                file.unlink()
+    print_line(f"erased {digest} ({len(data)} bytes), cited by {', '.join(sorted(names))}")

@@ -16,7 +16,7 @@ from mz_events.names import is_of_run
 from mz_events.seal import Seal, seal_of
 
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.process import Git, ProgramResult, run_program, safe_environment
+from mz_engine.git.process import ProgramResult, run_program, safe_environment
 from mz_engine.git.repository import fetch, open_repository, push_ref, retry_without_lock, run_git_as_user
 from mz_engine.model.config import Config
 from mz_engine.ports import RemoteError, RepositoryUnusable
@@ -60,10 +60,9 @@ def check_signature(seal: Seal, signers: Path | None, environment: Mapping[str, 
         file = Path(folder, "signature")
         file.write_text(seal.signature, encoding="utf-8")
         checked = _ssh_keygen(environment, seal, "check-novalidate", "-s", str(file))
-        key = FINGERPRINT.search(checked.text)
+        key, flags = FINGERPRINT.search(checked.text), ("-s", str(file), "-f", str(signers))
         if checked.exit_code or key is None:
             return "invalid", ""
-        flags = ("-s", str(file), "-f", str(signers))
         for name in _ssh_keygen(environment, seal, "find-principals", *flags).text.splitlines() if signers else ():
             if _ssh_keygen(environment, seal, "verify", "-I", name, *flags).exit_code == 0:
                 return "valid", f"{name} {key[0]}"
@@ -76,17 +75,6 @@ def _ssh_keygen(environment: Mapping[str, str], seal: Seal, action: str, *flags:
         return run_program(command, Path("/"), safe_environment(environment), TIMEOUT_SECONDS, seal.statement.encode())
     except (OSError, TimeoutExpired) as error:
         raise MzError("MZ5014", f"`ssh-keygen` cannot be used: {error}", hint="install OpenSSH") from error
-
-
-def note_and_message(git: Git, commit: str) -> str:
-    """Return the commit's note and message. Raises RepositoryUnusable."""
-    flags = ("--max-count=1", "--no-show-signature", "--no-mailmap", f"--notes={NOTES_REF}", "--format=%N%n%B")
-    return git.run("log", *flags, "--end-of-options", commit, "--").text
-
-
-def all_notes(git: Git) -> str:
-    """Return the text of all notes; empty if there are none."""
-    return git.run("grep", "-h", "--no-color", "-e", "", NOTES_REF, check=False).text
 
 
 class Sealer(NamedTuple):

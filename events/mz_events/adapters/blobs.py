@@ -14,11 +14,13 @@ import zstandard
 
 from mz_events.adapters.migrate import sync
 from mz_events.names import Digest
-from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable
+from mz_events.store import BlobDamaged, BlobMissing, BlobWasErased, StoreUnusable
 
 LEVEL = 3
 LOCK_SUFFIX = ".lock"
 """Suffix of the lock file beside the directory."""
+ERASED_SUFFIX = ".erased"
+"""Suffix of the file with the reason, beside where an erased blob was."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 FILE_NAME = re.compile(r"[0-9a-f]{62}")
 TEMPORARY_PREFIX = ".new-"
@@ -63,6 +65,8 @@ class FileBlobs:
         try:
             data = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
         except FileNotFoundError:
+            if (note := path.with_suffix(ERASED_SUFFIX)).exists():
+                raise BlobWasErased(digest, note.read_text("utf-8")) from None
             raise BlobMissing(digest) from None
         except zstandard.ZstdError:
             raise BlobDamaged(digest, str(path)) from None
@@ -71,6 +75,13 @@ class FileBlobs:
         if hashlib.sha256(data).hexdigest() != digest:
             raise BlobDamaged(digest, str(path))
         return data
+
+    def erase(self, digest: Digest, reason: str) -> None:
+        """Put the reason in the place of the blob. The caller has recorded it; killed, this is repeatable."""
+        path = self.path(digest)
+        path.with_suffix(ERASED_SUFFIX).write_text(reason, "utf-8")
+        path.unlink(missing_ok=True)
+        sync(path.parent)
 
     def list_shard(self, shard: str) -> Iterator[Digest]:
         """Yield the digests of the blobs in one of the `SHARDS`."""

@@ -35,10 +35,6 @@ INSERT_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 SELECT_STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
 SELECT_STREAMS_BY_AGE = "SELECT name FROM stream WHERE substr(name, 1, ?) = ? ORDER BY id"
 SELECT_HEADS = "SELECT name, version, CAST(chain AS BLOB) FROM stream"
-SELECT_LINK = (
-    "SELECT CAST(event.chain AS BLOB) FROM event JOIN stream ON stream.id = stream_id "
-    "WHERE stream.name = ? AND event.version = ?"
-)
 STREAM_PAGE = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
 ALL_EVENTS = f"SELECT {METADATA_COLUMNS}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
 """For verification; the casts handle text that someone wrote in place of bytes."""
@@ -171,11 +167,6 @@ class SqliteStore:
         with self._database.reading() as cursor:
             rows = cursor.execute(SELECT_HEADS).fetchall()
         return {StreamId(name): Head(version, chain) for name, version, chain in rows}
-
-    def stream_link(self, stream: StreamId, version: int) -> bytes | None:
-        """Return the chain value of an event of a stream; None if there is none."""
-        row = next(iter(self._fetch_page(SELECT_LINK, (stream, version))), None)
-        return None if row is None else bytes(row[0])
 
     def verify(self, watch: Callable[[Stored], None] | None = None) -> tuple[Damage, ...]:
         """Check the file and every stream's chain over one snapshot of the log; empty when intact.

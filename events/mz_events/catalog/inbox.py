@@ -1,4 +1,5 @@
-"""Events of the stream `inbox/<run>`: messages of people to a run. Anyone appends; only the coordinator reads."""
+"""Events of people, which anyone appends: messages to a run (stream `inbox/<run>`; only the coordinator reads it), and
+erasures (`erased/<run>`)."""
 
 from __future__ import annotations
 
@@ -52,4 +53,14 @@ class PausePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.pause"):
 class ResumePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.resume"):
     """Continue a paused run."""
 
+    actor: Digest
+
+
+class BlobErased(ExternalEvent, frozen=True, kw_only=True, tag="blob.erased"):
+    """A person removed a text that events of the run cite; these stay as they are. In the stream `erased/<run>` of each
+    run that cites it."""
+
+    blob: Digest
+    size_bytes: int
+    reason: Digest
     actor: Digest

@@ -309,6 +309,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     ),
     inbox.PausePosted: lambda _: "pause",
     inbox.ResumePosted: lambda _: "continue",
+    inbox.BlobErased: lambda e: f"blob {e.blob[:SHORT]} of {e.size_bytes} bytes",
     imported.ImportedSessionFound: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
     imported.ImportedFileRead: _imported_file_read,
     imported.ImportedTotalsReconciled: lambda e: f"{count_noun(len(e.requests), 'total')} beyond the lines",

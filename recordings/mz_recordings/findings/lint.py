@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from mz_events.redaction.key_rules import entropy
 from mz_events.redaction.redactor import Secrets
-from mz_events.seal import is_seal_of
+from mz_events.seal import InvalidSeal, parse_seals
 
 from mz_recordings.cassette.files import (
     SUMS,
@@ -156,9 +156,12 @@ class Linter:
         sizes: dict[str, int] = {}
         try:
             cassette = load(folder)
-            if (manifest := cassette.manifest).seal and not is_seal_of(manifest.fixture.run, manifest.seal):
-                message = f"the seal in {MANIFEST} is not one of the run {manifest.fixture.run}"
-                entries.append(Finding(kind="UNREADABLE", message=message, file=f"{path}/{MANIFEST}", fix=RESTORE))
+            manifest = cassette.manifest
+            if manifest.seal and [seal.run for seal in parse_seals(manifest.seal)[0]] != [manifest.fixture.run]:
+                raise InvalidSeal("it is not of the recorded run")
+        except InvalidSeal as error:
+            message = f"the seal in {MANIFEST}: {error}"
+            entries.append(Finding(kind="UNREADABLE", message=message, file=f"{path}/{MANIFEST}", fix=RESTORE))
         except CassetteUnreadable as error:
             entries.append(unreadable_finding(error, folder, path))
         try:
