@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from mz_engine.forge.github import GhForge
-from mz_engine.git.repository import open_repository
 from mz_engine.model.config import Config, PullRequests
 from mz_engine.ports import FeatureWorktree
-from mz_engine.run.seals import Sealer, all_notes, take_seal
+from mz_engine.run.seals import NOTES_REF, Sealer, take_seal
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.run import RunIdle
 from mz_events.names import run_stream
@@ -44,7 +43,7 @@ class Sealed:
         self.store.append([Append(run_stream("r1"), None, (RunIdle(),))], 1)
 
     def roots(self) -> list[str]:
-        return [seal.root for seal in parse_seals(all_notes(open_repository(self.repo.root, self.environment)))[0]]
+        return [seal.root for seal in parse_seals(self.repo.git("grep", "-h", "-e", "", NOTES_REF))[0]]
 
 
 def test_a_note_has_every_seal(tmp_path: Path, environment: dict[str, str]) -> None:
