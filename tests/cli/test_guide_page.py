@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import pytest
 from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_engine.version import VERSION
 from mz_recordings.cassette.repository import create_sample
 from mz_recordings.findings.model import KIND_PROPERTIES
 
 from tests.cli.drive import run_line
 from tests.support.gitrepo import IDENTITY
+from tests.support.package_index import package_index
 from tests.support.played_agent import install_agent
 from tests.support.preloaded import read_at_start
 from tests.support.tree import ROOT
@@ -42,7 +44,7 @@ def parts() -> Iterator[Part]:
 class Team:
     """A repository with tests and nothing else, a home, and `mz`, `python3` and an agent on PATH."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, index: str) -> None:
         self.root, programs = folder / "tally", folder / "bin"
         create_sample(self.root, os.environ)
         for name in ("mz.yaml", "features.md"):
@@ -58,6 +60,7 @@ class Team:
         kept = {name: value for name, value in os.environ.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join((str(programs), os.environ["PATH"]))
         own = {"PATH": path, "HOME": str(folder / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
+        own |= {"PIP_INDEX_URL": index, "PIP_CONFIG_FILE": os.devnull}
         self.environment = {**kept, **read_at_start(os.environ), **IDENTITY, **own}
         for args in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
             self.run(args)
@@ -73,7 +76,11 @@ class Team:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
-    team = Team(tmp_path)
+    with package_index(tmp_path / "index", ("mz-engine", VERSION)) as url:
+        follow(Team(tmp_path, url))
+
+
+def follow(team: Team) -> None:
     output, compared = "", 0
     for part in parts():
         if part.remark.startswith("file: "):

@@ -26,6 +26,7 @@ from syrupy.assertion import SnapshotAssertion
 from tests.cli.drive import Mz, on_terminal, spawn
 from tests.cli.fakeagent import FakeAgent
 from tests.support.examples import first_of_each
+from tests.support.package_index import make_wheel
 
 COMMIT = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "--message=first")
 
@@ -289,10 +290,14 @@ def test_leaving_at_a_question_writes_nothing(repository: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_workflow_is_written_once(repository: Path, mz: Mz) -> None:
+def test_a_workflow_is_written_once(repository: Path, mz: Mz, tmp_path: Path) -> None:
     refused = mz("init", "--ci", "--yes")
     assert (refused.exit, "MZ2021" in refused.err, (repository / "mz.yaml").exists()) == (10, True, False), "nothing"
-    mine = ("--install", "mz-engine @ git+https://example.org/mz@0123abc")
+    wheel = make_wheel(tmp_path / "elsewhere", "mz-engine", "1.2")
+    refused = mz("init", "--ci", "--yes", "--install", str(wheel))
+    assert (refused.exit, (repository / "mz.yaml").exists()) == (10, False), "nothing"
+    assert f"CI does not have {wheel.as_uri()}" in refused.err
+    mine = ("--install", "mz-engine @ git+https://example.org/mz@0123abc", "--unchecked")
     shown = mz("init", "--ci", "--dry-run", *mine)
     assert "would create .github/workflows/mz.yml: replays all recordings" in shown.out
     assert not (repository / ".github").exists()

@@ -33,6 +33,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
 REPLAY, KEEP, ALERTS = "Replay", "Keep the reports", "Show alerts on the lines they are about"
 PROGRAMS = "Install the programs of the commands"
 REQUIREMENT = f"mz-engine=={VERSION}"
+INIT = ("init", "--ci", "--yes", "--install", REQUIREMENT, "--unchecked")
 EDIT = ("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
 
 
@@ -121,7 +122,7 @@ def test_the_action_puts_no_input_into_a_script() -> None:
 # the workflow ---------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surroundings: dict[str, str]) -> None:
-    result = spawn(copy.root, "init", "--ci", "--yes", "--install", f"mz-engine=={VERSION}", **surroundings)
+    result = spawn(copy.root, *INIT, **surroundings)
     assert f"created {WORKFLOW_PATH}" in result.out, result.err
     assert f"with mz-engine=={VERSION}" in result.out
     assert "CI has no recording to replay" not in result.err
@@ -141,7 +142,7 @@ def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surrounding
 
     (copy.root / WORKFLOW_PATH).unlink()
     copy.edit(*EDIT)
-    refused = spawn(copy.root, "init", "--ci", "--yes", "--install", f"mz-engine=={VERSION}", **surroundings)
+    refused = spawn(copy.root, *INIT, **surroundings)
     assert (refused.exit, (copy.root / WORKFLOW_PATH).exists()) == (10, False)
     assert "would not be green: the replay of recordings/notes differs (PROMPT)" in refused.err
     red = Job(copy.root, surroundings, PUBLIC)

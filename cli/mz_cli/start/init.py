@@ -27,7 +27,7 @@ from mz_engine.setup.templates import (
     starter_config,
     workflow_text,
 )
-from mz_engine.setup.workflow import installed_requirement, program_installs, refusal
+from mz_engine.setup.workflow import checked_requirement, installed_requirement, program_installs, refusal
 from mz_recordings.cassette.model import MANIFEST
 from mz_recordings.replay.replay import ReplayJob, replay_all, without_git_variables
 
@@ -88,9 +88,10 @@ MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
 @click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
 @click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; use what was detected.")
 @click.option("--ci", is_flag=True, help="Also write a GitHub Actions workflow that replays all recordings.")
-@click.option("--install", metavar="TEXT", help="With --ci: requirement with which pip installs mz there.")
+@click.option("--install", metavar="TEXT", help="With --ci: what pip installs as mz there; checked, and pinned.")
+@click.option("--unchecked", is_flag=True, help="With --install: take it as it is, for example offline.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.init/1; asks nothing.")
-def init(dry_run: bool, silent: bool, ci: bool, install: str | None, as_json: bool) -> None:
+def init(dry_run: bool, silent: bool, ci: bool, install: str | None, unchecked: bool, as_json: bool) -> None:
     """Write mz.yaml and a starter backlog.
 
     Detects the commands for test, lint, build and set-up, the base branch and the installed agents; on a terminal it
@@ -104,7 +105,7 @@ def init(dry_run: bool, silent: bool, ci: bool, install: str | None, as_json: bo
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
     actions = tuple(file_actions(root, detected, choices))
     if ci:
-        actions += (workflow_action(root, detected, choices, install),)
+        actions += (workflow_action(root, detected, choices, install, unchecked),)
     for file in actions:
         if not dry_run and file.action != "keep":
             write_file(root, file)
@@ -177,7 +178,9 @@ def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) ->
     yield _schema_action(root)
 
 
-def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices, install: str | None) -> InitFile:
+def workflow_action(
+    root: Path, detected: DetectedProject, choices: InitChoices, install: str | None, unchecked: bool
+) -> InitFile:
     """Return the action on the workflow. Raises MzError (MZ2021) if a new one would not be green."""
     if os.path.lexists(root / WORKFLOW_PATH):
         return _create_action(root, WORKFLOW_PATH, "", "")
@@ -185,7 +188,9 @@ def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices,
     config = load_config(root, os.environ, {}).config
     if os.path.lexists(root / FILE_NAME):
         setup, commands = config.workspace.setup, tuple(command.run for command in config.commands.values())
-    requirement, programs = install or installed_requirement(os.environ), program_installs(setup, commands)
+    programs, requirement = program_installs(setup, commands), install or installed_requirement(os.environ)
+    if install and not unchecked:
+        requirement = checked_requirement(install, root, os.environ)
     check_replays(root)
     about = f"replays all recordings, on every push and pull request, with {', '.join((requirement, *programs))}"
     text = workflow_text(requirement, programs, setup, config.base or detected.base, config.recordings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.process import NO_USER_CONFIG, mask_credentials, run_program, safe_environment
 from mz_engine.git.repository import run_git_as_user
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.plan import program_of
@@ -23,6 +26,10 @@ INSTALL_HINT = "name what the workflow installs: mz init --ci --install 'mz-engi
 SCP_URL = re.compile(r"(?:[\w.-]+@)?([\w.-]+\.[\w-]+):(?!/)(.+)")
 MODULE = re.compile(r"python3?\s+-m\s+([\w-]+)")
 
+PIP_SECONDS = 300
+PIP_OPTIONS = "--dry-run --ignore-installed --no-deps --no-input --disable-pip-version-check --quiet --report - --"
+PIP_ERROR = re.compile(r"^\s*(?:ERROR|fatal): (.+)$", re.MULTILINE)
+
 
 class Origin(msgspec.Struct, frozen=True):
     """`direct_url.json` of an installed package; pip writes none for a package from an index. Source: PEP 610."""
@@ -30,6 +37,7 @@ class Origin(msgspec.Struct, frozen=True):
     url: str
     vcs_info: dict[str, str] = {}
     archive_info: dict[str, Any] = {}
+    subdirectory: str = ""
 
 
 def refusal(reason: str, hint: str = INSTALL_HINT) -> MzError:
@@ -45,16 +53,43 @@ def installed_requirement(environment: Mapping[str, str]) -> str:
     if text is None:
         return f"{PACKAGE}=={VERSION}"
     origin = msgspec.json.decode(text, type=Origin)
-    url = urlsplit(origin.url)
+    path = Path(unquote(urlsplit(origin.url).path))
+    return _pushed_commit(path, environment) if origin.url.startswith("file:") and path.is_dir() else _pinned(origin)
+
+
+def checked_requirement(requirement: str, root: Path, environment: Mapping[str, str]) -> str:
+    """Return what pip would install for the requirement, pinned. Raises MzError (MZ2021)."""
+    if (masked := mask_credentials(requirement)) != requirement:
+        raise refusal(f"{masked} needs a user or password of yours, which CI does not have")
+    command = (sys.executable, "-P", "-m", "pip", "install", *PIP_OPTIONS.split(), requirement)
+    variables = {**safe_environment(environment), **NO_USER_CONFIG}  # CI has no credentials of the user.
+    try:
+        result = run_program(command, Path.cwd(), variables, PIP_SECONDS)
+        error = next(iter(PIP_ERROR.findall(result.stderr)), result.stderr[-500:]) if result.exit_code else ""
+    except subprocess.TimeoutExpired:
+        error = f"it did not end within {PIP_SECONDS} s"
+    if error:
+        raise refusal(f"pip cannot install {requirement}: {error}", "name another; offline, add --unchecked")
+    downloads = msgspec.json.decode(result.stdout)["install"]  # pip's "Installation Report"
+    names = [re.sub(r"[-_.]+", "-", download["metadata"]["name"]).lower() for download in downloads]
+    if names != [PACKAGE]:
+        raise refusal(f"{requirement} installs {names[0] if names else 'nothing'}, not {PACKAGE}")
+    origin = msgspec.convert(downloads[0]["download_info"], Origin)
+    path = Path(unquote(urlsplit(origin.url).path))
+    if path.is_relative_to(root) and run_git_as_user(root, environment, "ls-files", "--", str(path)).text:
+        return f"./{path.relative_to(root)}"
+    is_of_pypi = origin.url.startswith("https://files.pythonhosted.org/")
+    return f"{PACKAGE}=={downloads[0]['metadata']['version']}" if is_of_pypi else _pinned(origin)
+
+
+def _pinned(origin: Origin) -> str:
+    if urlsplit(origin.url).scheme not in ("https", "http"):
+        raise refusal(f"CI does not have {origin.url}")
     if origin.vcs_info:
-        return f"{PACKAGE} @ {origin.vcs_info['vcs']}+{origin.url}@{origin.vcs_info['commit_id']}"
-    if url.scheme in ("https", "http"):
-        hashes = (f"#{name}={value}" for name, value in origin.archive_info.get("hashes", {}).items())
-        return f"{PACKAGE} @ {origin.url}{next(hashes, '')}"
-    path = Path(unquote(url.path))
-    if not path.is_dir():
-        raise refusal(f"mz was installed from {path}, which CI does not have")
-    return _pushed_commit(path, environment)
+        folder = f"#subdirectory={origin.subdirectory}" if origin.subdirectory else ""
+        return f"{PACKAGE} @ {origin.vcs_info['vcs']}+{origin.url}@{origin.vcs_info['commit_id']}{folder}"
+    hashes = (f"#{name}={value}" for name, value in origin.archive_info.get("hashes", {}).items())
+    return f"{PACKAGE} @ {origin.url}{next(hashes, '')}"
 
 
 def _pushed_commit(checkout: Path, environment: Mapping[str, str]) -> str:
