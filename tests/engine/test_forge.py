@@ -279,3 +279,13 @@ def test_a_key_is_a_whole_line() -> None:
     assert find_keys("see Mz-Key: a/b") == []
     assert find_keys("Mz-Key: a/b and more") == []
     assert find_keys("Mz-Key: quoted\n\nMz-Key: own\n") == ["own", "quoted"]
+
+
+@pytest.mark.parametrize("count", [1, 100, 250])
+def test_every_page_of_a_review_is_read(repo: GitRepo, gh: FakeGh, count: int) -> None:
+    gh.comment("pulls/1/reviews", user={"login": "ada"}, body="Please look again.", submitted_at="2026-01-01T00:00:00Z")
+    moments = [f"2026-01-05T08:{number // 60:02}:{number % 60:02}Z" for number in range(count)]
+    for moment in moments:
+        gh.comment("issues/1/comments", user={"login": "ada"}, body="x", created_at=moment)
+    comments = forge(repo, gh).review(1)
+    assert [comment.time for comment in comments] == ["2026-01-01T00:00:00Z", *moments]

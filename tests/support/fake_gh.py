@@ -250,6 +250,13 @@ def jobs(state: State) -> Iterator[tuple[str, str]]:
                 yield from re.findall(r"/actions/runs/(\d+)/job/(\d+)", check["link"])
 
 
+def page(documents: list[Any], query: str) -> list[Any]:
+    """One page of a list, as GitHub's REST API cuts it: of 30, or of `per_page`, which is 100 at most."""
+    values = dict(part.split("=") for part in query.split("&") if part)
+    size, number = min(int(values.get("per_page", "30")), 100), int(values.get("page", "1"))
+    return documents[(number - 1) * size : number * size]
+
+
 def api(texts: Arguments, arguments: list[str], state: State) -> str:
     path = arguments[0] if arguments else stop(1, "accepts 1 arg(s), received 0")
     method = texts.get("method", "GET")
@@ -260,9 +267,9 @@ def api(texts: Arguments, arguments: list[str], state: State) -> str:
         if pull is not None:
             pull.update(json.load(sys.stdin))
             return json.dumps(pull)
-    listed = re.fullmatch(r"repos/[^/]+/[^/]+/((?:pulls|issues)/\d+/(?:reviews|comments))\?per_page=100", path)
+    listed = re.fullmatch(r"repos/[^/]+/[^/]+/((?:pulls|issues)/\d+/(?:reviews|comments))(?:\?([\w=&]*))?", path)
     if listed and method == "GET":
-        return json.dumps(state.get("comments", {}).get(listed[1], []))
+        return json.dumps(page(state.get("comments", {}).get(listed[1], []), listed[2] or ""))
     if logged and method == "GET" and logged[1] in state["logs"]:
         lines = state["logs"][logged[1]].splitlines()
         return "".join(f"\ufeff{MOMENT} {line}\n" for line in lines)

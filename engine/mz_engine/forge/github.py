@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import count
 from operator import attrgetter
 from typing import Literal, TypeVar
 
@@ -46,8 +47,8 @@ REMOTE_URL = re.compile(
 
 LISTED_PULL_REQUESTS_MAX = 100
 """Pull requests of one branch that are listed."""
-LISTED_COMMENTS_MAX = 100
-"""Comments of each kind that are listed; GitHub's largest page."""
+PAGE_COMMENTS = 100
+"""GitHub's largest page."""
 NONE_REQUIRED = "no required checks reported"
 NO_CHECKS = "no checks reported"
 """Error messages of `gh pr checks` when there is nothing to list."""
@@ -210,11 +211,14 @@ class GhForge:
         return newest.merge_commit.oid
 
     def review(self, number: int) -> tuple[ReviewComment, ...]:
-        """Return reviews and comments of a pull request that have a text, oldest first; at most 100 of each kind."""
+        """Return reviews and comments of a pull request that have a text, oldest first."""
         comments: list[ReviewComment] = []
         for path in (f"pulls/{number}/reviews", f"pulls/{number}/comments", f"issues/{number}/comments"):
-            reply = self._call_api(f"{path}?per_page={LISTED_COMMENTS_MAX}").stdout
-            comments += decode_reply(list[ReviewComment], "gh api", reply)
+            for page in count(1):  # `--paginate` of older versions of gh prints an array per page, one after the other.
+                reply = self._call_api(f"{path}?per_page={PAGE_COMMENTS}&page={page}").stdout
+                comments += (listed := decode_reply(list[ReviewComment], "gh api", reply))
+                if len(listed) < PAGE_COMMENTS:
+                    break
         written = [comment for comment in comments if comment.time and comment.author and comment.text]
         return tuple(sorted(written, key=attrgetter("time")))
 
