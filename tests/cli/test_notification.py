@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from mz_cli.live.notification import Notifier
-from mz_engine.model.config import Notifications
+from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested, QuestionKind
-from mz_events.catalog.run import RunFinished, RunIdle
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
 from mz_events.envelope import Recorded
-from mz_events.names import StreamId
+from mz_events.names import FeatureId, StreamId
 from mz_recordings.cassette.repository import create_sample
 
 from tests.cli.drive import on_terminal, spawn
@@ -46,11 +46,40 @@ class Desk:
 
 def test_a_question_rings_and_runs_the_command(tmp_path: Path) -> None:
     desk = Desk(tmp_path, Notifications(command=WRITE))
-    question, idle = desk.lines_after(recorded(QUESTION), recorded(RunIdle(), "run/r1"))
+    (question,) = desk.lines_after(recorded(QUESTION))
     assert question.startswith("question r1 login: login: human requested: prd: question to a person, blocker")
     assert "mz review show login" in question
-    assert idle.startswith("idle r1 : run r1: run idle")
-    assert (desk.rings, desk.notes) == (2, [])
+    assert (desk.rings, desk.notes) == (1, [])
+
+
+def stop(feature: str, status: FeatureOutcome, hold: Hold | None = None) -> Recorded[Event]:
+    return recorded(FeatureStopped(feature=FeatureId(feature), version=1, status=status, hold=hold), "run/r1")
+
+
+WAITS, IDLE = stop("login", FeatureOutcome.WAITING), recorded(RunIdle(), "run/r1")
+NO_KEY = recorded(RunHalted(feature=FeatureId("login"), code="auth-failure"), "run/r1")
+EVERYTHING = ("question", "failed", "halted", "idle", "finished")
+
+
+@pytest.mark.parametrize(
+    ("events", "on", "expected"),
+    [
+        ((recorded(QUESTION), WAITS, IDLE), EVERYTHING, "question"),
+        ((stop("login", FeatureOutcome.HELD, Hold.FATAL), NO_KEY, stop("two", FeatureOutcome.INTERRUPTED), IDLE),
+         EVERYTHING, "halted"),
+        ((stop("login", FeatureOutcome.HELD, Hold.BUDGET), IDLE), EVERYTHING, "idle"),
+        ((stop("two", FeatureOutcome.HELD, Hold.BUDGET), recorded(QUESTION), WAITS, IDLE), EVERYTHING, "question idle"),
+        ((recorded(QUESTION), WAITS, stop("login", FeatureOutcome.DELIVERED), IDLE), EVERYTHING, "question idle"),
+        ((recorded(QUESTION), WAITS, IDLE), ("idle",), "idle"),
+        ((IDLE,), EVERYTHING, "idle"),
+    ],
+)  # fmt: skip
+def test_one_cause_is_told_once(
+    tmp_path: Path, events: tuple[Recorded[Event], ...], on: tuple[NotificationSubject, ...], expected: str
+) -> None:
+    desk = Desk(tmp_path, Notifications(command=WRITE, on=on))
+    assert " ".join(line.split()[0] for line in desk.lines_after(*events)) == expected
+    assert desk.rings == len(expected.split())
 
 
 def test_only_what_the_settings_name_is_told(tmp_path: Path) -> None:
@@ -96,7 +125,7 @@ def test_a_run_that_asks_tells_the_person(tmp_path: Path) -> None:
     sample, agent = tmp_path / "tally", FakeAgent(tmp_path / "agent", "idle")
     create_sample(sample, os.environ)
     settings = sample / "mz.yaml"
-    settings.write_text(settings.read_text() + f"notify: {{command: '{WRITE}', on: [question]}}\n")
+    settings.write_text(settings.read_text() + f"notify: {{command: '{WRITE}', on: [question, idle]}}\n")
     assert spawn(sample, "run", "--feature", "group-thousands", **agent.environment).exit == 21
     (line,) = (sample / "lines").read_text().splitlines()
     assert line.startswith("question r")

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
-from mz_events.catalog.run import RunFinished, RunHalted, RunIdle
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
 from mz_events.envelope import Recorded
 
 from mz_cli.live.milestones import live_text
@@ -28,6 +28,10 @@ SUBJECTS: Mapping[type[Event], NotificationSubject] = {
     RunIdle: "idle",
     RunFinished: "finished",
 }
+STOP_SUBJECTS: Mapping[FeatureOutcome, NotificationSubject] = {
+    FeatureOutcome.WAITING: "question", FeatureOutcome.HELD: "idle",
+}  # fmt: skip
+"""What tells why a stopped feature does not continue; a fatal problem is told as `halted`."""
 TIMEOUT_SECONDS = 30
 END_SECONDS = 3
 """How long the end of a run waits for commands."""
@@ -45,12 +49,17 @@ class Notifier:
         self._root, self._settings, self._environment = root, settings, environment
         self._ring, self._show_text = ring, show_text
         self._threads: list[Thread] = []
+        self._stops: dict[str, NotificationSubject | None] = {}
         self._deadline = inf
 
     def on_event(self, recorded: Recorded[Event]) -> None:
-        """Notify of the event if it is one of those. Never raises, never waits."""
-        subject = SUBJECTS.get(type(recorded.event))
-        if subject not in self._settings.on or recorded.is_forked_copy:
+        """Notify of the event if it is one of those, and its cause was not told before. Never raises, never waits."""
+        event, subject = recorded.event, SUBJECTS.get(type(recorded.event))
+        if isinstance(event, FeatureStopped):
+            self._stops[event.feature] = "halted" if event.hold is Hold.FATAL else STOP_SUBJECTS.get(event.status)
+        causes = {*self._stops.values()} - {None}
+        was_told = subject == "idle" and bool(causes) and causes <= {*self._settings.on} - {"idle"}
+        if subject not in self._settings.on or recorded.is_forked_copy or was_told:
             return
         self._ring()
         if self._settings.command is not None:
