@@ -54,6 +54,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _user_data(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what runs record for all repositories out of the data folder of whoever runs the tests."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.getbasetemp() / "user-data")
+
+
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project of the workshop with a run in its log and a cassette of it in its library; only to be read. Whichever

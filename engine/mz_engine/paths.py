@@ -1,6 +1,9 @@
-"""Names of the files and folders in a repository's `.mz` folder."""
+"""Names of the files and folders in a repository's `.mz` folder, and the folder of what concerns all repositories."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
 
 MZ_FOLDER = ".mz"
 LOG_FILE = "mz.db"
@@ -17,3 +20,18 @@ PULL_REQUESTS_FOLDER = "pull-requests"
 """Descriptions of pull requests for people to open."""
 LOCK_FILE = "run.lock"
 """Locked by the process that drives a run."""
+
+DATA_VARIABLE = "MZ_DATA"
+
+
+def user_data_directory(environment: Mapping[str, str]) -> Path:
+    """Return the user's data folder, which may not exist."""
+    from platformdirs import user_data_path
+
+    chosen = environment.get(DATA_VARIABLE)
+    return Path(chosen).expanduser().absolute() if chosen else user_data_path("mz", appauthor=False)
+
+
+def spending_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the record of what all runs of the user spent, which no agent sees."""
+    return user_data_directory(environment) / "spending"

@@ -235,6 +235,11 @@ class CallSpec(PortValue, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
     total_seconds: int
     idle_seconds: int
+    nanousd_max: int | None = None
+    """Budget of the call; None: no limit, as for tokens."""
+    tokens_max: int | None = None
+    session_usage_before: tuple[Usage, ...] = ()
+    """As in `CallResult`."""
     version: str = ""
     """The agent's version, if it was queried before the call; kept in the spool for recovery after a crash."""
 

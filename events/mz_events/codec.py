@@ -42,7 +42,11 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 """The concrete event types, in the order of their definition."""
 
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {
-    ("command.ran", 1): lambda payload: payload,  # 2 adds optional fields.
+    ("budget.changed", 1): lambda payload: payload,  # 2 adds optional fields.
+    ("call.over-budget", 1): lambda payload: payload,
+    ("call.reserved", 1): lambda payload: payload,
+    ("call.settled", 1): lambda payload: payload,
+    ("command.ran", 1): lambda payload: payload,
     ("feature.started", 1): lambda payload: payload,
 }
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""

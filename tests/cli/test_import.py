@@ -12,8 +12,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from mz_cli.app.period import Period, parse_period
-from mz_cli.app.user_log import open_imported_log, short_names, user_data_directory
+from mz_cli.app.user_log import open_imported_log, short_names
 from mz_cli.usage.costs import imported_costs, imported_table
+from mz_engine.paths import user_data_directory
 from mz_recordings.importing.importer import LOCK
 
 from tests.cli.drive import MZ, Mz, on_terminal, spawn

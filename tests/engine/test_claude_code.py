@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.registry import AgentRegistry, UnknownAgent, built_in_adapters, load_patterns
 from mz_engine.ports import CallResult, CallSpec
@@ -26,6 +27,12 @@ def test_the_command_line() -> None:
         "--session-id", SESSION, "--permission-mode", "acceptEdits", "--tools=Read,Glob,Grep,Write,Edit",
     )  # fmt: skip
     assert started.stdin == b"do it"
+
+
+def test_a_budget_is_the_programs_own_limit() -> None:
+    argv = invocation(replace(spec("x", None), nanousd_max=1_250_000_000), {}).argv
+    assert argv[argv.index("--max-budget-usd") + 1] == "1.25"
+    assert "--max-budget-usd" not in invocation(spec("x", None), {}).argv
 
 
 def test_a_session_is_continued() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerAccepted,
+    BudgetChanged,
     CancelAccepted,
     ClaimCompared,
     ClaimRejected,
@@ -49,6 +51,7 @@ from mz_events.catalog.run import (
 )
 from mz_events.names import Commit, FeatureId, Path, RunId
 from mz_projections.run.fold import RunState
+from mz_projections.run.spending import DAY_US, SpendingEntry
 
 from tests.support import trial
 from tests.support.steps import BASE, DIGEST, given_run, recorded, when_run_decided
@@ -210,7 +213,8 @@ def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
 
 # money ----------------------------------------------------------------------------------------------------------------
 def reserve(state: RunState, nanousd: int | None, pins: Pins) -> CallReserved | CallOverBudget:
-    return reserve_money(state, A, "key", "builder", nanousd, pins)
+    call = CallOverBudget(feature=A, key="key", role="builder", nanousd=nanousd)
+    return reserve_money(state, call, pins, ())
 
 
 def budget(run: int | None = None, feature: int | None = None) -> Pins:
@@ -227,6 +231,58 @@ def test_a_call_is_held_when_the_budget_has_no_room() -> None:
     assert isinstance(reserve(state, 50, budget(feature=50)), CallReserved)
     assert isinstance(reserve(state, 51, budget(feature=50)), CallOverBudget)
     assert isinstance(reserve(state, 10**12, budget()), CallReserved)
+
+
+OTHERS = (SpendingEntry(at_us=1, key="other run", charged=True, nanousd=60, tokens=600),)
+LIMITS: list[tuple[dict[str, int], str]] = [
+    ({"call_nanousd": 39}, "call"),
+    ({"call_nanousd": 41, "feature_nanousd": 40}, "feature"),
+    ({"call_tokens": 399}, "call_tokens"),
+    ({"call_tokens": 500, "run_tokens": 499}, "run_tokens"),
+    ({"feature_nanousd": 39}, "feature"),
+    ({"feature_tokens": 399}, "feature_tokens"),
+    ({"run_nanousd": 69}, "run"),
+    ({"run_tokens": 699}, "run_tokens"),
+    ({"day_nanousd": 99}, "day"),
+    ({"day_tokens": 999}, "day_tokens"),
+    ({"run_nanousd": 1, "day_nanousd": 1, "feature_nanousd": 1}, "feature"),
+    ({"run_nanousd": 70, "run_tokens": 700, "day_nanousd": 100, "day_tokens": 1000, "feature_nanousd": 40}, ""),
+    ({"call_nanousd": 40, "call_tokens": 400, "feature_tokens": 400}, ""),
+]
+
+
+@pytest.mark.parametrize(("limits", "exceeded"), LIMITS)
+def test_each_budget_holds_a_call_that_does_not_fit(limits: dict[str, int], exceeded: str) -> None:
+    """The run has 30 and 300 reserved by another feature, the day 60 and 600 by another run; the call needs 40, 400."""
+    state = given_run(STARTED, *BOTH, CallReserved(feature=B, key="k", nanousd=30, tokens=300))
+    pins = trial.pins(Config(budget=msgspec.structs.replace(Budget(), **limits)))
+    call = CallOverBudget(feature=A, key="key", role="builder", nanousd=40, tokens=400)
+    event = reserve_money(state, call, pins, OTHERS)
+    assert (event.budget if isinstance(event, CallOverBudget) else "") == exceeded
+    if isinstance(event, CallOverBudget):
+        assert event.limit == limits[exceeded if exceeded.endswith("tokens") else f"{exceeded}_nanousd"]
+        assert event.until_us == (1 + DAY_US if exceeded.startswith("day") else None)
+    changed = BudgetChanged(**{"run_nanousd": None, "feature_nanousd": None, **limits})
+    state = given_run(STARTED, *BOTH, CallReserved(feature=B, key="k", nanousd=30, tokens=300), changed)
+    assert reserve_money(state, call, trial.pins(Config()), OTHERS) == event, "a changed budget counts as a pinned one"
+
+
+def test_a_call_reserves_its_whole_budget() -> None:
+    pins = trial.pins(Config(budget=Budget(call_nanousd=Usd(50), call_tokens=70)))
+    reserved = reserve(given_run(STARTED, *BOTH), None, pins)
+    assert reserved == CallReserved(feature=A, key="key", nanousd=50, tokens=70), "also without a price"
+    again = CallOverBudget(feature=A, key="key", role="builder", nanousd=50, tokens=70)
+    assert reserve_money(given_run(STARTED, *BOTH), again, pins, ()) == reserved
+
+
+def test_a_call_held_by_the_day_is_tried_once_after_a_resume() -> None:
+    over = CallOverBudget(feature=A, key="k2", role="builder", nanousd=50, budget="day", limit=70, committed=60)
+    held = (item(A), admit(A), over, rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET))
+    assert then(*held) == RunIdle()
+    resumed = (*held, RunResumed(mz_version="1"))
+    assert then(*resumed) == FeatureReleased(feature=A, hold=Hold.BUDGET)
+    again = FeatureReleased(feature=A, hold=Hold.BUDGET), over, rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET)
+    assert then(*resumed, *again) == RunIdle()
 
 
 def test_a_model_without_a_price_reserves_nothing() -> None:

@@ -13,18 +13,23 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.decoding.quantity import Usd
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
-from mz_engine.model.config import Config
+from mz_engine.model.config import Budget, Config, SandboxSettings
+from mz_engine.paths import spending_folder
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.processes import guard
+from mz_engine.processes.supervise import can_hide
 from mz_engine.run.plan import make_plan
+from mz_engine.run.spending_record import SpendingRecord
 from mz_engine.setup import doctor
 from mz_engine.setup.doctor import (
     CheckStatus,
     DoctorCheck,
     DoctorOptions,
     agent_checks,
+    budget_check,
     fail,
     fail_with_error,
     newest_date,
@@ -38,6 +43,7 @@ from mz_engine.setup.doctor import (
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import Digest
+from mz_projections.run.spending import Amount
 
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
@@ -341,3 +347,20 @@ def test_the_worst_check_counts() -> None:
     assert overall_status([ok(""), warn("")]) is CheckStatus.WARN
     assert overall_status([fail(""), warn("")]) is CheckStatus.FAIL
     assert overall_status([]) is CheckStatus.OK
+
+
+def test_the_budget_and_who_may_delete_what_was_spent(tmp_path: Path) -> None:
+    """The folders of the tests are below those that agents may change."""
+    environment, now_seconds = {"MZ_DATA": str(tmp_path)}, 10.0**9
+    assert budget_check(Config(), environment, now_seconds).summary == "no limit"
+    record = SpendingRecord(spending_folder(environment))
+    with record.lock():
+        record.add("k", Amount(nanousd=250_000_000, tokens=7), 10**15, charged=True)
+    config = Config(budget=Budget(call_nanousd=Usd(10**9), day_nanousd=Usd(10**9), day_tokens=5))
+    check = budget_check(config, environment, now_seconds)
+    text = "$1.00 per call, $1.00 per day ($0.75 left), 5 tokens per day (0 tokens left)"
+    assert (check.status, check.summary.partition(";")[0]) == (CheckStatus.WARN, text)
+    if can_hide():
+        assert budget_check(config, {"MZ_DATA": "/srv/mz", "TMPDIR": "/tmp"}, now_seconds).status is CheckStatus.OK
+        config = Config(budget=config.budget, sandbox=SandboxSettings(write=("/srv",)))
+        assert budget_check(config, {"MZ_DATA": "/srv/mz"}, now_seconds).status is CheckStatus.WARN

@@ -201,7 +201,7 @@ def test_a_cancel_waits_until_the_reply_is_paid() -> None:
     assert hands.track.last_stop is not None
     assert hands.track.last_stop.status is FeatureOutcome.CANCELLED
     assert hands.settled()
-    assert hands.track.charged_nanousd > 0
+    assert hands.track.charged.nanousd > 0
 
 
 @pytest.mark.parametrize("method", ["capture", "commit"])
@@ -268,7 +268,7 @@ def test_a_call_that_never_began_costs_nothing() -> None:
     hands.ports.agents.call = nothing  # type: ignore[method-assign]
     hands.to_rest()
     hands.run.worker_stopped(hands.feature)
-    assert hands.track.charged_nanousd == 0
+    assert hands.track.charged.nanousd == 0
     assert hands.settled()
 
 

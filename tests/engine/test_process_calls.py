@@ -14,10 +14,15 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses, Spool, SpoolMeta, load_spool, spool_directory
-from mz_engine.ports import CallResult
+from mz_engine.agents.registry import AgentRegistry
+from mz_engine.paths import spending_folder
+from mz_engine.ports import CallResult, CallSpec
 from mz_engine.processes.environment import temporary_path
+from mz_engine.processes.supervise import can_hide
+from mz_engine.run.spending_record import SpendingRecord
 from mz_events.catalog.call import ProblemClass
 from mz_events.redaction.redactor import Secrets
+from mz_projections.run.spending import Amount, total
 
 from tests.support.gitrepo import POWERLESS
 from tests.support.mounts import in_small_filesystem
@@ -315,3 +320,92 @@ def test_the_spool_says_what_was_started_and_no_value(tmp_path: Path) -> None:
     assert result["environment"] == ["AGENT_SETTING", "HOME", "LC_ALL", "MZ_KEY", "PATH"]
     assert ENVIRONMENT["TOKEN"].encode() not in meta
     assert b"a value" not in meta
+
+
+SPENDS = """
+cat > /dev/null
+say() { echo '{"type":"assistant","session_id":"s","message":{"id":"msg_'$1'","model":"m","content":[],'\
+'"usage":{"input_tokens":60,"output_tokens":5,"cache_read_input_tokens":'$2',"cache_creation_input_tokens":0}}}'; }
+echo '{"type":"system","subtype":"init","session_id":"s","model":"claude-sonnet-4-6","mcp_servers":[]}'
+say 1 0
+say 2 $1
+exec sleep 60
+"""
+"""A call that reports 65 tokens, then more, and never ends by itself."""
+
+
+@pytest.mark.parametrize(
+    ("limits", "price"),
+    [({"tokens_max": 129}, 0), ({"nanousd_max": 9}, 10), ({"tokens_max": 10**6, "nanousd_max": 9}, 10)],
+)
+def test_a_call_that_reports_more_than_its_budget_is_ended(tmp_path: Path, limits: dict[str, int], price: int) -> None:
+    repository(tmp_path)
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo 1.0.0 && exit\nset -- 0\n{SPENDS}")
+    program.chmod(0o755)
+    environment = {**ENVIRONMENT, "PATH": f"{program.parent}:{ENVIRONMENT['PATH']}", "HOME": str(tmp_path)}
+    registry = AgentRegistry(AgentProcesses(tmp_path, environment, Secrets({})), environment)
+    registry.price = lambda usage: price * len(usage)
+    spec = replace(call(fresh_key(), 50), agent="claude-code", **limits)
+    result = registry.call(spec)
+    assert result.problem is not None
+    assert result.problem.code == "call-budget"
+    assert registry.adapter("claude-code").parse_output(result).ending == "no-terminal"
+    assert registry.salvage(spec.key) is not None
+    assert not left(spec.key)
+
+
+ENDED = b'{"type":"result","subtype":"success","is_error":false,"session_id":"s","num_turns":1,"usage":{}}\n'
+
+
+def test_a_call_within_its_budget_or_at_its_end_goes_on() -> None:
+    spawns = Spawns()
+    registry, checks = AgentRegistry(spawns, {}), []
+    for tokens_max, ending in ((130, b""), (129, ENDED)):
+        registry.call(replace(call(fresh_key()), agent="claude-code", tokens_max=tokens_max))
+        lines = [LINE % (number, 60, 5) for number in (1, 2)]
+        check = spawns.invocations[-1].is_over_budget
+        assert check is not None
+        checks.append(check(CallResult(stdout=b"".join(lines) + ending, stderr=b"", exit=None, duration_ms=0)))
+    assert checks == [False, False]
+    registry.call(replace(call(fresh_key()), agent="claude-code"))
+    assert spawns.invocations[-1].is_over_budget is None, "without a budget nothing is read"
+
+
+LINE = (
+    b'{"type":"assistant","session_id":"s","message":{"id":"msg_%d","model":"m","content":[],'
+    b'"usage":{"input_tokens":%d,"output_tokens":%d}}}\n'
+)
+
+
+class Spawns:
+    """Processes that start none."""
+
+    def __init__(self) -> None:
+        self.invocations: list[Invocation] = []
+
+    def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+        self.invocations.append(invocation)
+        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+
+    query = spawn
+
+    def salvage(self, key: str) -> CallResult | None:
+        return None
+
+
+@pytest.mark.skipif(not can_hide(), reason="needs mount namespaces")
+def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path) -> None:
+    repository(tmp_path / "project")
+    data = tmp_path / "data"
+    environment = {**ENVIRONMENT, "MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
+    record = SpendingRecord(spending_folder(environment), "/elsewhere")
+    with record.lock():
+        record.add("k", Amount(nanousd=5), 10**15, charged=True)
+    folder = f"{data}/spending"
+    attack = f"ls {folder}; rm -rf {folder}; echo {{}} > {folder}/2001-09-09.jsonl; umount {folder}; ls {folder}"
+    agents = AgentProcesses(tmp_path / "project", environment, Secrets({}), writable=(str(data), str(tmp_path)))
+    result = agents.spawn(call(fresh_key()), shell(attack))
+    assert result.stdout == b""
+    assert total(record.day(10**15)) == Amount(nanousd=5)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.model.config import Budget, Coefficients, Command, Config
 from mz_engine.model.pins import Pins
-from mz_engine.ports import CallSpec, Price, RepositoryUnusable
+from mz_engine.ports import CallResult, CallSpec, ParsedReply, Price, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, IllegalTransition, RunSide, next_state
 from mz_engine.run.scheduler import Scheduler
+from mz_engine.run.spending_record import NOT_RECORDED, SpendingRecord
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
@@ -25,9 +29,10 @@ from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, VersionConflict
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import BetweenPhases, Held, NotStarted
-from mz_projections.run.fold import RunState
+from mz_projections.run.fold import RunState, fold_run
+from mz_projections.run.spending import total
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
+from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 
 from tests.support import trial
 from tests.support.steps import planned, recorded
@@ -53,9 +58,12 @@ class Hasty(SimulatedPorts):
         return self.world.now_us
 
 
-def run_threads(world: World, pins: Pins, ports: SimulatedPorts | None = None) -> RunState:
+def run_threads(
+    world: World, pins: Pins, ports: SimulatedPorts | None = None, record: SpendingRecord = NOT_RECORDED
+) -> RunState:
     ports = ports or Hasty(world)
     coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
+    coordinator.spending = record
     if coordinator.state.idle or coordinator.state.halt or coordinator.state.stop_requested:
         coordinator.resume()
 
@@ -148,6 +156,91 @@ def test_the_budget_holds_calls_and_says_so() -> None:
     assert held, "three features cost more than this budget"
     assert state.idle
     assert state.committed_nanousd <= 2_200_000
+
+
+def held_by(state: RunState) -> dict[str, str]:
+    return {name: track.over_budget.budget for name, track in state.tracks.items() if track.over_budget}
+
+
+class Parsing(Hasty):
+    """An agent whose output is read in another way."""
+
+    def __init__(self, world: World, parse: Callable[[CallResult], ParsedReply]) -> None:
+        super().__init__(world)
+        adapter = SimulatedAdapter()
+        adapter.parse_output = parse  # type: ignore[method-assign, assignment]
+        self.agents.adapter = lambda agent: adapter  # type: ignore[method-assign]
+
+
+def test_a_feature_over_its_tokens_is_held_alone_and_goes_on_with_more() -> None:
+    world, pins = world_of(items={"b": (), "c": ()})
+    assert set(statuses(run_threads(world, pins)).values()) == {FeatureOutcome.DELIVERED}
+    spent = max(track.charged.tokens for track in fold_run(world.store.read(run_stream(trial.RUN))).tracks.values())
+    world, pins = world_of(items={"b": (), "c": ()}, budget=Budget(feature_tokens=spent // 2))
+    state = run_threads(world, pins)
+    assert held_by(state) == {"b": "feature_tokens", "c": "feature_tokens"}
+    assert all(track.committed.tokens <= spent // 2 for track in state.tracks.values())
+    Coordinator(trial.RUN, pins, world.store, SimulatedPorts(world), lambda recorded: None).set_budget(
+        Budget(feature_tokens=spent + REPLY_TOKENS)
+    )
+    assert set(statuses(run_threads(world, pins)).values()) == {FeatureOutcome.DELIVERED}
+
+
+def test_the_day_counts_what_runs_of_other_repositories_spent(tmp_path: Path) -> None:
+    """The second run has room for some calls; a day later it goes on."""
+    world, pins = world_of(items=DEPENDENCIES)
+    run_threads(world, pins, record=SpendingRecord(tmp_path, "/one"))
+    spent = total(SpendingRecord(tmp_path).day(world.now_us))
+    charged = fold_run(world.store.read(run_stream(trial.RUN))).committed
+    assert spent == charged, "every charge is in the record, and no reservation is left"
+    world, pins = world_of(items=DEPENDENCIES, budget=Budget(day_nanousd=Usd(spent.nanousd + 2_200_000)))
+    second = SpendingRecord(tmp_path, "/two")
+    state = run_threads(world, pins, record=second)
+    assert held_by(state) == {"b": "day"}
+    over = state.tracks["b"].over_budget
+    assert over is not None
+    assert over.committed == spent.nanousd + state.committed_nanousd
+    assert total(second.day(world.now_us)).nanousd <= pins.config.budget.day_nanousd  # type: ignore[operator]
+    before = state.version
+    assert held_by(run_threads(world, pins, record=second)) == {"b": "day"}, "a resume alone does not help"
+    assert fold_run(world.store.read(run_stream(trial.RUN))).version - before < 8, "nor does it go on for ever"
+    assert over.until_us is not None
+    world.now_us = over.until_us
+    assert statuses(run_threads(world, pins, record=second)) == {"b": FeatureOutcome.DELIVERED}
+
+
+def test_a_killed_call_counts_with_the_budget_of_a_call() -> None:
+    """It reported nothing: it may have spent all that it was allowed."""
+    budget = Budget(call_nanousd=Usd(10**9), call_tokens=10**6)
+    world, pins = world_of(Misbehaving(1, b=fails(ProblemClass.PHASE, "call-budget")), DEPENDENCIES, budget=budget)
+
+    def parse(result: CallResult) -> ParsedReply:
+        reply = SimulatedAdapter().parse_output(result)
+        return replace(reply, ending="no-terminal", usage=()) if result.problem else reply
+
+    state = run_threads(world, pins, Parsing(world, parse))
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED}
+    charges = [item.event for item in world.store.read(run_stream(trial.RUN)) if isinstance(item.event, CallSettled)]
+    assert [(e.nanousd, e.tokens) for e in charges if e.nanousd >= 10**9] == [(10**9, 10**6)]
+
+
+def test_a_negative_bill_never_makes_the_total_smaller(tmp_path: Path) -> None:
+    world, pins = world_of(items=DEPENDENCIES)
+    totals, record = list[int](), SpendingRecord(tmp_path, "/one")
+    add = record.add
+
+    def observed(*arguments: Any, **named: Any) -> None:
+        add(*arguments, **named)
+        totals.append(total(record.day(world.now_us)).nanousd)
+
+    record.add = observed  # type: ignore[method-assign]
+
+    def parse(result: CallResult) -> ParsedReply:
+        return replace(SimulatedAdapter().parse_output(result), reported_nanousd=-(10**12), usage=())
+
+    run_threads(world, pins, Parsing(world, parse), record)
+    assert totals == sorted(totals)
+    assert totals[-1] > 0
 
 
 def test_money_is_set_aside_by_what_such_calls_took() -> None:

@@ -6,9 +6,11 @@ from typing import Literal
 
 import pytest
 from msgspec.structs import replace
+from mz_engine.effects.steps import SettleCall
 from mz_engine.ports import ParsedReply, Price
-from mz_engine.pricing.budget_charge import final_charge, known_cost, may_be_higher
+from mz_engine.pricing.budget_charge import final_charge, known_cost, known_tokens, may_be_higher
 from mz_events.catalog.call import Problem, ProblemClass, Usage
+from mz_projections.run.spending import Amount
 
 RESERVED = 100
 USED = (Usage(model="m", input=1, output=1),)
@@ -70,6 +72,29 @@ def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | 
     """Unless the agent says itself what it took."""
     reply, price = (reading(reported, True, "success"), Price(nanousd=40, unpriced=(), prices="", may_be_higher=True))
     assert charge(reply, price) == settled
+
+
+NO_PRICE = Price(nanousd=None, unpriced=("m",), prices="")
+
+
+@pytest.mark.parametrize("ending", ["success", "error", "no-terminal"])
+@pytest.mark.parametrize("used", [True, False])
+def test_a_negative_bill_gives_nothing_back(ending: Literal["success", "error", "no-terminal"], used: bool) -> None:
+    assert charge(reading(-(10**12), used, ending), NO_PRICE) == RESERVED
+    assert charge(reading(-5, True, ending), Price(nanousd=-7, unpriced=(), prices="")) == RESERVED
+    negative = replace(reading(None, False, ending), usage=(Usage(model="m", input=-5, output=-5),))
+    assert known_tokens(negative) is None
+
+
+def test_tokens_of_a_call() -> None:
+    many = replace(reading(None, True, "success"), usage=(Usage(model="m", input=90, output=9, cache_read=50),) * 2)
+    assert known_tokens(many) == 198
+    assert known_tokens(reading(None, False, "success")) is None, "a success without tokens is not free"
+    assert known_tokens(reading(None, False, "error", ProblemClass.TRANSIENT)) == 0
+    assert known_tokens(reading(None, False, "no-terminal", ProblemClass.TRANSIENT)) is None
+    killed = SettleCall("k", 5, (), True, 7, True)
+    assert killed.charge(Amount(nanousd=50, tokens=6)) == Amount(nanousd=50, tokens=7)
+    assert SettleCall("k", None, (), False, None).charge(Amount(nanousd=50, tokens=6)) == Amount(nanousd=50, tokens=6)
 
 
 def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:

@@ -24,7 +24,7 @@ VARIABLES = {
     "MZ_NO_PROGRESS": "Set to anything: a run prints one line per change instead of a live view.",
     "MZ_USER": "Your name in answers and cancellations; default: git's user, else your login.",
     "VISUAL, EDITOR": "Editor that is opened to write a text.",
-    "MZ_DATA": "Directory of your user log with imported sessions; default: the platform's data directory.",
+    "MZ_DATA": "Directory of imported sessions and of the day's spending; default: the platform's data directory.",
     "CI": "Set to anything: mz asks no questions, and a run prints one line per change.",
     "GIT_SSH, GIT_SSH_COMMAND": "SSH program of git for remotes; mz adds `-o BatchMode=yes` to an OpenSSH command.",
     "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",

@@ -6,12 +6,13 @@ It is in the platform's data directory (`$XDG_DATA_HOME/mz`, `~/.local/share/mz`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.paths import user_data_directory
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_projections.imported.model import ImportedSession
 from mz_projections.imported.store import ImportedStore
@@ -19,21 +20,12 @@ from mz_projections.imported.store import ImportedStore
 from mz_cli.app.context import ProjectLog
 
 LOG, VIEWS = "mz.db", "imported.sqlite"
-DATA_VARIABLE = "MZ_DATA"
 PREFIX = "session/"
 NAMED_MAX = 5
 DIGEST_PREFIX = "sha256-"
 """Of ids that stand for longer ones."""
 SHORT_ID_LENGTH = 8
 """Displayed characters of an id, unless more are needed to distinguish sessions."""
-
-
-def user_data_directory(environment: Mapping[str, str]) -> Path:
-    """Return the directory of the user's log, which may not exist."""
-    from platformdirs import user_data_path
-
-    chosen = environment.get(DATA_VARIABLE)
-    return Path(chosen).expanduser().absolute() if chosen else user_data_path("mz", appauthor=False)
 
 
 class ImportedLog(ProjectLog):

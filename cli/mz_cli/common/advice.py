@@ -12,11 +12,12 @@ from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
+from mz_projections.run.spending import amount_text
 from mz_projections.views.messages import InboxMessage
 from mz_projections.views.model import AWAITS_MERGE, FeatureView, Question, RunView
 
 from mz_cli.app.context import ProjectLog, TextLoader, is_process_running
-from mz_cli.terminal.text import count_noun, shorten, single_line
+from mz_cli.terminal.text import count_noun, format_time, shorten, single_line
 
 DETAIL_MAX = 300
 LISTED_MAX = 40
@@ -79,6 +80,17 @@ def status_label(view: FeatureView) -> str:
     if view.status == "held" and view.blocked_by:
         explanation = f"{explanation} {view.blocked_by}".strip()
     return f"{view.status} ({explanation})" if explanation else view.status
+
+
+def over_budget_text(view: FeatureView) -> str:
+    """Return which budget a held feature exceeds, by how much, and when it fits again; empty if it does not."""
+    call = view.over_budget if view.hold is Hold.BUDGET else None
+    if call is None or not call.budget:
+        return ""
+    unit = "tokens" if call.budget.endswith("tokens") else "nanousd"
+    used, limit, needed = (amount_text(unit, n) for n in (call.committed, call.limit, getattr(call, unit) or 0))
+    until = f"; it fits at {format_time(call.until_us)} if nothing else is spent" if call.until_us is not None else ""
+    return f"budget.{call.budget}: {used} of {limit} used, and the next call reserves {needed}{until}"
 
 
 APPROVABLE = (QuestionKind.APPROVAL, QuestionKind.WITHHELD)
@@ -162,7 +174,7 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
         if dependency is not None and feature.code == AWAITS_MERGE:
             yield reason, f"merge {dependency.pull_request or dependency.branch or dependency.feature}, then: {resume}"
     elif feature.hold is Hold.BUDGET:
-        yield reason, f"raise budget in mz.yaml, then: {resume}"
+        yield ": ".join(filter(None, (reason, over_budget_text(feature)))), f"raise budget in mz.yaml, then: {resume}"
     elif feature.status in RESUMABLE_STATUSES:
         call = feature.calls[-1] if feature.calls else None
         explains = feature.hold is Hold.FATAL and call is not None and call.problem == feature.code

@@ -12,6 +12,7 @@ from mz_cli.common.advice import (
     RunContext,
     features_to_list,
     limit_lines,
+    over_budget_text,
     pending_actions,
     possible_verdicts,
     resume_command,
@@ -113,6 +114,8 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     worktree: str | None
     """Path of the worktree, while it exists."""
     hold: str | None
+    over_budget: str | None
+    """Which budget the next call does not fit into, what is used of it, and when it fits again."""
     until_us: int | None = field(name="until")
     blocked_by: str | None
     code: str | None
@@ -161,6 +164,7 @@ def feature_status(view: FeatureView, run: str, context: RunContext) -> FeatureS
         pull_request_text=context.pull_request_text(run, view.feature),
         worktree=context.worktree(run, view.feature),
         template_error=shape_of(TemplateErrorShape, fault, detail=load_text(fault.detail) or None) if fault else None,
+        over_budget=over_budget_text(view) or None,
         waiting=_waiting_shape(view, run, context),
         next=resume_command(run, view, context),
     )

@@ -15,17 +15,19 @@ from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import AgentUse, Phase
-from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
 from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate, typical_estimate
 from mz_engine.pricing.table import price_table
 from mz_engine.run.plan import RunPlan, find_agent, make_plan, preflight_warnings
+from mz_engine.run.spending_record import SpendingRecord
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import Usage
 from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import BUILDER, Digest
 from mz_projections.run.fold import RunState
+from mz_projections.run.spending import DaySpending, budget_text
 
 from mz_cli.common.run_text import UNPRICED
 from mz_cli.terminal.console import print_line, print_note
@@ -110,6 +112,8 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     budget_run_nanousd: int | None
     """Null: no limit."""
     budget_feature_nanousd: int | None
+    budget: str
+    """All budgets, and what is left of that of the day."""
     continued_run: str | None
     """Unfinished run that these features join."""
     steps: tuple[PlannedPhase, ...]
@@ -162,7 +166,7 @@ def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
     }
 
 
-def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> PlanShape:
+def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf, day: DaySpending = ()) -> PlanShape:
     """Return the plan. `resumed_run`: the unfinished run that would continue with these features."""
     config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan, model_of)
     total = total_estimate(estimate for phases in costs.values() for estimate in phases.values())
@@ -176,6 +180,7 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> Pla
         parallel_max=config.parallel_max,
         budget_run_nanousd=config.budget.run_nanousd,
         budget_feature_nanousd=config.budget.feature_nanousd,
+        budget=budget_text(config.budget, day),
         continued_run=resumed_run,
         steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
@@ -239,13 +244,9 @@ def heading(shape: PlanShape) -> str:
     run = f"continues run {shape.continued_run}" if shape.continued_run else "a new run"
     agents = ", then ".join((shape.agent, *shape.failover))
     at_once = f"{shape.parallel_max} at once" if shape.parallel_max > 1 else "one at a time"
-    of_run, of_feature = (
-        "no limit" if nanousd is None else f"${exact_usd(nanousd)}"
-        for nanousd in (shape.budget_run_nanousd, shape.budget_feature_nanousd)
-    )
     return (
         f"{run}: {shape.pipeline} on {shape.base}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
-        f"budget: {of_run} for the run, {of_feature} per feature"
+        f"budget: {shape.budget}"
     )
 
 
@@ -326,7 +327,8 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
     warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands)
     for warning in (*warnings, *preflight_warnings(root, plan.pins.config, os.environ)):
         print_note(format_diagnostic(warning))
-    shape = plan_shape(plan, resumed_run, model_of)
+    day = SpendingRecord(spending_folder(os.environ)).day(time.time_ns() // 1_000)
+    shape = plan_shape(plan, resumed_run, model_of, day)
     print_document("run-plan", shape) if as_json else print_plan_text(shape)
     if plan.unfinished is not None and not as_json and (waiting := waiting_features(plan.unfinished)):
         print_note(f"waiting for an answer: {', '.join(waiting)}; see `mz review list`")

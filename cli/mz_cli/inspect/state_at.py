@@ -233,8 +233,8 @@ def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
         id=feature,
         state="working" if track and track.active else idle_state,
         claim=(track.claim if track else None) or (),
-        charged_nanousd=track.charged_nanousd if track else 0,
-        reserved_nanousd=sum(track.reservations.values()) if track else 0,
+        charged_nanousd=track.charged.nanousd if track else 0,
+        reserved_nanousd=sum(amount.nanousd for amount in track.reservations.values()) if track else 0,
     )
 
 

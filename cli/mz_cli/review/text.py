@@ -11,7 +11,7 @@ from mz_projections.views.model import FeatureView
 from mz_projections.views.timeline import code_suffix
 
 from mz_cli.app.context import TextLoader
-from mz_cli.common.advice import is_dependency_lost, review_commands
+from mz_cli.common.advice import is_dependency_lost, over_budget_text, review_commands
 from mz_cli.common.feature_text import patch_style, section
 from mz_cli.people.questions import ReviewQueue, question_text, unit_text
 from mz_cli.review.evidence import EvidenceShape
@@ -136,7 +136,8 @@ def question_shape(queue: ReviewQueue, view: FeatureView) -> QuestionShape | Non
     if view.status == "held" and view.hold is Hold.BUDGET:
         return QuestionShape(
             run=run, feature=feature, title=title, phase=view.phase or None, question_kind="budget",
-            text="the budget is used up: raise it in mz.yaml, then continue", commands=(f"mz resume {run}", cancel),
+            text=f"{over_budget_text(view) or 'the budget is used up'}: raise it in mz.yaml, then continue",
+            commands=(f"mz resume {run}", cancel),
         )  # fmt: skip
     return None
 

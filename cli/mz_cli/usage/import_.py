@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
+from mz_engine.paths import user_data_directory
 from mz_recordings.importing.importer import UNKNOWN_MODEL, Busy, ImportProgress, ImportResult, import_files
 from mz_recordings.importing.scan import session_directories
 
 from mz_cli.app.help import command, format_options
-from mz_cli.app.user_log import user_data_directory
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import plain_value, print_document

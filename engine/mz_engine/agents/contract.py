@@ -101,6 +101,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     since it could not make them."""
     private_tmpdir: bool = False
     """TMPDIR names a directory of the call's own, deleted after the call."""
+    is_over_budget: Callable[[CallResult], bool] | None = None
+    """Takes the output of the call so far; None: the call has no budget."""
 
 
 Spawn = Callable[[CallSpec, Invocation], CallResult]

@@ -15,7 +15,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 
 import msgspec
@@ -143,6 +143,23 @@ def load_spool(folder: pathlib.Path) -> CallResult | None:
     return CallResult(stdout=stdout, stderr=stderr, version=meta.version, **asdict(end))
 
 
+class Meter:
+    """Reads the output of a running call again and again, in a tenth of the time, to see if it is over its budget."""
+
+    def __init__(self, folder: pathlib.Path, is_over_budget: Callable[[CallResult], bool] | None) -> None:
+        self._folder, self._is_over_budget = folder, is_over_budget
+        self._next_at_seconds = 0.0
+        self.is_over = False
+
+    def check(self) -> bool:
+        started_at = time.monotonic()
+        if self._is_over_budget is not None and not self.is_over and started_at >= self._next_at_seconds:
+            result = load_spool(self._folder)
+            self.is_over = result is not None and self._is_over_budget(result)
+            self._next_at_seconds = started_at + 10 * (time.monotonic() - started_at)
+        return self.is_over
+
+
 QUERY_SECONDS = 30
 """The number is optional, so no call waits longer for it."""
 QUERY_BYTES_MAX = 1_000_000
@@ -160,6 +177,7 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
 }
 """An exit code alone is no problem: the parser decides."""
+OVER_BUDGET = Problem(kind=ProblemClass.PHASE, code="call-budget")
 
 
 class AgentProcesses(WorktreeProcesses):
@@ -177,16 +195,16 @@ class AgentProcesses(WorktreeProcesses):
         try:
             if invocation.private_tmpdir:
                 make_temporary(self._temporary(spec.key))
-            end = self._run(spec, launch, folder)
+            end, problem = self._run(spec, launch, folder, invocation)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            end = ProcessEnd(reason=EndReason.DISK_FULL)
+            end, problem = ProcessEnd(reason=EndReason.DISK_FULL), PROBLEM_BY_REASON[EndReason.DISK_FULL]
         finally:
             if invocation.private_tmpdir:
                 remove_temporary(self._temporary(spec.key))
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
-        return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
+        return replace(spooled, exit=end.exit, problem=problem)
 
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
@@ -229,7 +247,9 @@ class AgentProcesses(WorktreeProcesses):
         mounts = sorted((*read_only, *launch.mounts, *own), key=lambda mount: len(mount.target.parts))
         return replace(launch, stdin=invocation.stdin, mounts=tuple(mounts))
 
-    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
+    def _run(
+        self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation
+    ) -> tuple[ProcessEnd, Problem | None]:
         meta = SpoolMeta(
             key=spec.key,
             agent=spec.agent,
@@ -243,8 +263,12 @@ class AgentProcesses(WorktreeProcesses):
             total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self.output_bytes_max
         )
         with closing(Spool(folder, meta, self._secrets)) as spool:
-            end = self.supervise(launch, limits, spool)
+            meter = Meter(folder, invocation.is_over_budget)
+            end = self.supervise(launch, limits, spool, meter.check)
+            problem = (
+                OVER_BUDGET if meter.is_over and end.reason is EndReason.STOPPED else PROBLEM_BY_REASON[end.reason]
+            )
             if end.detail:
                 spool.err(f"mz: {end.detail}\n".encode())
-            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=PROBLEM_BY_REASON[end.reason]))
-        return end
+            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=problem))
+        return end, problem

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.call import CallOverBudget, CallReserved
 from mz_events.catalog.run import (
+    BudgetChanged,
     CancelAccepted,
     ClaimCompared,
     ClaimRejected,
@@ -24,7 +27,9 @@ from mz_events.catalog.run import (
 )
 from mz_events.names import FeatureId, Path
 from mz_projections.run.fold import FeatureTrack, RunState, is_held_for
+from mz_projections.run.spending import Amount, DaySpending, free_at_us, total
 
+from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.path_patterns import matches
 
@@ -76,7 +81,7 @@ def _halt_run(state: RunState) -> RunAction | None:
     if state.halt is not None:
         return None
     for feature, track in state.tracks.items():
-        if track.last_stop is not None and is_held_for(track, Hold.FATAL) and not track.fatal_lifted:
+        if track.last_stop is not None and is_held_for(track, Hold.FATAL) and not track.was_resumed:
             return RunHalted(feature=FeatureId(feature), code=track.last_stop.code or "unknown")
     return None
 
@@ -131,12 +136,15 @@ def _failed_dependency(state: RunState, track: FeatureTrack) -> FeatureId | None
 
 def _is_releasable(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     if is_held_for(track, Hold.FATAL):
-        return track.fatal_lifted
+        return track.was_resumed
     if is_held_for(track, Hold.CLAIM):
         rejection = track.claim_rejection
         return rejection is not None and _claim_holder(state, track.item.feature, rejection.paths) is None
     if is_held_for(track, Hold.BUDGET):
-        return _is_within_budget(state, track, track.over_budget_nanousd or 0, pins)
+        call = track.over_budget
+        if call is not None and call.budget.startswith("day"):
+            return track.was_resumed  # Only the next reservation finds what is left of the day.
+        return call is None or exceeded_budget(state, call, pins, ()) is None
     return False
 
 
@@ -199,20 +207,36 @@ def due_features(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
 
 
 # requests of features -------------------------------------------------------------------------------------------------
-def _is_within_budget(state: RunState, track: FeatureTrack, nanousd: int, pins: Pins) -> bool:
-    budget = state.budget or pins.config.budget
-    within_run = budget.run_nanousd is None or state.committed_nanousd + nanousd <= budget.run_nanousd
-    within_feature = budget.feature_nanousd is None or track.committed_nanousd + nanousd <= budget.feature_nanousd
-    return within_run and within_feature
+def current_limits(state: RunState, pins: Pins) -> Budget | BudgetChanged:
+    return state.budget or pins.config.budget
 
 
-def reserve_money(
-    state: RunState, feature: FeatureId, key: str, role: str, nanousd: int | None, pins: Pins
-) -> CallReserved | CallOverBudget:
-    """Reserve money for a call. A model without a price reserves nothing: its cost is unknown."""
-    if _is_within_budget(state, state.tracks[feature], nanousd or 0, pins):
-        return CallReserved(feature=feature, key=key, nanousd=nanousd)
-    return CallOverBudget(feature=feature, key=key, role=role, nanousd=nanousd)
+def exceeded_budget(state: RunState, call: CallOverBudget, pins: Pins, day: DaySpending) -> CallOverBudget | None:
+    """Return the call with the first budget that it does not fit into; None: it fits into all."""
+    limits, needed, track = current_limits(state, pins), call_amount(call), state.tracks[call.feature]
+    committed = {"call": Amount(), "feature": track.committed, "run": state.committed, "day": total(day)}
+    for budget, unit in product(committed, Amount.__struct_fields__):
+        limit, spent = getattr(limits, f"{budget}_{unit}"), getattr(committed[budget], unit)
+        if limit is not None and spent + getattr(needed, unit) > limit:
+            setting = budget if unit == "nanousd" else f"{budget}_{unit}"
+            until_us = free_at_us(day, unit, limit - getattr(needed, unit)) if budget == "day" else None
+            return replace(call, budget=setting, limit=int(limit), committed=spent, until_us=until_us)
+    return None
+
+
+def call_amount(call: CallReserved | CallOverBudget) -> Amount:
+    return Amount(nanousd=call.nanousd or 0, tokens=call.tokens)
+
+
+def reserve_money(state: RunState, call: CallOverBudget, pins: Pins, day: DaySpending) -> CallReserved | CallOverBudget:
+    """Reserve what a call may spend: its estimate or, if there is one and it is higher, the budget of a call. A model
+    without a price has no estimate: its cost is unknown. To reserve the same again gives the same."""
+    limits = current_limits(state, pins)
+    if limits.call_nanousd is not None:
+        call = replace(call, nanousd=max(call.nanousd or 0, int(limits.call_nanousd)))
+    call = replace(call, tokens=max(call.tokens, limits.call_tokens or 0))
+    reserved = CallReserved(feature=call.feature, key=call.key, nanousd=call.nanousd, tokens=call.tokens)
+    return exceeded_budget(state, call, pins, day) or reserved
 
 
 def claim_files(

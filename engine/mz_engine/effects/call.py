@@ -38,7 +38,7 @@ from mz_engine.ports import (
     StorageFailed,
     Workspace,
 )
-from mz_engine.pricing.budget_charge import known_cost, may_be_higher
+from mz_engine.pricing.budget_charge import known_cost, known_tokens, may_be_higher, tokens_may_be_higher
 from mz_engine.pricing.calibration import expected_tokens
 
 REPLY_TOKENS = 2000
@@ -80,6 +80,9 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         tools=use.tools,
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
+        nanousd_max=config.budget.call_nanousd,
+        tokens_max=config.budget.call_tokens,
+        session_usage_before=session.usage if session else (),
     )
     tokens = adapter.estimate_tokens(prompt)
     full_prompt_tokens = adapter.estimate_tokens(adapter.format_prompt(composed.full_text)) if session else None
@@ -230,8 +233,12 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     nanousd = price.nanousd if reading.usage else None
     priced = CallPriced(key=outcome.ref.key, computed_nanousd=nanousd, unpriced=price.unpriced, prices=price.prices)
     was_started = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NOT_STARTED_CODES)
-    cost = known_cost(reading, price) if was_started else 0
-    yield SettleCall(outcome.ref.key, cost, (parsed, priced), was_started and may_be_higher(reading, price))
+    key, events = outcome.ref.key, (parsed, priced)
+    if not was_started:
+        yield SettleCall(key, 0, events)
+        return
+    cost, tokens = known_cost(reading, price), known_tokens(reading)
+    yield SettleCall(key, cost, events, may_be_higher(reading, price), tokens, tokens_may_be_higher(reading))
 
 
 def _stored_result(outcome: AgentOutcome) -> Steps[CallResult]:

@@ -15,11 +15,13 @@ from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.names import Digest
 from mz_events.store import Blobs
 from mz_projections.feature.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
+from mz_projections.run.spending import Amount
 
 from mz_engine.decide.actions import ClaimFiles
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase
 from mz_engine.ports import FeatureWorktree, Ports, Secrets
+from mz_engine.pricing.budget_charge import final_charge
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -58,6 +60,13 @@ class SettleCall(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     may_be_higher: bool = False
     """`nanousd` may be too low: the reservation counts if it is higher."""
+    tokens: int | None = 0
+    tokens_may_be_higher: bool = False
+
+    def charge(self, reserved: Amount) -> Amount:
+        """Return what the budgets count from now on, instead of the reservation."""
+        tokens = final_charge(self.tokens, self.tokens_may_be_higher, reserved.tokens)
+        return Amount(nanousd=final_charge(self.nanousd, self.may_be_higher, reserved.nanousd), tokens=tokens)
 
 
 RunStep = ReserveCall | SettleCall | ClaimFiles

@@ -137,13 +137,19 @@ class PullRequests(SettingsBase, frozen=True, kw_only=True):
     reruns_max: Annotated[int, doc("How often flaky checks are started again.", ge=0)] = 2
 
 
-class Budget(SettingsBase, frozen=True, kw_only=True):
-    run_nanousd: Annotated[Usd | None, doc("Most that one run may spend; without it there is no limit.")] = (
-        msgspec.field(name="run", default=None)
-    )
-    feature_nanousd: Annotated[Usd | None, doc("Most that one feature may spend; without it no limit.")] = (
-        msgspec.field(name="feature", default=None)
-    )
+TokenCount = Annotated[int, Meta(ge=0)]
+"""Not negative: a negative reservation would enlarge the budget."""
+
+
+class Budget(SettingsBase, frozen=True, kw_only=True, rename=lambda name: name.removesuffix("_nanousd")):
+    call_nanousd: Annotated[Usd | None, doc("Most that one call may spend; each call reserves it.")] = None
+    feature_nanousd: Annotated[Usd | None, doc("Most that one feature may spend.")] = None
+    run_nanousd: Annotated[Usd | None, doc("Most that one run may spend.")] = None
+    day_nanousd: Annotated[Usd | None, doc("Most that all your runs, of all repositories, spend in 24 hours.")] = None
+    call_tokens: Annotated[TokenCount | None, doc("As `call`, in tokens of input and output.")] = None
+    feature_tokens: Annotated[TokenCount | None, doc("As `feature`, in tokens.")] = None
+    run_tokens: Annotated[TokenCount | None, doc("As `run`, in tokens.")] = None
+    day_tokens: Annotated[TokenCount | None, doc("As `day`, in tokens.")] = None
 
 
 class Models(SettingsBase, frozen=True, kw_only=True):
@@ -306,8 +312,6 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
 
 
 Ratio = Annotated[float, Meta(ge=0, le=10**9)]
-TokenCount = Annotated[int, Meta(ge=0)]
-"""Not negative: a negative reservation would enlarge the budget."""
 
 
 class Coefficients(SettingsBase, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
+from mz_engine.paths import spending_folder
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
     DEFAULT_DIRECTORIES,
@@ -30,9 +31,11 @@ from mz_engine.processes.supervise import (
     DeniedHandler,
     EndReason,
     Launch,
+    Mount,
     ProcessEnd,
     ProcessLimits,
     Sink,
+    StopCheck,
     can_hide,
     can_run_offline,
     supervise,
@@ -79,6 +82,7 @@ class WorktreeProcesses:
         self._enclosing_repository = enclosing_repository
         self._temporary_folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""))
         self._writable = tuple(pathlib.Path(path).expanduser() for path in writable)
+        self._spending = Mount(spending_folder(environment), "empty")
 
     def launch(
         self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
@@ -86,18 +90,21 @@ class WorktreeProcesses:
         """Return the command as it is run in the worktree; `variables` are set besides those that pass."""
         folder = worktree_path(self._root, worktree)
         environment = command_environment(self._environment, key, passed=self._passed, extra=variables)
+        mounts = sandbox_mounts(self._root, worktree, environment, self._enclosing_repository, self._writable)
         return Launch(
             argv=argv,
             env=in_worktree(environment, folder),
             cwd=folder,
-            mounts=sandbox_mounts(self._root, worktree, environment, self._enclosing_repository, self._writable),
+            mounts=(*mounts, self._spending) if mounts else (),
             writable=tuple(pathlib.Path(path) for path in self._temporary_folders if path),
             offline=self._on_denied is not None and can_run_offline(),
         )
 
-    def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink) -> ProcessEnd:
-        """Run the command to its end, and report its attempts to reach a network."""
-        end = supervise(launch, limits, sink, stop=self._stop)
+    def supervise(
+        self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = lambda: False
+    ) -> ProcessEnd:
+        """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
+        end = supervise(launch, limits, sink, stop=lambda: self._stop() or is_over())
         if self._on_denied is not None and end.denied_connections:
             self._on_denied(launch.env[KEY_VARIABLE], end.denied_connections)
         return end

@@ -5,9 +5,9 @@ One thread drives it, or the simulation's loop; features reach it through the dr
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import CallOverBudget, CallSettled
+from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import (
@@ -42,13 +42,16 @@ from mz_projections.run.fold import (
     fold_run,
     is_held_for,
 )
+from mz_projections.run.spending import Amount
 
 from mz_engine.decide.actions import ClaimFiles
 from mz_engine.decide.run import (
     AwaitEvents,
     EndEvent,
     ForgePoll,
+    call_amount,
     claim_files,
+    current_limits,
     decide_run,
     due_features,
     forge_polls,
@@ -59,8 +62,8 @@ from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Clock, Forge, Ports, RemoteError, RepositoryUnusable
-from mz_engine.pricing.budget_charge import final_charge
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RequestResult
+from mz_engine.run.spending_record import NOT_RECORDED, SpendingRecord
 from mz_engine.version import VERSION
 
 ForgeChange = ChecksChanged | FeatureMerged
@@ -68,6 +71,8 @@ ForgeChange = ChecksChanged | FeatureMerged
 
 class Coordinator:
     """Decides for one run and appends to its stream; `state` is always the fold of that stream. Not thread-safe."""
+
+    spending: SpendingRecord = NOT_RECORDED
 
     def __init__(self, run: str, pins: Pins, store: Store, clock: Clock, observe: Observer) -> None:
         self.run, self.pins, self.store, self.clock, self.observe = run, pins, store, clock, observe
@@ -83,13 +88,19 @@ class Coordinator:
         feature_events: tuple[Event, ...]
         match step:
             case ReserveCall(request=request):
-                ref, nanousd = request.ref, request.estimated_nanousd
-                run_event = reserve_money(self.state, feature, ref.key, ref.role, nanousd, self.pins)
+                ref, now_us = request.ref, self.clock.now_us()
+                nanousd, tokens = request.estimated_nanousd, request.estimated_tokens
+                call = CallOverBudget(feature=feature, key=ref.key, role=ref.role, nanousd=nanousd, tokens=tokens)
+                with self.spending.lock():  # No other run of the user can reserve the same money.
+                    run_event = reserve_money(self.state, call, self.pins, self.spending.day(now_us))
+                    if isinstance(run_event, CallReserved):
+                        self.spending.add(ref.key, call_amount(run_event), now_us, charged=False)
                 feature_events = (run_event,) if isinstance(run_event, CallOverBudget) else (run_event, request)
             case SettleCall(key=key, events=events):
-                reserved_nanousd = self.state.tracks[feature].reservations.get(key, 0)
-                charged_nanousd = final_charge(step.nanousd, step.may_be_higher, reserved_nanousd)
-                run_event = CallSettled(feature=feature, key=key, nanousd=charged_nanousd)
+                charged = step.charge(self.state.tracks[feature].reservations.get(key, Amount()))
+                with self.spending.lock():  # Before the event: after a crash between them the call is charged again.
+                    self.spending.add(key, charged, self.clock.now_us(), charged=True)
+                run_event = CallSettled(feature=feature, key=key, nanousd=charged.nanousd, tokens=charged.tokens)
                 feature_events = (*events, run_event)
             case ClaimFiles(phase=phase, paths=paths):
                 run_event = claim_files(self.state, feature, phase, paths)
@@ -110,11 +121,11 @@ class Coordinator:
 
     def set_budget(self, budget: Budget) -> None:
         """Record new limits if they differ from those of the run."""
-        limits = self.state.budget or self.pins.config.budget
+        limits = current_limits(self.state, self.pins)
         # Events hold plain integers: the log has no encoding for the quantities of settings.
-        run, feature = (None if limit is None else int(limit) for limit in (budget.run_nanousd, budget.feature_nanousd))
-        if (limits.run_nanousd, limits.feature_nanousd) != (run, feature):
-            self.append((BudgetChanged(run_nanousd=run, feature_nanousd=feature),))
+        values = {name: None if value is None else int(value) for name, value in asdict(budget).items()}
+        if any(getattr(limits, name) != value for name, value in values.items()):
+            self.append((BudgetChanged(**values),))
 
     def pause(self) -> None:
         """Pause after a signal: features stop after their current action, and the process waits."""

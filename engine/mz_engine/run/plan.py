@@ -486,7 +486,8 @@ def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
 
 def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
     """Return a warning (MZ2016) if a budget is set and models of the run have no price."""
-    if config.budget.run_nanousd is None and config.budget.feature_nanousd is None:
+    limits = msgspec.structs.asdict(config.budget)
+    if all(limit is None for name, limit in limits.items() if name.endswith("nanousd")):
         return ()
     models = dict.fromkeys(
         configured_model(config, name, call.tier) or adapter.capabilities().models[call.tier]

@@ -56,3 +56,4 @@ class SystemPorts:
         )
         processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill, writable=writable)
         self.agents = AgentRegistry(processes, environment, all_adapters(config.agents))
+        self.agents.price = lambda usage: self.prices.price(usage, self.clock.now_us()).nanousd

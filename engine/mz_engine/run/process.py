@@ -25,11 +25,12 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.run.fold import RunState, fold_run
 
-from mz_engine.decide.run import cancelled_features
+from mz_engine.decide.run import cancelled_features, current_limits
 from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.process import STORAGE_ERRORS
 from mz_engine.git.repository import branch_commit
+from mz_engine.model.config import Budget
 from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.ports import StorageFailed
@@ -42,6 +43,7 @@ from mz_engine.run.ports import SystemClock, SystemPorts
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.seals import Sealer
 from mz_engine.run.settings import load_config
+from mz_engine.run.spending_record import open_record
 from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
 
@@ -230,9 +232,14 @@ class RunProcess:
     def _create_coordinator(self, run: RunId, pins: Pins) -> Coordinator:
         machine = self._machine
         self.coordinator = coordinator = Coordinator(run, pins, self.store, self.clock, self.observe)
+        if self.provenance in ("", "live"):  # Recordings cost nothing.
+            coordinator.spending = open_record(self.environment, str(self.root), pins.config.budget)
 
         def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
-            return FeatureLoop(run, feature, pins, self.store, machine, run_side, self.observe)
+            limits = current_limits(coordinator.state, pins)
+            budget = Budget(**{name: getattr(limits, name) for name in Budget.__struct_fields__})
+            current = replace(pins, config=replace(pins.config, budget=budget))
+            return FeatureLoop(run, feature, current, self.store, machine, run_side, self.observe)
 
         self.scheduler = Scheduler(coordinator, start_loop, lambda poll: coordinator.poll_forge(poll, machine))
         return coordinator

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from mz_events.adapters.migrate import MIGRATIONS, connect, format_of
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.store import StoreUnusable
+from mz_projections.run.spending import budget_text
 
 from mz_engine.agents.catalog import agent_package
 from mz_engine.agents.contract import AuthCheck
@@ -38,12 +39,13 @@ from mz_engine.git.process import run_program
 from mz_engine.git.process import safe_environment as without_git
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.model.pins import Pins
-from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
 from mz_engine.pipelines.load import load_valid_pipeline_files
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes import guard
-from mz_engine.processes.supervise import best_level
+from mz_engine.processes.environment import DEFAULT_DIRECTORIES
+from mz_engine.processes.supervise import best_level, can_hide
 from mz_engine.run.base import try_base
 from mz_engine.run.plan import (
     delivered_items,
@@ -54,6 +56,7 @@ from mz_engine.run.plan import (
     read_backlog,
 )
 from mz_engine.run.settings import LoadedConfig, load_config
+from mz_engine.run.spending_record import SpendingRecord
 
 OUTSIDE_HINT = "the checks of a project were skipped; change into a repository, or create one with `git init`"
 PRICES_DAYS_MAX = 90
@@ -186,6 +189,7 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
     environment, config = options.environment, loaded.config
     return {
         "base": lambda: base_check(root, config, environment),
+        "budget": lambda: budget_check(config, environment, options.now_seconds),
         "log": lambda: log_check(root),
         "pipeline": lambda: pipeline_check(root, loaded),
         "backlog": lambda: backlog_check(root, config.backlog),
@@ -381,6 +385,17 @@ def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> Do
     branch, commit = repository.base_commit(root, config.base, environment)
     repository.reject_tracked_folder(root, commit, environment)
     return ok(f"{branch} at {commit[:12]}")
+
+
+def budget_check(config: Config, environment: Mapping[str, str], now_seconds: float) -> DoctorCheck:
+    """Check that no agent can delete the record that the budget of a day needs. Raises OSError."""
+    folder, limits = spending_folder(environment), config.budget
+    summary = budget_text(limits, SpendingRecord(folder).day(int(now_seconds * 1_000_000)))
+    writable = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR") or "/tmp", *config.sandbox.write)
+    is_below = any(folder.is_relative_to(Path(path).expanduser()) for path in writable)
+    if (limits.day_nanousd is not None or limits.day_tokens is not None) and (is_below or not can_hide()):
+        return warn(f"{summary}; agents may change {folder}, where the day's spending is", "see docs/costs.md#budgets")
+    return ok(summary)
 
 
 def log_check(root: Path) -> DoctorCheck:

@@ -80,20 +80,32 @@ class ForbiddenChange(EventPart, frozen=True, kw_only=True):
 class CallReserved(DerivedEvent, frozen=True, kw_only=True, tag="call.reserved"):
     """Money reserved for a call; in the run's and the feature's stream, in one transaction with the request."""
 
+    SCHEMA = 2
     feature: FeatureId
     key: str
     nanousd: int | None
     """None: the model has no price, so nothing could be reserved."""
+    tokens: int = 0
 
 
 class CallOverBudget(DerivedEvent, frozen=True, kw_only=True, tag="call.over-budget"):
     """The remaining budget is too small for the call; in both streams."""
 
+    SCHEMA = 2
     feature: FeatureId
     key: str
     role: str
     """Role of the agent to call."""
     nanousd: int | None
+    tokens: int = 0
+    budget: str = ""
+    """Which budget, as its setting is called, such as `day_tokens`; empty: an older mz did not say."""
+    limit: int = 0
+    """Nano-dollars, or tokens; so is `committed`."""
+    committed: int = 0
+    """Charged and reserved before the call; of the day, by all runs of the user."""
+    until_us: int | None = None
+    """When the call fits into the budget of the day if nothing else is spent; None: not by waiting."""
 
 
 class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
@@ -248,6 +260,8 @@ class CallPriced(DerivedEvent, frozen=True, kw_only=True, tag="call.priced"):
 class CallSettled(DerivedEvent, frozen=True, kw_only=True, tag="call.settled"):
     """The reservation is replaced by the charge, the highest of the known costs; in both streams."""
 
+    SCHEMA = 2
     feature: FeatureId
     key: str
     nanousd: int
+    tokens: int = 0

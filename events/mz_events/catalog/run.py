@@ -268,8 +268,15 @@ class RunPaused(ExternalEvent, frozen=True, kw_only=True, tag="run.paused"):
 class BudgetChanged(ExternalEvent, frozen=True, kw_only=True, tag="budget.changed"):
     """The settings had other limits when the run was resumed; they apply from here on. None: no limit."""
 
+    SCHEMA = 2
     run_nanousd: int | None
     feature_nanousd: int | None
+    call_nanousd: int | None = None
+    day_nanousd: int | None = None
+    call_tokens: int | None = None
+    feature_tokens: int | None = None
+    run_tokens: int | None = None
+    day_tokens: int | None = None
 
 
 class InboxRead(OutcomeEvent, frozen=True, kw_only=True, tag="inbox.read"):

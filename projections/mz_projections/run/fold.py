@@ -43,6 +43,8 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path
 
+from mz_projections.run.spending import Amount, total
+
 RunMessage = (
     FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerAccepted | CancelAccepted | RetryAccepted
 )
@@ -70,15 +72,15 @@ class FeatureTrack(msgspec.Struct, frozen=True, kw_only=True):
     """The run's messages to it, with the versions to cite."""
     claim: tuple[Path, ...] | None = None
     claim_rejection: ClaimRejected | None = None
-    over_budget_nanousd: int | None = None
-    """Amount requested by a call over budget."""
-    charged_nanousd: int = 0
-    reservations: dict[str, int] = {}
+    over_budget: CallOverBudget | None = None
+    """The last call over budget, unless one was reserved since."""
+    charged: Amount = Amount()
+    reservations: dict[str, Amount] = {}
     """By key of the call."""
     claim_compared: bool = False
-    fatal_lifted: bool = False
-    """The run was resumed, and the feature has neither been released nor called an agent since: a fatal problem is
-    one from before."""
+    was_resumed: bool = False
+    """The run was resumed, and the feature has neither been released nor called an agent since: a fatal problem, or
+    what the day's budget had left, is from before."""
 
     @property
     def has_ended(self) -> bool:
@@ -89,9 +91,9 @@ class FeatureTrack(msgspec.Struct, frozen=True, kw_only=True):
         return self.has_ended and self.last_stop is not None and self.last_stop.status in DELIVERED_OUTCOMES
 
     @property
-    def committed_nanousd(self) -> int:
+    def committed(self) -> Amount:
         """Charged and reserved."""
-        return self.charged_nanousd + sum(self.reservations.values())
+        return total((self.charged, *self.reservations.values()))
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,8 +129,12 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.base_test.unusable)
 
     @property
+    def committed(self) -> Amount:
+        return total(track.committed for track in self.tracks.values())
+
+    @property
     def committed_nanousd(self) -> int:
-        return sum(track.committed_nanousd for track in self.tracks.values())
+        return self.committed.nanousd
 
     @property
     def is_ending(self) -> bool:
@@ -192,7 +198,7 @@ def _resume(state: RunState) -> RunState:
     tracks = {}
     for feature, track in state.tracks.items():
         interrupted = track.last_stop is not None and track.last_stop.status is FeatureOutcome.INTERRUPTED
-        tracks[feature] = replace(track, active=track.active or interrupted, fatal_lifted=True)
+        tracks[feature] = replace(track, active=track.active or interrupted, was_resumed=True)
     return replace(state, tracks=tracks, halt=None, stop_requested=False, paused=False, idle=False, finished=False)
 
 
@@ -204,7 +210,7 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
         case message if isinstance(message, RunMessage):
             messages = (*track.messages, (recorded.version, message))
             track = replace(track, claim=None, claim_compared=False) if isinstance(event, RetryAccepted) else track
-            track = replace(track, fatal_lifted=False) if isinstance(event, FeatureReleased) else track
+            track = replace(track, was_resumed=False) if isinstance(event, FeatureReleased) else track
             return replace(
                 track,
                 messages=messages,
@@ -222,14 +228,14 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
             return replace(track, claim_rejection=event, claim=None)
         case ClaimCompared():
             return replace(track, claim_compared=True)
-        case CallReserved(key=key, nanousd=nanousd):
-            reservations = {**track.reservations, key: nanousd or 0}
-            return replace(track, reservations=reservations, over_budget_nanousd=None, fatal_lifted=False)
-        case CallOverBudget(nanousd=nanousd):
-            return replace(track, over_budget_nanousd=nanousd or 0)
-        case CallSettled(key=key, nanousd=nanousd):
+        case CallReserved(key=key, nanousd=nanousd, tokens=tokens):
+            reservations = {**track.reservations, key: Amount(nanousd=nanousd or 0, tokens=tokens)}
+            return replace(track, reservations=reservations, over_budget=None, was_resumed=False)
+        case CallOverBudget():
+            return replace(track, over_budget=event)
+        case CallSettled(key=key, nanousd=nanousd, tokens=tokens):
             reserved = {other: amount for other, amount in track.reservations.items() if other != key}
-            return replace(track, reservations=reserved, charged_nanousd=track.charged_nanousd + nanousd)
+            return replace(track, reservations=reserved, charged=track.charged + Amount(nanousd=nanousd, tokens=tokens))
     return track
 
 

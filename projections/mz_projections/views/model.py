@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallOverBudget
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.catalog.validation import Violation
@@ -195,6 +196,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     quarantined: bool = False
     hold: Hold | None = None
+    over_budget: CallOverBudget | None = None
+    """The last call that did not fit into a budget."""
     until_us: int | None = None
     blocked_by: str = ""
     """The feature that blocks this one, or the event ref of an earlier delivery."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import CallReserved, CallSettled
+from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
     AnswerAccepted,
     BaseTested,
@@ -172,6 +172,8 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return replace(view, status="skipped", blocked_by=delivered_by)
         case ItemHeld(blocked_by=blocked_by):
             return replace(view, status="held", blocked_by=blocked_by, code="")
+        case CallOverBudget():
+            return replace(view, over_budget=recorded.event)
         case ClaimRejected(holder=holder):
             return replace(view, blocked_by=holder)
         case RetryAccepted():

@@ -246,7 +246,10 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.ChecksChanged: lambda e: f"{e.feature}: checks are no longer pending",
     run.FeatureMerged: lambda e: f"{e.feature} was merged; the base is at {e.head[:SHORT]}",
     run.RunPaused: lambda e: "paused by a person" if e.actor else "paused by a signal",
-    run.BudgetChanged: lambda e: f"budget of the run {_limit(e.run_nanousd)}, of a feature {_limit(e.feature_nanousd)}",
+    run.BudgetChanged: lambda e: (
+        f"budget of the run {_limit(e.run_nanousd)}, of a feature {_limit(e.feature_nanousd)}, of a call "
+        f"{_limit(e.call_nanousd)}, of a day {_limit(e.day_nanousd)}"
+    ),
     run.RunHalted: lambda e: f"halted by {e.feature}: {e.code}",
     run.RunStopRequested: lambda _: "stop requested by the user",
     run.RunIdle: lambda _: "nothing can continue by itself",
@@ -272,7 +275,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.FeatureRetried: lambda e: _repetition(e) + (f" from {e.to}" if e.to else ""),
     feature.FeatureCancelled: lambda _: "cancelled by a person",
     call.CallReserved: lambda e: f"{_usd(e.nanousd)} reserved for {e.key}",
-    call.CallOverBudget: lambda e: f"{e.key} exceeds the budget: {_usd(e.nanousd)}",
+    call.CallOverBudget: lambda e: f"{e.key} exceeds the budget{f' {e.budget}' * bool(e.budget)}: {_usd(e.nanousd)}",
     call.AgentRequested: _agent_requested,
     call.SessionDropped: lambda e: f"{e.key}: session dropped, {e.reason.value}; the next prompt is a full one",
     call.AgentSwitched: lambda e: f"{_call_name(e.ref)}: {e.to} takes over from {e.source} ({e.code})",

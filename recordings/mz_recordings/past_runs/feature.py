@@ -14,12 +14,12 @@ from typing import Any
 from msgspec.structs import replace
 from mz_engine.decide.actions import Action, ClaimFiles, Work
 from mz_engine.decide.feature import decide_feature
+from mz_engine.decide.run import call_amount
 from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
 from mz_engine.effects.steps import Do, Emit, ReserveCall, RunStep, SettleCall, Step, StepContext
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Interrupted, RemoteError, RepositoryUnusable
-from mz_engine.pricing.budget_charge import final_charge
 from mz_engine.prompts.render import TemplateError
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_events.catalog.base import Event, EventKind
@@ -30,6 +30,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import FeatureId
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import NotStarted, State
+from mz_projections.run.spending import Amount
 
 from mz_recordings.past_runs.comparison import NOT_ALLOWED, StreamComparison, error_text
 from mz_recordings.past_runs.model import INTENDED_CHANGES, IntendedChange, StreamReplay
@@ -187,13 +188,16 @@ def _append_step(step: Emit | RunStep, context: StepContext, stream: RecordedStr
         case Emit(events=events):
             return events, True
         case ReserveCall(request=request):
-            key, amount = request.ref.key, request.estimated_nanousd
-            if stream.first_of(CallReserved, CallOverBudget) is CallOverBudget:
-                return (CallOverBudget(feature=feature, key=key, role=request.ref.role, nanousd=amount),), False
-            return (CallReserved(feature=feature, key=key, nanousd=amount), request), True
+            key, role = request.ref.key, request.ref.role
+            refused, granted = stream.find_near(CallOverBudget), stream.find_near(CallReserved)
+            if refused is not None and stream.first_of(CallReserved, CallOverBudget) is CallOverBudget:
+                return (replace(refused, feature=feature, key=key, role=role),), False
+            granted = granted or CallReserved(feature=feature, key=key, nanousd=request.estimated_nanousd)
+            return (replace(granted, feature=feature, key=key), request), True
         case SettleCall(key=key, events=events):
-            charged_nanousd = final_charge(step.nanousd, step.may_be_higher, _reserved_nanousd(stream, key))
-            return (*events, CallSettled(feature=feature, key=key, nanousd=charged_nanousd)), True
+            charged = step.charge(reserved := _reserved(stream, key))
+            tokens = charged.tokens if reserved.tokens else 0  # An older mz reserved and charged none.
+            return (*events, CallSettled(feature=feature, key=key, nanousd=charged.nanousd, tokens=tokens)), True
         case ClaimFiles(phase=phase, paths=paths):
             rejection = stream.find_near(ClaimRejected)
             if rejection is not None and stream.first_of(FilesClaimed, ClaimRejected) is ClaimRejected:
@@ -208,6 +212,8 @@ def action_text(action: Action) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
 
 
-def _reserved_nanousd(stream: RecordedStream, key: str) -> int:
+def _reserved(stream: RecordedStream, key: str) -> Amount:
     past = (event.event for event in reversed(stream.events[: stream.position]))
-    return next((event.nanousd or 0 for event in past if isinstance(event, CallReserved) and event.key == key), 0)
+    return next(
+        (call_amount(event) for event in past if isinstance(event, CallReserved) and event.key == key), Amount()
+    )

@@ -172,8 +172,13 @@ class RunStreamReplay:
         if type(event) is not type(recorded) or identity_fields(event) != identity_fields(recorded):
             return event
         match event:
-            case CallReserved(feature=feature, key=key) | CallOverBudget(feature=feature, key=key):
-                return reserve_money(state, feature, key, getattr(event, "role", ""), event.nanousd, self.pins)
+            case CallOverBudget(budget=budget) if not budget or budget.startswith("day"):
+                return event  # An older mz did not say more; what other runs spent is not in this log.
+            case CallOverBudget():
+                return reserve_money(state, event, self.pins, ())
+            case CallReserved(feature=feature, key=key, nanousd=nanousd, tokens=tokens):
+                call = CallOverBudget(feature=feature, key=key, role="", nanousd=nanousd, tokens=tokens)
+                return reserve_money(state, call, self.pins, ())
             case FilesClaimed(feature=feature) | ClaimRejected(feature=feature):
                 return claim_files(state, feature, event.phase, event.paths)
         return event

@@ -21,6 +21,7 @@ from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import Observer, RequestResult
 from mz_engine.run.ports import SystemClock
 from mz_engine.run.scheduler import Scheduler
+from mz_engine.run.spending_record import NOT_RECORDED, open_record
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentFailed,
@@ -183,6 +184,8 @@ class LiveEnvironment(ScratchPorts):
         config = pins.config
         super().__init__(folders, config, blobs)
         self.pins, self.clock, self._tree_id = pins, SystemClock(), tree_id
+        # A call of the recording may be made several times a day, under the same key.
+        self.spending = open_record(environment, f"{project} re-recorded at {self.clock.now_us()}", Budget())
         processes = AgentProcesses(
             folders.root,
             environment,
@@ -310,16 +313,17 @@ class LiveCoordinator(ScriptedPeople):
         self._live, self._budget_nanousd = live, budget
 
     def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
+        self.spending = self._live.spending
         match step:
             case ReserveCall(request=request) if self._live.choose_source(feature, request):
-                step = ReserveCall(replace(request, estimated_nanousd=0))
+                step, self.spending = ReserveCall(replace(request, estimated_nanousd=0)), NOT_RECORDED
             case ReserveCall(request=request) if exceeds_budget(
                 request.estimated_nanousd, self.state.committed_nanousd, self._budget_nanousd
             ):
                 # Exceeds the budget, so that the engine holds the feature as for any such call.
                 step = ReserveCall(replace(request, estimated_nanousd=(self._budget_nanousd or 0) + 1))
             case SettleCall(key=key) if self._live.agents.is_free(key):
-                step = SettleCall(key, 0, step.events)
+                step, self.spending = SettleCall(key, 0, step.events), NOT_RECORDED
         return super().request(feature, version, step)
 
     def decide(self) -> AwaitEvents | EndEvent:

@@ -12,6 +12,7 @@ from mz_engine.agents.contract import Adapter, Capabilities, Invocation, Reporte
 from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.agents.reading.json_lines import mapping
+from mz_engine.decoding.quantity import Usd
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -98,6 +99,8 @@ class ClaudeCode(Adapter):
         argv = [self.command, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
         if spec.session is not None:
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
+        if spec.nanousd_max is not None:
+            argv += ["--max-budget-usd", Usd(spec.nanousd_max).format()]
         argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
         if "shell" in spec.tools:
             argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
