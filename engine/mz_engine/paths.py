@@ -21,14 +21,12 @@ PULL_REQUESTS_FOLDER = "pull-requests"
 LOCK_FILE = "run.lock"
 """Locked by the process that drives a run."""
 
-DATA_VARIABLE = "MZ_DATA"
-
 
 def user_data_directory(environment: Mapping[str, str]) -> Path:
     """Return the user's data folder, which may not exist."""
     from platformdirs import user_data_path
 
-    chosen = environment.get(DATA_VARIABLE)
+    chosen = environment.get("MZ_DATA")
     return Path(chosen).expanduser().absolute() if chosen else user_data_path("mz", appauthor=False)
 
 

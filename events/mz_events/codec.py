@@ -41,14 +41,9 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 )
 """The concrete event types, in the order of their definition."""
 
-UPCASTERS: Mapping[tuple[str, int], Upcast] = {
-    ("budget.changed", 1): lambda payload: payload,  # 2 adds optional fields.
-    ("call.over-budget", 1): lambda payload: payload,
-    ("call.reserved", 1): lambda payload: payload,
-    ("call.settled", 1): lambda payload: payload,
-    ("command.ran", 1): lambda payload: payload,
-    ("feature.started", 1): lambda payload: payload,
-}
+EXTENDED = "budget.changed", "call.over-budget", "call.reserved", "call.settled", "command.ran", "feature.started"
+"""Types whose schema 2 adds optional fields."""
+UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED}
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
 
 

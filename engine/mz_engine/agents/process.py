@@ -148,8 +148,7 @@ class Meter:
 
     def __init__(self, folder: pathlib.Path, is_over_budget: Callable[[CallResult], bool] | None) -> None:
         self._folder, self._is_over_budget = folder, is_over_budget
-        self._next_at_seconds = 0.0
-        self.is_over = False
+        self.is_over, self._next_at_seconds = False, 0.0
 
     def check(self) -> bool:
         started_at = time.monotonic()
@@ -169,6 +168,7 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.TIMEOUT: Problem(kind=ProblemClass.TRANSIENT, code="timeout"),
     EndReason.IDLE: Problem(kind=ProblemClass.TRANSIENT, code="idle"),
     EndReason.OUTPUT_LIMIT: Problem(kind=ProblemClass.PHASE, code="output-limit"),
+    EndReason.OVER_BUDGET: Problem(kind=ProblemClass.PHASE, code="call-budget"),
     EndReason.STOPPED: Problem(kind=ProblemClass.TRANSIENT, code="stopped"),
     EndReason.MISSING: Problem(kind=ProblemClass.FATAL, code="tool-missing"),
     EndReason.UNSTARTABLE: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),
@@ -177,7 +177,6 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
 }
 """An exit code alone is no problem: the parser decides."""
-OVER_BUDGET = Problem(kind=ProblemClass.PHASE, code="call-budget")
 
 
 class AgentProcesses(WorktreeProcesses):
@@ -195,16 +194,16 @@ class AgentProcesses(WorktreeProcesses):
         try:
             if invocation.private_tmpdir:
                 make_temporary(self._temporary(spec.key))
-            end, problem = self._run(spec, launch, folder, invocation)
+            end = self._run(spec, launch, folder, invocation)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            end, problem = ProcessEnd(reason=EndReason.DISK_FULL), PROBLEM_BY_REASON[EndReason.DISK_FULL]
+            end = ProcessEnd(reason=EndReason.DISK_FULL)
         finally:
             if invocation.private_tmpdir:
                 remove_temporary(self._temporary(spec.key))
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
-        return replace(spooled, exit=end.exit, problem=problem)
+        return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
@@ -247,9 +246,7 @@ class AgentProcesses(WorktreeProcesses):
         mounts = sorted((*read_only, *launch.mounts, *own), key=lambda mount: len(mount.target.parts))
         return replace(launch, stdin=invocation.stdin, mounts=tuple(mounts))
 
-    def _run(
-        self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation
-    ) -> tuple[ProcessEnd, Problem | None]:
+    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:
         meta = SpoolMeta(
             key=spec.key,
             agent=spec.agent,
@@ -265,10 +262,9 @@ class AgentProcesses(WorktreeProcesses):
         with closing(Spool(folder, meta, self._secrets)) as spool:
             meter = Meter(folder, invocation.is_over_budget)
             end = self.supervise(launch, limits, spool, meter.check)
-            problem = (
-                OVER_BUDGET if meter.is_over and end.reason is EndReason.STOPPED else PROBLEM_BY_REASON[end.reason]
-            )
+            if meter.is_over and end.reason is EndReason.STOPPED:
+                end = replace(end, reason=EndReason.OVER_BUDGET)
             if end.detail:
                 spool.err(f"mz: {end.detail}\n".encode())
-            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=problem))
-        return end, problem
+            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=PROBLEM_BY_REASON[end.reason]))
+        return end

@@ -17,7 +17,7 @@ from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.model.agent_description import AgentDescription
-from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.ports import CallResult, CallSpec
 
 COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
@@ -108,28 +108,24 @@ class AgentRegistry:
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
         writable = adapter.own_paths(self._environment)
-        has_budget = spec.nanousd_max is not None or spec.tokens_max is not None
 
         def is_over_budget(result: CallResult) -> bool:
+            """Return True if a call that has not ended by itself reports more than its budget."""
             before = spec.session_usage_before
-            result = msgspec.structs.replace(result, model=spec.model, session_usage_before=before)
-            return self._is_over_budget(adapter.parse_output(result), spec)
+            reply = adapter.parse_output(msgspec.structs.replace(result, model=spec.model, session_usage_before=before))
+            tokens = sum(usage.input + usage.output for usage in reply.usage)
+            nanousd = self.price(reply.usage) if self.price and reply.usage and spec.nanousd_max is not None else None
+            is_over = tokens > (spec.tokens_max or tokens) or (nanousd or 0) > (spec.nanousd_max or 0)
+            return is_over and reply.ending == "no-terminal"
 
         def spawn(spec: CallSpec, invocation: Invocation) -> CallResult:
-            check = is_over_budget if has_budget else None
+            check = None if spec.nanousd_max is None and spec.tokens_max is None else is_over_budget
             invocation = msgspec.structs.replace(invocation, writable=writable, is_over_budget=check)
             return self._processes.spawn(spec, invocation)
 
         result = adapter.run_call(spec, self._environment, spawn)
         version = _reported_version(adapter, result) or self._version(spec.agent)
         return msgspec.structs.replace(result, version=version, model=spec.model)
-
-    def _is_over_budget(self, reply: ParsedReply, spec: CallSpec) -> bool:
-        """Return True if a call that has not ended by itself reports more than its budget."""
-        tokens = sum(usage.input + usage.output for usage in reply.usage)
-        nanousd = self.price(reply.usage) if self.price and reply.usage and spec.nanousd_max is not None else None
-        is_over = tokens > (spec.tokens_max or tokens) or (nanousd or 0) > (spec.nanousd_max or 0)
-        return reply.ending == "no-terminal" and is_over
 
     def _version(self, agent: str) -> str:
         if agent not in self._versions:

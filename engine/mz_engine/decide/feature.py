@@ -60,6 +60,7 @@ from mz_projections.feature.state import (
     Waiting,
     has_passed,
 )
+from mz_projections.feature.unit import DENIED_COMMANDS
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
@@ -193,6 +194,9 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         case CallOverBudget():
             return FeatureHeld(hold=Hold.BUDGET)
         case ReplyParsed(problem=problem):
+            if unit_run.check_results.get(DENIED_COMMANDS) is False:
+                cause = "call" if problem else "reply"
+                return act.BlockPhase(cause=cause, check=DENIED_COMMANDS, reports=unit_run.reports)
             if problem is not None:
                 return after_problem(state, unit_run, phase, problem, pins.config)
             return Work.CHECK_CHANGES
@@ -213,6 +217,9 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         case HoldReleased() | AgentSwitched():
             return next_call(unit_run, unit_run.role)
         case HumanAnswered(verdict=verdict) as answer:
+            answered = unit_run.answered_question
+            if verdict is Verdict.ACCEPT and answered and answered.code.endswith(f".{DENIED_COMMANDS}"):
+                return Work.CHECK_CHANGES if answered.code.startswith("reply.") else next_call(unit_run, unit_run.role)
             if verdict is Verdict.ACCEPT and unit_run.commit is None:
                 return _check_gates(state, unit_run, phase, pins)
             if unit_run.commit is not None and verdict is not Verdict.REJECT:

@@ -16,16 +16,20 @@ from mz_events.catalog.call import (
     ProblemClass,
     ReplyParsed,
 )
+from mz_events.catalog.validation import GateChecked, Violation
 from mz_events.store import Blobs
 from mz_projections.feature.fold import AgentOutcome
 from mz_projections.feature.state import AgentSession
+from mz_projections.feature.unit import DENIED_COMMANDS
 
+from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.prompt import compose_prompt, configured_model, outputs_of, plan_session, write_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
-from mz_engine.effects.validation import ensure_worktree, keep_artifacts
+from mz_engine.effects.validation import ensure_worktree, gate_checked, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
+from mz_engine.model.rules import RuleFinding
 from mz_engine.ports import (
     Agents,
     CallResult,
@@ -233,12 +237,20 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     nanousd = price.nanousd if reading.usage else None
     priced = CallPriced(key=outcome.ref.key, computed_nanousd=nanousd, unpriced=price.unpriced, prices=price.prices)
     was_started = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NOT_STARTED_CODES)
-    key, events = outcome.ref.key, (parsed, priced)
+    key, events = outcome.ref.key, (*(yield from _denied_commands(result.stdout, context)), parsed, priced)
     if not was_started:
         yield SettleCall(key, 0, events)
         return
     cost, tokens = known_cost(reading, price), known_tokens(reading)
     yield SettleCall(key, cost, events, may_be_higher(reading, price), tokens, tokens_may_be_higher(reading))
+
+
+def _denied_commands(output: bytes, context: StepContext) -> Steps[tuple[GateChecked, ...]]:
+    """Return the failed gate of a call that ran denied commands, for which a person decides; empty for any other."""
+    uses = denied_uses(output, context.pins.config.denied_commands).items()
+    messages = (f"the agent ran a denied command (`{pattern}`): {command}" for command, pattern in uses)
+    findings = tuple(RuleFinding(violation=Violation(rule=DENIED_COMMANDS), message=message) for message in messages)
+    return ((yield from gate_checked(context, DENIED_COMMANDS, "person", findings)),) if findings else ()
 
 
 def _stored_result(outcome: AgentOutcome) -> Steps[CallResult]:

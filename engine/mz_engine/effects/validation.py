@@ -73,7 +73,7 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     ran, failed_setup = yield from _run_command(context, "gate", gate)
     missing_tests = yield from _missing_tests(context, ran)
     if has_passed(ran) and not missing_tests:
-        yield from emit(ran, (yield from _gate_checked(context, gate, action.cause)))
+        yield from emit(ran, (yield from gate_checked(context, gate, action.cause)))
         return
     output, new = (yield from get_text(ran.excerpt)), ""
     ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
@@ -89,7 +89,7 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     what = f"the set-up (`{failed_setup}`), which precedes the command `{gate}`," if failed_setup else ""
     message = f"{what or f'the command `{gate}` ({command})'} {ending}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
-    yield from emit(ran, (yield from _gate_checked(context, gate, action.cause, (finding,), ran.signature)))
+    yield from emit(ran, (yield from gate_checked(context, gate, action.cause, (finding,), ran.signature)))
 
 
 def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
@@ -101,7 +101,7 @@ def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
     return passed or 0
 
 
-def _gate_checked(
+def gate_checked(
     context: StepContext, gate: str, cause: str, findings: tuple[RuleFinding, ...] = (), signature: str = ""
 ) -> Steps[GateChecked]:
     """Return the result of a gate, which passed if there are no findings."""
@@ -284,4 +284,4 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
         outputs=tuple(output.path for output in outputs_of(context, BUILDER) if output.path),
     )
     findings = tuple(FEATURE_RULES[action.rule](rule_input))
-    yield from emit((yield from _gate_checked(context, action.rule, action.cause, findings)))
+    yield from emit((yield from gate_checked(context, action.rule, action.cause, findings)))

@@ -304,6 +304,10 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
         tuple[Pattern, ...],
         doc("Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),
     ] = (".github/**", ".env", ".env.*", "*.pem", "*.p12", "*.pfx", "*.key", "mz.yaml", ".mz/**")
+    denied_commands: Annotated[
+        tuple[NonEmpty, ...],
+        doc("Commands, such as `git push`, that no agent may run: a person decides; `*` stands for anything."),
+    ] = ()
     pass_environment: Annotated[
         tuple[Variable, ...], doc("Further environment variables that agents and commands may see.")
     ] = ()

@@ -100,9 +100,7 @@ class WorktreeProcesses:
             offline=self._on_denied is not None and can_run_offline(),
         )
 
-    def supervise(
-        self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = lambda: False
-    ) -> ProcessEnd:
+    def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = bool) -> ProcessEnd:
         """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
         end = supervise(launch, limits, sink, stop=lambda: self._stop() or is_over())
         if self._on_denied is not None and end.denied_connections:

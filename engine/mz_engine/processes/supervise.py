@@ -97,6 +97,7 @@ class EndReason(Enum):
     TIMEOUT = "timeout"
     IDLE = "idle"
     OUTPUT_LIMIT = "output-limit"
+    OVER_BUDGET = "over-budget"
     STOPPED = "stopped"
     """Its caller asked for it."""
     MISSING = "missing"

@@ -42,15 +42,11 @@ class SpendingRecord:
             yield
             return
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = FileLock(self._folder / "lock")
         try:
-            lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
-            raise StoreUnusable(f"{lock.lock_file} stays locked by another process") from None
-        try:
-            yield
-        finally:
-            lock.release()
+            with FileLock(self._folder / "lock", timeout=LOCK_SECONDS):
+                yield
+        except Timeout as error:
+            raise StoreUnusable(f"{error.lock_file} stays locked by another process") from None
 
     def day(self, now_us: int) -> DaySpending:
         """Return what counts at this time. Raises OSError."""

@@ -42,6 +42,8 @@ from mz_events.names import BUILDER, Digest
 from mz_projections.failure_hints import rule_signature
 from mz_projections.feature.state import Attempts, UnitRun
 
+DENIED_COMMANDS = "denied_commands"
+"""Gate that a call fails by running a denied command."""
 NO_ATTEMPTS = Attempts()
 SESSION_MISSING = "session-missing"
 """Problem code of a continued call that is repeated with a full prompt. Not a failure of the work; it cannot occur
@@ -52,7 +54,8 @@ twice in a row, since the repeated call starts a new session."""
 def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) -> UnitRun:
     role = event.ref.role
     attempts = {**unit_run.attempts, role: replace(unit_run.attempts.get(role, NO_ATTEMPTS), attempt=event.ref.attempt)}
-    checked = {} if role == BUILDER else unit_run.check_results
+    results = unit_run.check_results.items() if role != BUILDER else ()
+    checked = {gate: passed for gate, passed in results if gate != DENIED_COMMANDS}
     return replace(
         unit_run,
         role=role,

@@ -10,12 +10,11 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 DAY_US = 24 * 3600 * 1_000_000
-NotNegative = Annotated[int, Meta(ge=0)]
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    nanousd: NotNegative = 0
-    tokens: NotNegative = 0
+    nanousd: Annotated[int, Meta(ge=0)] = 0
+    tokens: Annotated[int, Meta(ge=0)] = 0
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(nanousd=self.nanousd + other.nanousd, tokens=self.tokens + other.tokens)
