@@ -228,6 +228,14 @@ def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh
     assert desk.git("rev-list", "--parents", "-1", "HEAD").split()[1:] == [desk.base]
 
 
+def test_a_merge_shows_the_agent_where_the_target_branch_is_now(desk: Desk) -> None:
+    target = desk.repo.commit({"other": "o"}, "theirs")
+    assert desk.git("rev-parse", "main") == desk.base
+    desk.port.merge(desk.feature_worktree, desk.base, target, b"Merge main\n")
+    assert desk.git("rev-parse", "main") == target
+    assert desk.git("diff", "--name-only", "main") == ""
+
+
 def test_the_tree_may_differ_from_the_head(desk: Desk) -> None:
     desk.write({"src/app.py": "changed", "new": "n"})
     (desk.worktree / "README.md").unlink()

@@ -106,7 +106,7 @@ class GitWorkspace:
         if git_worktree.notes.environment != digest or not git_worktree.path.is_dir():
             git_worktree.change_notes(environment="")
             remove_tree(git_worktree.top)
-        git_worktree.write_repository(f"{head}\n")
+        git_worktree.write_repository(head)
         made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
         self._restore(git_worktree, head, tree, made)
         needs_setup = git_worktree.notes.environment != digest
@@ -135,7 +135,7 @@ class GitWorkspace:
         git_worktree = self._git_worktree(worktree)
         git_worktree.clear_adopted_if_lost()
         git_worktree.reset_branch(head)
-        git_worktree.write_repository(f"ref: {git_worktree.branch_ref}\n")
+        git_worktree.write_repository(head)
         self._restore(git_worktree, head, tree, git_worktree.manifest(tree))
         return not git_worktree.notes.adopted
 
@@ -259,9 +259,10 @@ class GitWorkspace:
             return MergeResult(commit=head, tree=self._ensure_capture(git_worktree, head), changed=False)
         content = merge_trees(self._git, head, other)
         merge_commit = make_merge_commit(self._git, head, other, content, message)
+        git_worktree.user_refs = ""  # So that the target branch is where it was merged from.
         git_worktree.clear_adopted_if_lost()
         git_worktree.reset_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
-        git_worktree.write_repository(f"ref: {git_worktree.branch_ref}\n")
+        git_worktree.write_repository(head)
         # Ignored files stay, as in a merge by hand. Under the rules of `head`, files that were tracked are not ignored.
         ignored = self._scan(git_worktree, head).ignored
         if git_worktree.read_refs().branch != merge_commit:
@@ -309,8 +310,11 @@ class GitWorkspace:
 
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
+        name = (worktree.run, worktree.feature)
         with self._lock:
-            return self._worktrees.setdefault((worktree.run, worktree.feature), GitWorktree(self._git, worktree))
+            if name not in self._worktrees:
+                self._worktrees[name] = GitWorktree(self._git, worktree)
+            return self._worktrees[name]
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 from mz_events.names import Commit
 
+from mz_engine.git.checkouts import is_checkout
 from mz_engine.git.content import FileHash, FileSignature, TreeListing
 from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
 from mz_engine.git.process import Git
@@ -72,6 +73,10 @@ class GitWorktree:
         self.branch_ref = f"refs/heads/{identity.branch}" if identity.branch else f"{self.capture_ref}.head"
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
+        self.user_refs = ""
+        """The user's refs as a file `packed-refs`, in which the own branch need not be current; empty: not read yet."""
+        self._written: tuple[Mapping[str, str], Mapping[str, FileSignature]] | None = None
+        """Files of the private repository as they were last written, and what the file system then said of them."""
 
     @property
     def top(self) -> bytes:
@@ -124,8 +129,10 @@ class GitWorktree:
     def move_branch(self, new: Commit, old: Commit | None) -> None:
         """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another value,
         `branch-checked-out` if a person has it checked out, whose files would then seem changed."""
-        at = self._git.run("for-each-ref", "--format=%(worktreepath)", self.branch_ref).text
-        if at:
+        link = f"ref: {self.branch_ref}\n"
+        heads = (self._git.directory / "HEAD", *self._git.directory.glob("worktrees/*/HEAD"))
+        if any(_read_text(file) == link for file in heads):
+            at = self._git.run("for-each-ref", "--format=%(worktreepath)", self.branch_ref).text
             remedy = f"switch to another branch there (`git -C {at} switch --detach`), then `mz resume`"
             raise RepositoryUnusable("branch-checked-out", f"`{self.identity.branch}` is checked out in {at}; {remedy}")
         self.update_refs(self.branch_ref, f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
@@ -177,33 +184,38 @@ class GitWorktree:
             self.move_branch(head, old)
 
     # the private repository -------------------------------------------------------------------------------------------
-    def write_repository(self, head_file: str) -> None:
-        """Make the worktree's directory and its private repository anew, except the index. Source:
-        gitrepository-layout(5)."""
+    def write_repository(self, head: Commit) -> None:
+        """Make the worktree's directory, and its private repository at `head`, anew, except the index. A repository
+        that nobody changed since stays. Source: gitrepository-layout(5)."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in self.private.iterdir() if self.private.is_dir() else ():
-            if path.name != "index":
-                remove_tree(os.fsencode(path))
+        self.user_refs = self.user_refs or f"{PACKED_REFS_HEADER}{self._git.run(*LIST_REFS).text}\n"
         directory, object_format = self._git.directory, self._git.repository.object_format
-        for name in ("objects/info", "objects/pack", "refs", "info"):
-            (self.private / name).mkdir(parents=True, exist_ok=True)
         name, address = (self._git.identity[f"GIT_AUTHOR_{field}"] for field in ("NAME", "EMAIL"))
         texts = {
-            "HEAD": head_file,
+            "HEAD": f"{head}\n",
             "config": f"[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n\tlogAllRefUpdates = true\n"
             f"\tfileMode = {str(self._git.repository.has_file_modes).lower()}\n"
             f"[extensions]\n\tobjectFormat = {object_format}\n"
             f"[user]\n\tname = {quoted(name)}\n\temail = {quoted(address)}\n",
             "objects/info/alternates": f"{directory / 'objects'}\n",
-            "packed-refs": f"{PACKED_REFS_HEADER}{self._git.run(*LIST_REFS).text}\n",
+            "packed-refs": self.user_refs,
         }
-        for name in ("shallow", "info/exclude", "info/attributes"):
-            texts[name] = _read_text(directory / name)
-        for name, text in texts.items():
-            if text:
-                (self.private / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+        if not is_checkout(self.identity):
+            texts |= {"HEAD": f"ref: {self.branch_ref}\n", self.branch_ref: f"{head}\n"}
+        texts |= {name: _read_text(directory / name) for name in ("shallow", "info/exclude", "info/attributes")}
+        if self._written != (texts, _signatures(self.private)):
+            for path in self.private.iterdir() if self.private.is_dir() else ():
+                if path.name != "index":
+                    remove_tree(os.fsencode(path))
+            for name, text in texts.items():
+                (self.private / name).parent.mkdir(parents=True, exist_ok=True)
+                if text:
+                    (self.private / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+            for name in ("objects/pack", "refs"):
+                (self.private / name).mkdir(parents=True, exist_ok=True)
+            self._written = texts, _signatures(self.private)
         link = self.path / ".git"
         if not can_hide():
             write_if_changed(link, f"gitdir: {self.private}\n")
@@ -264,6 +276,14 @@ def _read_text(file: pathlib.Path) -> str:
         return "" if file.is_symlink() else file.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return ""
+
+
+def _signatures(directory: pathlib.Path) -> dict[str, FileSignature]:
+    """Return the signatures of everything in a private repository except its index. Its own times change with it."""
+    names = ((folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files))
+    return {
+        f"{folder}/{name}": stat_signature(os.lstat(f"{folder}/{name}")) for folder, name in names if name != "index"
+    }
 
 
 def _file_signature(file: pathlib.Path) -> FileSignature | None:
