@@ -33,6 +33,8 @@ class FeatureWorktree(PortValue, frozen=True, kw_only=True):
 class WorkspaceCreated(PortValue, frozen=True, kw_only=True):
     head: Commit
     tree: Commit
+    environment: str | None = None
+    """Digest of the set-up of a checkout whose results it got; None: its own set-up must run."""
 
 
 class Checkout(PortValue, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from mz_engine.agents.process import AgentProcesses
 from mz_engine.git.files import remove_tree
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.paths import MZ_FOLDER
+from mz_engine.paths import MZ_FOLDER, SCRATCH_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallSpec, FeatureWorktree
 from mz_engine.processes.environment import private_repository, worktree_path
 from mz_engine.processes.supervise import best_level
@@ -89,8 +89,8 @@ class Victim:
         """Return digests of everything that an agent of the feature must leave alone."""
         own = (worktree_path(self.root, self.worktree), private_repository(self.root, self.worktree))
         folder = self.home.parent
-        spool = self.root / MZ_FOLDER / "spool"
-        paths = (path for path in folder.rglob("*") if not any(map(path.is_relative_to, (*own, spool))))
+        written_by_mz = [self.root / MZ_FOLDER / name for name in (SPOOL_FOLDER, SCRATCH_FOLDER)]
+        paths = (path for path in folder.rglob("*") if not any(map(path.is_relative_to, (*own, *written_by_mz))))
         marks = (Path(top) / self.system_mark for top in SYSTEM_FOLDERS)
         state = {str(path): _digest(path) for path in (*paths, *marks)}
         return {**state, "core_pattern": CORE_PATTERN.read_text() if CORE_PATTERN.exists() else ""}

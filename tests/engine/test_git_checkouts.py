@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from mz_engine.git.content import FILE, TreeEntry
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import Checkout, FeatureWorktree
+from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import private_repository, worktree_path
 from mz_events.names import Commit
+from mz_events.redaction.redactor import Secrets
 
 from tests.support.gitrepo import IDENTITY, GitRepo
 
@@ -169,3 +172,60 @@ def test_the_environment_of_the_base_is_kept() -> None:
     checkouts.release(ALPHA)
     assert checkouts.take(ALPHA, lambda name: False) == "_checkout2"
     assert checkouts.take(BETA, lambda name: name == "_checkout1") == "_checkout1"
+
+
+def execute(project: Project, checkout: Checkout, command: str) -> str:
+    executor = ProcessExecutor(project.repository.root, {**os.environ, **IDENTITY}, Secrets({}))
+    result = executor.run(checkout.worktree, command, 30, "r1/alpha/x")
+    assert result.exit == 0, result.output
+    return result.output.decode()
+
+
+def test_a_command_cannot_change_the_environment_of_a_later_one(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    tree = project.capture(a_dot_py="2\n")
+    checkout = project.checkout(tree)
+    attack = "echo forged > .venv/runner; echo new > .venv/new; rm -f a.py; cat .venv/runner"
+    assert execute(project, checkout, attack) == "forged\n"
+    again = project.workspace.checkout(ALPHA, project.base, tree)
+    assert again == checkout
+    assert execute(project, again, "cat .venv/runner; ls -A .venv") == "realrunner\n"
+    assert project.files(again) == MADE | {"a.py": "2\n"}
+    assert not list((project.repository.root / ".mz/scratch").iterdir())
+    execute(project, again, "echo forged > made.egg-info")  # Beside tracked files, where no overlay can be.
+    assert project.reopen().checkout(ALPHA, project.base, tree).needs_setup
+
+
+def test_a_worktree_gets_what_the_same_set_up_made_in_a_checkout(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    checkout = project.workspace.checkout(ALPHA, project.base, project.base)
+    made = project.path(checkout) / ".venv/bin"
+    made.mkdir(parents=True)
+    (made / "runner").write_text(f"#!{made}/python\n")
+    (made / "runner").chmod(0o755)
+    (made / "python").symlink_to(made / "interpreter")
+    (made / "empty").touch()
+    (made / "cached.pyc").write_bytes(b"\0" + bytes(made))
+    project.workspace.adopt(checkout.worktree, project.base)
+    project.workspace.open(BETA, (project.base,))
+    assert not project.workspace.ensure(BETA, project.base, project.base)
+    copied = worktree_path(project.repository.root, BETA) / ".venv/bin"
+    assert (copied / "runner").read_text() == f"#!{copied}/python\n"
+    assert os.access(copied / "runner", os.X_OK)
+    assert (copied / "python").readlink() == copied / "interpreter"
+    assert {path.name for path in copied.iterdir()} == {"runner", "python", "empty", "cached.pyc"}
+    assert not project.reopen().ensure(BETA, project.base, project.base)
+
+
+@pytest.mark.parametrize("content", [b"\0%s", None], ids=["a program with its path", "another lock file"])
+def test_another_environment_is_not_taken(tmp_path: Path, content: bytes | None) -> None:
+    project = Project(tmp_path)
+    checkout = project.workspace.checkout(ALPHA, project.base, project.base)
+    made = project.path(checkout) / ".venv"
+    made.mkdir()
+    (made / "program").write_bytes((content or b"%s") % bytes(made))
+    project.workspace.adopt(checkout.worktree, project.base)
+    base = project.base if content else project.repository.commit({"uv.lock": "2\n"})
+    project.workspace.open(BETA, (base,))
+    assert project.workspace.ensure(BETA, base, base)
+    assert not (worktree_path(project.repository.root, BETA) / ".venv/program").exists()

@@ -174,7 +174,7 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.UNSTARTABLE: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),
     EndReason.LOST: Problem(kind=ProblemClass.TRANSIENT, code="killed"),
     EndReason.DISK_FULL: Problem(kind=ProblemClass.FATAL, code="disk-full"),
-    EndReason.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
+    EndReason.BROKEN: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),
 }
 """An exit code alone is no problem: the parser decides."""
 

@@ -31,7 +31,7 @@ def create_workspace(context: StepContext) -> Effect:
         yield from emit(HumanRequested(phase="", unit="", question_kind=conflict, code=error.code, detail=detail))
         return
     if isinstance(result, WorkspaceCreated):
-        yield from emit(WorkspaceReady(head=result.head, tree=result.tree))
+        yield from emit(WorkspaceReady(head=result.head, tree=result.tree, environment=result.environment))
     else:
         yield from emit(WorkspaceConflicted(paths=result.paths))
 

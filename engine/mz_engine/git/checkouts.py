@@ -6,11 +6,15 @@ again only if what it reads has changed, and there are hardly more checkouts tha
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
+import pathlib
 import re
+import shutil
 from collections.abc import Callable
 
 from mz_engine.git.content import TreeListing
+from mz_engine.git.files import remove_tree
 from mz_engine.ports import FeatureWorktree
 
 CHECKOUT_NAME = "_checkout"
@@ -42,6 +46,38 @@ def environment_digest(tree: TreeListing, setup: tuple[str, ...]) -> str:
 
 def is_checkout(worktree: FeatureWorktree) -> bool:
     return worktree.feature.startswith(CHECKOUT_NAME)
+
+
+def copy_made(source: pathlib.Path, target: pathlib.Path, made: set[bytes]) -> bool:
+    """Copy what a set-up made in one worktree (folders end in `/`) to another, with the path of the second in place of
+    that of the first. Return False, with nothing copied, if that cannot be done."""
+    paths = [pathlib.Path(os.fsdecode(path)) for path in sorted(made)]
+    try:
+        copied = all(copy_moved(source / path, target / path, (bytes(source), bytes(target))) for path in paths)
+    except OSError:  # The disk is full, or the source has gone.
+        copied = False
+    for path in () if copied else reversed(paths):
+        remove_tree(bytes(target / path))
+    return copied
+
+
+def copy_moved(source: pathlib.Path, target: pathlib.Path, moved: tuple[bytes, bytes]) -> bool:
+    """Copy a file, link or folder with `moved[1]` in place of `moved[0]` in links and texts. Return False if another
+    file contains that, unless it is compiled Python, which Python corrects. Raises OSError."""
+    if source.is_symlink():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(os.fsdecode(bytes(source.readlink()).replace(*moved)))
+    elif source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+        if source.stat().st_size and source.suffix != ".pyc":
+            with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                if data.find(moved[0]) >= 0:
+                    target.write_bytes(data[:].replace(*moved))
+                    return data.find(b"\0") < 0
+    return True
 
 
 class Checkouts:

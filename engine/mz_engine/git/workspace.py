@@ -21,20 +21,12 @@ from mz_events.names import Commit, Path
 
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
-from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, environment_digest, is_checkout
+from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, copy_made, environment_digest, is_checkout
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_path, event_path
-from mz_engine.git.files import (
-    WorktreeScanner,
-    copy_missing,
-    read_file,
-    remove_tree,
-    restore,
-    write_engine_files,
-    write_if_changed,
-)
+from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
-from mz_engine.git.worktree import GitWorktree
+from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
@@ -49,8 +41,6 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 
-CHECKOUT_MANIFEST = Commit("checkout")
-"""Stands for a capture: the manifest of what the set-up of a checkout made."""
 CAPTURE_TRIES = 3
 """Other processes may still write during a capture; they usually end soon."""
 
@@ -84,8 +74,9 @@ class GitWorkspace:
             head = tree = start
         head = head or tree
         write_if_changed(self._git.repository.root / MZ_FOLDER / ".gitignore", "*\n")
-        self.ensure(worktree, head, tree)
-        return WorkspaceCreated(head=head, tree=tree)
+        needs_setup = self.ensure(worktree, head, tree)
+        environment = environment_digest(self._objects.listing(tree), self._setup)
+        return WorkspaceCreated(head=head, tree=tree, environment=None if needs_setup else environment)
 
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
@@ -98,14 +89,15 @@ class GitWorkspace:
         digest = environment_digest(target, self._setup)
 
         def fits(name: str) -> bool:
-            return self._git_worktree(replace(worktree, feature=name)).notes.environment == digest
+            return self._git_worktree(replace(worktree, feature=name)).has_environment(digest)
 
         with self._lock:
             identity = replace(worktree, feature=self._run_checkouts(worktree.run).take(worktree, fits))
         git_worktree = self._git_worktree(identity)
-        if git_worktree.notes.environment != digest or not git_worktree.path.is_dir():
-            git_worktree.change_notes(environment="")
-            remove_tree(git_worktree.top)
+        if not git_worktree.has_environment(digest):
+            git_worktree.drop_environment()
+        git_worktree.keeps_ignored = git_worktree.last_use == (worktree, tree)
+        git_worktree.last_use = (worktree, tree)
         git_worktree.write_repository(head)
         made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
         self._restore(git_worktree, head, tree, made)
@@ -137,7 +129,20 @@ class GitWorkspace:
         git_worktree.reset_branch(head)
         git_worktree.write_repository(head)
         self._restore(git_worktree, head, tree, git_worktree.manifest(tree))
+        if not git_worktree.notes.adopted and self.copy_environment(git_worktree, tree):
+            self.adopt(worktree, tree)
         return not git_worktree.notes.adopted
+
+    def copy_environment(self, git_worktree: GitWorktree, tree: Commit) -> bool:
+        """Copy what the set-up made in a checkout of the run, if it would make the same here; return True if so."""
+        digest = environment_digest(self._objects.listing(tree), self._setup)
+        run, copied = git_worktree.identity.run, False
+        for name in self._run_checkouts(run).names if digest else ():
+            checkout = self._git_worktree(replace(git_worktree.identity, feature=name))
+            if checkout.has_environment(digest):
+                copied = copy_made(checkout.path, git_worktree.path, checkout.manifest(CHECKOUT_MANIFEST))
+                break
+        return copied
 
     def _restore(self, git_worktree: GitWorktree, head: Commit, tree: Commit, kept: set[bytes]) -> None:
         """Make the directory hold `tree` and what is `kept` besides, and the index match `head`."""
@@ -176,8 +181,8 @@ class GitWorkspace:
         git_worktree, scan = self._git_worktree(worktree), self._scan(self._git_worktree(worktree), tree)
         if is_checkout(worktree):
             target = self._objects.listing(tree)
-            git_worktree.write_manifest(CHECKOUT_MANIFEST, scan.ignored | (scan.files.keys() - target.keys()))
-            git_worktree.change_notes(environment=environment_digest(target, self._setup))
+            made = scan.ignored | (scan.files.keys() - target.keys())
+            git_worktree.take_environment(environment_digest(target, self._setup), made, target)
             return
         git_worktree.write_manifest(tree, scan.ignored)
         git_worktree.change_notes(adopted=True)
@@ -329,7 +334,7 @@ class GitWorkspace:
             tracked=self._objects.listing(commit),
             ignore_rules=IgnoreRules({}) if reads_rules else self._objects.ignore_rules(commit),
             reads_rules=reads_rules,
-            keep_rules=self._kept_rules,
+            keep_rules=self._kept_rules if git_worktree.keeps_ignored else IgnoreRules({}),
             copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
             repository=self._git.repository,
             hash_cache=git_worktree.notes.hash_cache,

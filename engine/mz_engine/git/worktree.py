@@ -21,13 +21,13 @@ import msgspec
 from mz_events.names import Commit
 
 from mz_engine.git.checkouts import is_checkout
-from mz_engine.git.content import FileHash, FileSignature, TreeListing
+from mz_engine.git.content import FileHash, FileSignature, TreeListing, parent_directories
 from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock, retry_without_lock
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
-from mz_engine.processes.environment import private_repository
+from mz_engine.processes.environment import environment_file, private_repository
 from mz_engine.processes.supervise import can_hide
 
 PACKED_REFS_HEADER = "# pack-refs with: peeled fully-peeled sorted \n"
@@ -35,6 +35,8 @@ PEELED = "%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(
 LIST_REFS = ("for-each-ref", f"--format={PEELED}", "refs/heads", "refs/tags", "refs/remotes")
 """The user's refs as a file `packed-refs`."""
 LOOSE_REF = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
+CHECKOUT_MANIFEST = Commit("checkout")
+"""Stands for a capture: the manifest of what the set-up of a checkout made."""
 SECOND_NS, UINT32_MAX = 1_000_000_000, 0xFFFF_FFFF
 INDEX_NAME_LENGTH_MAX = 0xFFF
 
@@ -58,6 +60,8 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
     """The worktree contains the results of the set-up."""
     environment: str = ""
     """Of a checkout: digest of the set-up whose results it contains."""
+    environment_files: dict[bytes, FileSignature] = {}
+    """Files that it made beside tracked ones; those in folders of its own are kept from change by the sandbox."""
 
 
 class GitWorktree:
@@ -71,6 +75,10 @@ class GitWorktree:
         self.notes_directory = root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature
         self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
         self.branch_ref = f"refs/heads/{identity.branch}" if identity.branch else f"{self.capture_ref}.head"
+        self.keeps_ignored = not is_checkout(identity)
+        """What `workspace.keep_ignored` names stays; in a checkout only between commands on the same tree."""
+        self.last_use: tuple[FeatureWorktree, Commit] | None = None
+        """Of a checkout: feature and tree."""
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
         self.user_refs = ""
@@ -108,6 +116,27 @@ class GitWorktree:
 
     def _manifest_file(self, capture: Commit) -> pathlib.Path:
         return self.notes_directory / "ignored" / capture
+
+    def take_environment(self, digest: str, made: set[bytes], tracked: TreeListing) -> None:
+        """Note what the set-up of a checkout made, and what of it commands must not change."""
+        self.write_manifest(CHECKOUT_MANIFEST, made)
+        folders, files = environment_parts(made, tracked)
+        write_bytes(environment_file(self._git.repository.root, self.identity), b"\0".join(sorted(folders)))
+        signatures = {path: _file_signature(self.path / os.fsdecode(path)) for path in files}
+        changes = {path: signature for path, signature in signatures.items() if signature}
+        self.change_notes(environment=digest, environment_files=changes)
+
+    def has_environment(self, digest: str) -> bool:
+        """Return True if the directory holds what that set-up made."""
+        files = self.notes.environment_files.items()
+        unchanged = all(_file_signature(self.path / os.fsdecode(path)) == signature for path, signature in files)
+        return self.notes.environment == digest and self.path.is_dir() and unchanged
+
+    def drop_environment(self) -> None:
+        """Forget the environment of a checkout, and remove its directory."""
+        self.change_notes(environment="", environment_files={})
+        remove_tree(os.fsencode(environment_file(self._git.repository.root, self.identity)))
+        remove_tree(self.top)
 
     def clear_adopted_if_lost(self) -> None:
         """Clear the `adopted` note if the worktree is gone: results of the set-up are gone too."""
@@ -257,6 +286,20 @@ def encode_index(tree: TreeListing, hash_cache: Mapping[bytes, FileHash], object
         entry += struct.pack(">H", min(len(path), INDEX_NAME_LENGTH_MAX)) + path
         data += entry + bytes(8 - len(entry) % 8)
     return bytes(data) + hashlib.new(object_format, data, usedforsecurity=False).digest()
+
+
+def environment_parts(made: set[bytes], tracked: TreeListing) -> tuple[set[bytes], set[bytes]]:
+    """Return the outermost folders of what a set-up made (folders end in `/`), and its files beside tracked ones."""
+    shared, folders, files = parent_directories(tracked), set[bytes](), set[bytes]()
+    for path in made:
+        names = path.split(b"/")
+        parents = (b"/".join(names[:depth]) for depth in range(1, len(names)))
+        outermost = next((parent for parent in parents if parent not in shared), None)
+        if outermost is None:
+            files.add(path)
+        else:
+            folders.add(outermost)
+    return folders, files
 
 
 def quoted(text: str) -> str:

@@ -101,7 +101,7 @@ class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
     ] = ()
     keep_ignored: Annotated[
         tuple[RepositoryPath, ...],
-        doc("Ignored paths that are kept when a worktree is restored; in checkouts, what commands left there."),
+        doc("Ignored paths that are kept when a worktree is restored; in checkouts, until another tree is tested."),
     ] = ("node_modules", ".venv")
 
 

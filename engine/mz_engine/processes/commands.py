@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,9 @@ from mz_engine.processes.environment import (
     command_environment,
     existing_programs,
     in_worktree,
+    remove_scratch,
     sandbox_mounts,
+    scratch_folder,
     worktree_path,
 )
 from mz_engine.processes.guard import KEY_VARIABLE
@@ -102,9 +105,17 @@ class WorktreeProcesses:
 
     def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = bool) -> ProcessEnd:
         """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
-        end = supervise(launch, limits, sink, stop=lambda: self._stop() or is_over())
+        key, folder = launch.env[KEY_VARIABLE], scratch_folder(self._root)
+        with suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            launch = replace(launch, scratch=pathlib.Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder)))
+        try:
+            end = supervise(launch, limits, sink, stop=lambda: self._stop() or is_over())
+        finally:
+            if launch.scratch is not None:
+                remove_scratch(launch.scratch)
         if self._on_denied is not None and end.denied_connections:
-            self._on_denied(launch.env[KEY_VARIABLE], end.denied_connections)
+            self._on_denied(key, end.denied_connections)
         return end
 
 

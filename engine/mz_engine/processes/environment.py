@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from mz_engine.git.files import remove_tree
-from mz_engine.paths import MZ_FOLDER, PRIVATE_FOLDER, WORKTREES_FOLDER
+from mz_engine.paths import MZ_FOLDER, PRIVATE_FOLDER, SCRATCH_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree
-from mz_engine.processes.guard import KEY_VARIABLE
+from mz_engine.processes.guard import KEY_VARIABLE, send_signal
 from mz_engine.processes.supervise import Mount
 
 INHERITED_NAMES = (
@@ -101,7 +101,8 @@ def sandbox_mounts(
 ) -> tuple[Mount, ...]:
     """Return what a command in the worktree sees of the user's repository, and of the one that encloses it: of
     checkout, `.git` and `.mz` nothing but the worktree with its private repository, the objects of git, and the tools
-    that are installed there; of HOME an overlay, except `writable` folders. Empty if `root` is no repository."""
+    that are installed there; of HOME, and of what the set-up of a checkout made, an overlay, except `writable` folders.
+    Empty if `root` is no repository."""
     common = git_directory(root)
     if common is None:
         return ()
@@ -118,6 +119,9 @@ def sandbox_mounts(
         for path in (pathlib.Path(environment.get(name, "")) for name in WRITABLE_VARIABLES):
             if path.is_relative_to(checkout) and path != checkout:
                 mounts.append(Mount(path, "write"))
+    with contextlib.suppress(FileNotFoundError):
+        names = os.fsdecode(environment_file(root, worktree).read_bytes()).split("\0")
+        mounts += [Mount(folder / name, "overlay") for name in names if name]
     home = pathlib.Path(environment.get("HOME", ""))
     if len(home.parts) > 1 and home.is_absolute() and not home.is_relative_to(enclosing or root):
         mounts.append(Mount(home, "overlay"))
@@ -141,6 +145,32 @@ def object_directories(directory: pathlib.Path, depth: int = ALTERNATES_MAX) -> 
 def private_repository(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
     """Return the repository that git sees in a feature's worktree; it need not exist."""
     return root / MZ_FOLDER / PRIVATE_FOLDER / worktree.run / worktree.feature
+
+
+def environment_file(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
+    """Return the file with the folders that the set-up of a checkout made; it exists once the set-up has ended."""
+    return root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / worktree.run / worktree.feature / "environment"
+
+
+def scratch_folder(root: pathlib.Path) -> pathlib.Path:
+    """Return the folder of directories in which running commands change overlays; their names begin with the number of
+    the process of mz and `-`."""
+    return root / MZ_FOLDER / SCRATCH_FOLDER
+
+
+def remove_scratch(path: pathlib.Path) -> None:
+    """Remove a directory with changes of overlays. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        for folder in path.glob("*/work/*"):
+            folder.chmod(0o700)  # The kernel makes it inaccessible.
+        remove_tree(os.fsencode(path))
+
+
+def remove_abandoned_scratch(root: pathlib.Path) -> None:
+    """Remove the directories of processes that are gone."""
+    for path in scratch_folder(root).glob("[0-9]*-*"):
+        if not send_signal(int(path.name.partition("-")[0]), 0):
+            remove_scratch(path)
 
 
 def git_directory(root: pathlib.Path) -> pathlib.Path | None:

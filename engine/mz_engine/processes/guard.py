@@ -73,6 +73,8 @@ class Request(NamedTuple):
     changed."""
     offline: bool
     """In a network namespace with only the loopback."""
+    scratch: bytes
+    """An empty directory for what is changed in overlays; empty: it is kept in memory."""
 
     def encode(self) -> bytes:
         """Return the request as it is sent: its size in 8 bytes, then the content."""
@@ -334,7 +336,7 @@ def enter_level(request: Request) -> int:
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
-    mounted = mount_all(request.mounts)
+    mounted = mount_all(request.mounts, request.scratch)
     if request.writable:
         make_read_only(request.writable, mounted)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
@@ -358,7 +360,7 @@ def drop_privileges() -> None:
                 kernel().prctl(PR_CAPBSET_DROP, capability)
 
 
-def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> dict[bytes, bool]:
+def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes) -> dict[bytes, bool]:
     """Make each mount in turn, of what its source was before the first one. A source that is gone is left out; any
     other failure is an error, since a command would see what it must not. Return the targets, with True for those that
     are read-only."""
@@ -367,6 +369,8 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> dict[bytes, bool]:
         if kind != "empty":
             with contextlib.suppress(FileNotFoundError):
                 sources[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
+    if scratch:
+        sources[scratch] = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)
     for kind, source, target in mounts:
         if kind == "empty" and os.path.isdir(target):
             kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
@@ -374,7 +378,7 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> dict[bytes, bool]:
         elif kind != "empty" and source in sources:
             opened = b"/proc/self/fd/%d" % sources[source]
             make_mount_point(target, os.path.isdir(opened))
-            if kind == "overlay" and mount_overlay(opened, target):
+            if kind == "overlay" and mount_overlay(opened, target, sources.get(scratch)):
                 read_only[target] = False
                 continue
             kernel().mount(opened, target, None, MS_BIND | MS_REC)
@@ -386,21 +390,32 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]]) -> dict[bytes, bool]:
     return read_only
 
 
-def mount_overlay(source: bytes, target: bytes) -> bool:
-    """Mount a directory's content so that changes are kept apart, in memory, and lost at the end; return False if this
-    system cannot."""
+def mount_overlay(source: bytes, target: bytes, scratch: int | None) -> bool:
+    """Mount a directory's content so that changes are kept apart, in a new directory of `scratch` or else in memory;
+    return False if this system cannot."""
+    if scratch is not None:
+        folder = str(len(os.listdir(scratch)))
+        os.mkdir(folder, dir_fd=scratch)
+        kept = os.open(folder, os.O_PATH | os.O_CLOEXEC, dir_fd=scratch)
+        if mount_layers(source, target, kept):
+            return True
+    # A directory for changes cannot itself be on an overlay, as all of a container may be.
     kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+    return mount_layers(source, target, os.open(target, os.O_PATH | os.O_CLOEXEC))
+
+
+def mount_layers(source: bytes, target: bytes, kept: int) -> bool:
+    """Mount an overlay whose changes go to the directory `kept`, which is closed; return True if that worked."""
     for name in ("upper", "work"):
-        os.mkdir(os.path.join(target, name.encode()))
-    scratch = os.open(target, os.O_PATH | os.O_CLOEXEC)
-    layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, scratch, scratch)
+        os.mkdir(name, dir_fd=kept)
+    layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, kept, kept)
     try:
         for options in (layers, layers + b",userxattr"):
             with contextlib.suppress(OSError):
                 kernel().mount(b"overlay", target, b"overlay", MS_NOSUID | MS_NODEV, options)
                 return True
     finally:
-        os.close(scratch)
+        os.close(kept)
     return False
 
 

@@ -72,6 +72,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """With mount namespaces everything else is read-only, but for writable mounts; empty: nothing is restricted."""
     offline: bool = False
     """No network but its own loopback; see `can_run_offline`."""
+    scratch: pathlib.Path | None = None
+    """An empty directory for the changes in overlays; None: they are kept in memory."""
     merge_stderr: bool = False
     """Standard error is merged into standard output."""
 
@@ -161,12 +163,7 @@ def supervise(
     program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=launch.env.get("PATH", os.defpath))
     if program is None:
         return ProcessEnd(reason=EndReason.MISSING, detail=f"{name} is not on PATH")
-    levels = guard.LEVELS[guard.LEVELS.index(best_level()) :] if level is None else (level,)
-    for candidate in levels:
-        end = Supervision(launch, limits, sink, program, candidate).run(stop)
-        if end.reason is not EndReason.BROKEN:
-            break
-    return end
+    return Supervision(launch, limits, sink, program, level or best_level()).run(stop)
 
 
 @functools.cache
@@ -327,6 +324,7 @@ class Supervision:
             ],
             writable=[os.fsencode(path) for path in launch.writable],
             offline=launch.offline,
+            scratch=os.fsencode(launch.scratch or ""),
         )
 
     def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:

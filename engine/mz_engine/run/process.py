@@ -34,6 +34,7 @@ from mz_engine.model.config import Budget
 from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.ports import StorageFailed
+from mz_engine.processes.environment import remove_abandoned_scratch
 from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
@@ -96,6 +97,7 @@ class RunProcess:
         except Timeout:
             hint = "wait for it, or stop it with Ctrl-C; see `mz status`"
             raise MzError("MZ5002", "another mz process drives a run in this repository", hint=hint) from None
+        remove_abandoned_scratch(self.root)
         self.store = self._resources.enter_context(SqliteStore(mz_folder / LOG_FILE))
         self.blobs = FileBlobs(mz_folder / BLOBS_FOLDER)
         return self

@@ -60,10 +60,12 @@ class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.star
 class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):
     """The branch and its worktree exist; several starting commits have been merged."""
 
-    NON_DETERMINISTIC = frozenset({"head", "tree"})
+    NON_DETERMINISTIC = frozenset({"head", "tree", "environment"})
     head: Commit
     tree: Commit
     """Capture of the worktree."""
+    environment: str | None = None
+    """Digest of the set-up of a checkout, as in `CommandRan`, whose results were copied; null: the set-up must run."""
 
 
 class WorkspaceConflicted(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.conflicted"):

@@ -124,7 +124,7 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
             return Waiting(question=event, suspended=state)
         case (CreatingWorkspace(started=started, run_version=run_version), WorkspaceReady(head=head, tree=tree)):
             progress = FeatureProgress(started=started, base=head, head=head, tree=tree, run_version=run_version)
-            return RunningSetup(progress=progress)
+            return RunningSetup(progress=progress) if event.environment is None else BetweenPhases(progress=progress)
         case (CreatingWorkspace(), WorkspaceConflicted()):
             return replace(state, last_event=event)
         case (RunningSetup(), CommandRan(stage="setup")):

@@ -52,6 +52,7 @@ ABOUT_CALLS = frozenset(
 """Types of events that name a call."""
 REQUESTED, REPLY_PARSED = type_of(AgentRequested), type_of(ReplyParsed)
 KEPT, PARSED = type_of(ArtifactsKept), type_of(ArtifactParsed)
+COMMAND_RAN = type_of(CommandRan)
 MONEY_EVENTS = (CallReserved, CallOverBudget, CallPriced, CallSettled, ClaimRejected)
 FORGE_EVENTS = (
     delivery.PushRequested,
@@ -145,6 +146,19 @@ def kept_artifacts(cassette: Cassette) -> frozenset[str]:
         kept = [(event["phase"], event["unit"]) for event in trace_events(trace, KEPT)]
         paths.update(event["path"] for event in trace_events(trace, PARSED) if (event["phase"], event["unit"]) in kept)
     return frozenset(paths)
+
+
+def features_with_copied_environment(cassette: Cassette) -> frozenset[str]:
+    """Return the features whose worktree got what a set-up had made in a checkout, so that none ran in it."""
+    workspace = cassette.manifest.fixture.config.get("workspace")
+    if not isinstance(workspace, dict) or not workspace.get("setup"):
+        return frozenset()
+    set_up = {
+        feature
+        for feature, trace in cassette.traces.items()
+        if any(event["stage"] == "setup" for event in trace_events(trace, COMMAND_RAN))
+    }
+    return frozenset(cassette.traces.keys() - set_up)
 
 
 def trace_events(trace: bytes, *types: str) -> Iterator[EventJson]:

@@ -123,7 +123,7 @@ class RecordedWorkspace:
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         outcome = self.stream.outcome(WorkspaceReady, WorkspaceConflicted, HumanRequested)
         if isinstance(outcome, WorkspaceReady):
-            return WorkspaceCreated(head=outcome.head, tree=outcome.tree)
+            return WorkspaceCreated(head=outcome.head, tree=outcome.tree, environment=outcome.environment)
         if isinstance(outcome, WorkspaceConflicted):
             return MergeConflict(paths=outcome.paths)
         raise RepositoryUnusable(outcome.code, self._text(outcome.detail))

@@ -63,7 +63,7 @@ from mz_recordings.cassette.repository import (
     SAMPLE_MESSAGE,
     unpack,
 )
-from mz_recordings.cassette.trace import kept_artifacts
+from mz_recordings.cassette.trace import features_with_copied_environment, kept_artifacts
 from mz_recordings.findings.model import CallMismatch
 from mz_recordings.replay.agents import ReplayAgents, rejected_result
 from mz_recordings.replay.commands import CommandKey, answers, environment_digest, is_setup, machine_values
@@ -137,6 +137,7 @@ class MemoryWorkspace:
         self.captures: dict[str, Commit] = {}
         """A commit with that tree."""
         self.features_set_up: set[str] = set()
+        self.copied_environments = features_with_copied_environment(cassette)
         self.kept_artifacts = kept_artifacts(cassette)
         self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
         self._environment = {**safe_environment(environment), **NO_USER_CONFIG}
@@ -161,12 +162,13 @@ class MemoryWorkspace:
         self.branches[worktree.branch] = start
         self.starts[worktree.feature] = self.objects.tree_of(start)
         self.ensure(worktree, start, start)
-        return WorkspaceCreated(head=start, tree=start)
+        environment = "" if worktree.feature in self.copied_environments else None
+        return WorkspaceCreated(head=start, tree=start, environment=environment)
 
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         self.branches[worktree.branch] = head
         self.contents[worktree.feature], self.captures[worktree.feature] = self.objects.tree_of(tree), tree
-        return worktree.feature not in self.features_set_up
+        return worktree.feature not in self.features_set_up | self.copied_environments
 
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
         """Return the feature's worktree: nothing here holds files that no tree has."""

@@ -20,6 +20,7 @@ from mz_engine.artifacts.command_output import output_patterns
 from mz_engine.forge.github import GhForge
 from mz_engine.git.repository import run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
+from mz_engine.git.worktree import GitWorktree
 from mz_engine.model.config import Config, WorkspaceSettings
 from mz_engine.path_patterns import select
 from mz_engine.paths import MZ_FOLDER
@@ -35,7 +36,7 @@ from mz_events.store import Blobs
 
 from mz_recordings.cassette.files import CassetteUnreadable
 from mz_recordings.cassette.model import Cassette, Hint, parse_time
-from mz_recordings.cassette.trace import kept_artifacts
+from mz_recordings.cassette.trace import features_with_copied_environment, kept_artifacts
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents, empty_spec
 from mz_recordings.replay.commands import CommandRun, is_setup
@@ -131,6 +132,7 @@ class ReplayWorkspace(GitWorkspace):
         """A command left ignored files that stay for later ones, so its result is not all that it does."""
         self.command_runs: list[CommandRun] = []
         self.kept_artifacts: frozenset[str] = frozenset()
+        self.copied_environments: frozenset[str] = frozenset()
 
     def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
         return path in self.kept_artifacts  # The history of the files is not recorded.
@@ -139,6 +141,10 @@ class ReplayWorkspace(GitWorkspace):
         self.contents[worktree.feature] = tree
         self.starts.setdefault(worktree.feature, tree)
         return super().ensure(worktree, head, tree)
+
+    def copy_environment(self, git_worktree: GitWorktree, tree: Commit) -> bool:
+        """Copy nothing: no agent works here, and commands run in checkouts."""
+        return git_worktree.identity.feature in self.copied_environments
 
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
         checkout = super().checkout(worktree, head, tree)
@@ -243,6 +249,7 @@ class ScratchPorts(ReplayPorts):
         agents = agents_type(cassette, folders.root, processes, journal, environment, self.adapters)
         agents.forbidden_changes = self.workspace.forbidden_changes
         self.workspace.kept_artifacts |= kept_artifacts(cassette)
+        self.workspace.copied_environments |= features_with_copied_environment(cassette)
         return agents
 
 
