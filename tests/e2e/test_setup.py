@@ -56,7 +56,7 @@ def test_a_vanished_worktree_is_set_up_again(tmp_path: Path) -> None:
 def test_a_set_up_that_fails_asks_a_person(tmp_path: Path) -> None:
     bench = prepared(tmp_path)
     only_base = "case $PWD in */_checkout1) true;; *) false;; esac"
-    program = "(pwd; printf '\\000') > built/program"  # It contains its path, so it cannot be copied.
+    program = "(pwd; printf '\\\\000') > built/program"  # It contains its path, so it cannot be copied.
     begin = f"{only_base} && mkdir -p built && {program}"
     (bench.root / "mz.yaml").write_text(SETTINGS.replace("mkdir -p built", begin))
     bench.mz("run", "--feature", "group-thousands", code=21)
