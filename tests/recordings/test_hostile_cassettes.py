@@ -20,10 +20,10 @@ from mz_recordings.cassette.files import (
     CassetteChanged,
     CassetteUnreadable,
     digest,
+    digest_of,
     load,
     overwrite,
     save,
-    seal_of,
 )
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.replay.replay import run_replay
@@ -336,13 +336,13 @@ def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -
 def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path) -> None:
     path = tmp_path / "busy"
     shutil.copytree(victim, path)
-    cassette, seal = load(path), seal_of(path)
+    cassette, expected = load(path), digest_of(path)
     other = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, max_age_days=9))
     overwrite(other, path)
     with pytest.raises(CassetteChanged, match="was changed by another process in the meantime"):
-        overwrite(cassette, path, seal)
+        overwrite(cassette, path, expected)
     assert load(path) == other
-    overwrite(cassette, path, seal_of(path))
+    overwrite(cassette, path, digest_of(path))
 
 
 @pytest.mark.slow

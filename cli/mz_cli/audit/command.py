@@ -196,8 +196,8 @@ def seal(run: str | None, key: str | None, out: Path | None) -> None:
     """
     with open_log() as log:
         made = take_seal(log.store, None if run is None else log.find_run(run))
-        configured = str(Path.cwd() / key) if key else load_config(log.root, os.environ, {}).config.seal_key
-        key = signing_key(log.root, os.environ, configured)
+        configured = key or load_config(log.root, os.environ, {}).config.seal_key
+        key = signing_key(Path.cwd() if key else log.root, os.environ, configured)
     made = sign(made, key, os.environ) if key else made
     write_text(sys.stdout, made.text) if out is None else write_bytes(out, made.text.encode())
     print_note(f"{count_noun(len(made.heads), 'stream')} sealed, {f'signed with {key}' if key else UNSIGNED}")

@@ -22,7 +22,7 @@ from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.run.process import UNWRITABLE
 from mz_engine.run.settings import load_config
-from mz_recordings.cassette.files import CassetteChanged, find_cassettes, load, load_summary, overwrite, seal_of
+from mz_recordings.cassette.files import CassetteChanged, digest_of, find_cassettes, load, load_summary, overwrite
 from mz_recordings.cassette.model import Cassette, Manifest, Provenance
 from mz_recordings.drift.compare import compare_cassettes
 from mz_recordings.drift.model import AgentDescriptions
@@ -424,12 +424,12 @@ def write_or_hold(
     result: RerecordedCassette,
 ) -> RerecordedCassette:
     """Show the differences, and write the new cassette if all are accepted; else keep it for a later decision."""
-    seal = seal_of(path)
+    expected_digest = digest_of(path)
     is_unchanged, findings = load(path) == old, compare_cassettes(old, new, described)
     rejected: tuple[str, ...] = rejected_kinds(findings, options)
     try:
         if not rejected and is_unchanged:
-            overwrite(new, path.resolve(), seal)
+            overwrite(new, path.resolve(), expected_digest)
     except CassetteChanged:
         is_unchanged = False
     if not rejected and not is_unchanged:

@@ -66,8 +66,8 @@ class CassetteChanged(CassetteUnreadable):
 
 
 # writing --------------------------------------------------------------------------------------------------------------
-def save(cassette: Cassette, folder: Path, replace: bool = False, seal: str | None = None) -> None:
-    """Write the cassette; replace an existing one only with `replace`, and only if it still has this `seal`.
+def save(cassette: Cassette, folder: Path, replace: bool = False, expected_digest: str | None = None) -> None:
+    """Write the cassette; replace an existing one only with `replace`, and only with this digest.
 
     Raises CassetteExists, CassetteChanged, and CassetteUnreadable if `folder` holds something else.
     """
@@ -76,7 +76,7 @@ def save(cassette: Cassette, folder: Path, replace: bool = False, seal: str | No
         write_copy(cassette, partial / NEW)
         with locked(folder.parent, exclusive=True):
             check_vacant(folder, replace)
-            if seal is not None and seal_of(folder) != seal:
+            if expected_digest is not None and digest_of(folder) != expected_digest:
                 raise CassetteChanged(folder, "was changed by another process in the meantime; replay it again")
             replace_folder(partial, folder.absolute())
 
@@ -107,17 +107,17 @@ def check_vacant(folder: Path, replace: bool = False) -> None:
         raise CassetteUnreadable(folder, "is neither empty nor a cassette; name another folder")
 
 
-def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> None:
+def overwrite(cassette: Cassette, folder: Path, expected_digest: str | None = None) -> None:
     """Write a changed cassette over its original.
 
-    Raises CassetteChanged if the cassette no longer has the given `seal`, and CassetteUnreadable if a feature has no
+    Raises CassetteChanged if the cassette has another digest by now, and CassetteUnreadable if a feature has no
     trace.
     """
     _check_traces(cassette.manifest, folder)
-    save(cassette, folder, True, seal)
+    save(cassette, folder, True, expected_digest)
 
 
-def seal_of(folder: Path) -> str:
+def digest_of(folder: Path) -> str:
     """Return a digest over all bytes of the cassette. Raises CassetteUnreadable."""
     digests = {name: digest(read_plain(folder / name)) for name, _ in walk(folder)}
     return digest(write_sums(digests))

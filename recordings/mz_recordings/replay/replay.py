@@ -38,9 +38,9 @@ from mz_recordings.cassette.files import (
     CassetteUnreadable,
     NewerFormat,
     digest,
+    digest_of,
     load,
     overwrite,
-    seal_of,
     write_copy,
 )
 from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, RecordedCommand, identity_of
@@ -324,7 +324,7 @@ def replay_and_update(job: ReplayJob) -> ReplayResult:
 
 def _update(job: ReplayJob) -> ReplayResult:
     """Raises CassetteUnreadable if another process changed the cassette in the meantime."""
-    seal = seal_of(Path(job.path))
+    expected_digest = digest_of(Path(job.path))
     result, outcome = replay_cassette(replace(job, real=True) if job.keep else job)
     if outcome is None:
         return result
@@ -344,7 +344,7 @@ def _update(job: ReplayJob) -> ReplayResult:
     secrets = Secrets(project_secrets(Path(job.project), job.environment))
     if leak_findings := tuple(new_secrets(before, cassette, secrets)):
         return replace(result, findings=(*leak_findings, *result.findings))
-    overwrite(cassette, folder, seal)
+    overwrite(cassette, folder, expected_digest)
     if cassette._replace(commands=None) == before._replace(commands=None):
         findings = tuple(finding for finding in result.findings if finding.kind != "COMMAND")
         return replace(result, findings=findings, changes=(*removals, *acceptances))
