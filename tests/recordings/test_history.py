@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -11,21 +12,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.validate import validate
+from mz_engine.decoding.quantity import Usd
 from mz_engine.effects import call, commands, dispatch, validation
 from mz_engine.effects.steps import Effect, SettleCall, emit
 from mz_engine.model import pins as pinned
+from mz_engine.model.config import Budget
 from mz_engine.model.rules import RuleFinding as BrokenRule
 from mz_engine.ports import Price
+from mz_engine.run.spending_record import SpendingRecord
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, ReplyParsed, Usage
 from mz_events.catalog.feature import Blocked, HumanRequested, PhaseStarted, UnitStarted
-from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunIdle
+from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunIdle, Verdict
 from mz_events.catalog.validation import ArtifactValidated, GateChecked, Violation
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import State
+from mz_projections.run.spending import DAY_US
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs import feature as core
@@ -39,9 +44,12 @@ from mz_recordings.past_runs.model import (
     findings_of,
     group_by_cause,
 )
-from mz_recordings.past_runs.replay import PinsUnreadable, RunReply, replay_run
+from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.replay import PinsUnreadable, RunReply, RunStreamReplay, replay_run
 from mz_recordings.record.recorder import UnknownRun
 
+from tests.engine.test_denied_commands import Running, in_plan
+from tests.engine.test_scheduler import THREE, held_by, run_threads, world_of
 from tests.support import trial
 from tests.support.examples import examples
 from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
@@ -446,3 +454,26 @@ def test_runs_that_cannot_be_replayed(past: Past) -> None:
 def test_divergences_compare_by_value() -> None:
     fields = {"event_ref": "run/r@1", "kind": "order", "finding": "TRACE", "recorded": None, "produced": None}
     assert Divergence(**fields) == Divergence(**fields)  # type: ignore[arg-type]
+
+
+# budgets --------------------------------------------------------------------------------------------------------------
+def test_what_budgets_and_denied_commands_did_is_as_recorded(tmp_path: Path) -> None:
+    """What other runs spent is not in the log: a call that did not fit into the day is taken from it."""
+    budget = Budget(call_nanousd=Usd(3_000_000), day_nanousd=Usd(4_500_000), run_tokens=10**6)
+    world, pins = world_of(items=THREE, denied_commands=("git push",), budget=budget)
+    ports = Running(world, in_plan(1))
+    record = SpendingRecord(tmp_path, "/one")
+    states = [run_threads(world, pins, ports, record)]
+    for feature in THREE:
+        trial.answer(world, feature, Verdict.ACCEPT)
+    for _ in range(3):
+        states.append(run_threads(world, pins, ports, record))
+        world.now_us += DAY_US
+    assert {"day"} == {budget for state in states for budget in held_by(state).values()}
+    readers = {"simulated": SimulatedAdapter()}
+    means = ReplayInputs(blobs=world.blobs, trees=SimulatedPorts(world).workspace, adapters=readers, prices=ports)
+    past = Past(world, pins, means)
+    for feature in THREE:
+        assert past.replay(past.stream(feature)).divergences == ()
+    streams = {feature: past.stream(feature) for feature in THREE}
+    assert RunStreamReplay(past.run(), pins, streams).run().divergences == ()
