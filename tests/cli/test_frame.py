@@ -17,10 +17,10 @@ from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
 from mz_projections.views.model import CallView, FeatureStatus, FeatureView, PhaseView, RunView
 from mz_projections.views.run import run_view
+from mz_qa.simulation import trial
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.stored_run import RUN, START_US, StoredRun
-from tests.support import trial
 from tests.support.views import CALL, question
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000

@@ -26,11 +26,12 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted, PausePosted, RetryPosted
 from mz_events.catalog.run import RunFinished, Verdict
 from mz_events.names import FeatureId
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 
 from tests.cli.drive import Mz, decoded
 from tests.cli.stored_run import StoredRun
-from tests.support import trial
+from tests.support import driving
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -207,11 +208,11 @@ def test_what_is_held_can_be_retried(mz: Mz, stored_run: StoredRun) -> None:
 
 def test_what_waits_for_a_dependency_is_not_retried(mz: Mz, home: Path) -> None:
     asking = ASKING["blocker"]
-    world = trial.new_world()
+    world = driving.new_world()
     world.script = lambda spec, files: asking.script(world, spec, files) or trial.script(spec, files)
     trial.begin(world, asking.pins, {"b": (), "c": ("b",)})
     drive_run(world, trial.RUN, asking.pins, 1)
-    trial.answer(world, "b", Verdict.REJECT)
+    driving.answer(world, "b", Verdict.REJECT)
     drive_run(world, trial.RUN, asking.pins, 1)
     keep(world, home)
     answer = mz("retry", "c")

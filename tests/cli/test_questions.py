@@ -26,9 +26,10 @@ from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, Waiting
 from mz_projections.views.messages import open_questions
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.asking import ASKING, Asking
 from tests.support.views import question
 
@@ -55,7 +56,7 @@ def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]
     state = fold(world.store.read(stream))
     assert isinstance(state, Waiting)
     texts = dict(verdict_effects(state, asking.pins.pipeline))
-    trial.answer(world, asking.feature, verdict, "please mind this")
+    driving.answer(world, asking.feature, verdict, "please mind this")
     drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [recorded.event for recorded in world.store.read(stream)]
     count = next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered))
@@ -78,7 +79,7 @@ def test_a_gate_that_a_person_accepts() -> None:
     assert isinstance(state, Waiting)
     effect = dict(verdict_effects(state, asking.pins.pipeline))[Verdict.ACCEPT]
     assert effect == "the feature continues although check failed; the same failure passes from here on"
-    trial.answer(world, asking.feature, Verdict.ACCEPT, "the check is wrong")
+    driving.answer(world, asking.feature, Verdict.ACCEPT, "the check is wrong")
     drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [recorded.event for recorded in world.store.read(stream)]
     later = events[next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered)) :]
@@ -94,7 +95,7 @@ def test_what_is_rejected_goes_where_the_pipeline_says() -> None:
 def test_a_note_reaches_the_agent() -> None:
     asking = ASKING["blocker"]
     world = asking.world()
-    trial.answer(world, "b", Verdict.RETRY, "use SQLite")
+    driving.answer(world, "b", Verdict.RETRY, "use SQLite")
     drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [
         recorded.event

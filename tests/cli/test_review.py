@@ -20,12 +20,13 @@ from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.views.messages import open_questions
 from mz_projections.views.model import Question
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Mz, decoded, on_terminal
 from tests.cli.stored_run import TREE, StoredRun
-from tests.support import trial
+from tests.support import driving
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep, writes
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -101,11 +102,11 @@ def test_nothing_is_asked(mz: Mz, stored_run: StoredRun) -> None:
 
 def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     asking = ASKING["blocker"]
-    world = trial.new_world()
+    world = driving.new_world()
     world.script = lambda spec, files: asking.script(world, spec, files) or trial.script(spec, files)
     trial.begin(world, asking.pins, {"b": (), "c": ("b",), "d": ("c",)})
     drive_run(world, trial.RUN, asking.pins, 1)
-    trial.answer(world, "b", Verdict.REJECT)
+    driving.answer(world, "b", Verdict.REJECT)
     drive_run(world, trial.RUN, asking.pins, 1)
     keep(world, home)
     questions = decoded(mz("review", "list", "--json"))["questions"]

@@ -54,9 +54,10 @@ from mz_projections.feature.session import text_mark
 from mz_projections.feature.state import AgentSession, progress_of
 from mz_projections.run.fold import fold_run
 from mz_projections.usage import sum_by_model
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.crashing import CrashingWorld
 from tests.support.examples import examples
 from tests.support.steps import BASE, DIGEST, OPENED, recorded, ref, state_after
@@ -247,7 +248,7 @@ def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> N
 def pins(failover: tuple[str, ...] = ()) -> Pins:
     """The trial pipeline in sessions, with the templates that come with mz."""
     made = trial.pins(trial.trial_config("continue", failover))
-    templates = dict(trial.material().templates)
+    templates = dict(trial.pipeline_and_files()[1].templates)
     templates["trial/plan.md.j2"] += "\n" + "Mind the style of the house. " * 40
     return replace(made, templates=templates)
 
@@ -263,7 +264,7 @@ def new_world() -> World:
 
 def deliver(world: World, pinned: Pins, seed: int = 7) -> World:
     trial.begin(world, pinned, ITEMS)
-    trial.deliver(world, pinned, seed)
+    driving.deliver(world, pinned, seed)
     return world
 
 
@@ -318,7 +319,7 @@ def test_a_rework_tells_only_what_is_new() -> None:
 
 
 def test_what_is_new_is_left_to_a_whole_prompt_that_is_shorter() -> None:
-    pinned = replace(pins(), templates=trial.material().templates)
+    pinned = replace(pins(), templates=trial.pipeline_and_files()[1].templates)
     rework = requests(deliver(new_world(), pinned), "a")[1]
     assert (rework.full_prompt, rework.resumes, rework.prompt_tokens) == (True, True, rework.full_prompt_tokens)
 
@@ -415,9 +416,9 @@ def crashed(pinned: Pins, every: int) -> Iterator[World]:
     world = CrashingWorld(trial.FILES, script, trial.commands)
     trial.begin(world, pinned, SINGLE_ITEM)
     world.crash_at(1, every)
-    trial.deliver(world, pinned, 7)
+    driving.deliver(world, pinned, 7)
     for cut, left in enumerate(world.left):
-        trial.deliver(left, pinned, 7)
+        driving.deliver(left, pinned, 7)
         assert delivered(left), cut
         sessions_are_whole(left)
         yield left
@@ -435,7 +436,7 @@ def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does(
     pinned, observed = pins(), set()
     clean = new_world()
     trial.begin(clean, pinned, SINGLE_ITEM)
-    trial.deliver(clean, pinned, 7)
+    driving.deliver(clean, pinned, 7)
     for cut, world in enumerate(crashed(pinned, 7)):
         lost = [item.event for item in world.store.log if isinstance(item.event, AgentLost)]
         builders = [agent_lost for agent_lost in lost if agent_lost.ref.role == "builder"]
@@ -478,4 +479,4 @@ def test_a_pipeline_file_may_ask_for_either(tmp_path: Path) -> None:
 
 
 def test_the_same_sections_are_there_in_every_phase() -> None:
-    assert set(SHARED_SECTIONS.values()) <= set(trial.material().templates)
+    assert set(SHARED_SECTIONS.values()) <= set(trial.pipeline_and_files()[1].templates)

@@ -35,10 +35,11 @@ from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_projections.feature.state import AgentSession
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import NANO_PER_TOKEN, World
 
 from tests.engine.test_conversations import deliver, new_world, pins
-from tests.support import anthropic_cli, trial
+from tests.support import anthropic_cli
 from tests.support.dialects.messages import Messages
 from tests.support.endpoint import Answer, Endpoint, Reply, Request
 from tests.support.examples import examples

@@ -27,8 +27,8 @@ from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.names import Path
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import BetweenPhases, CreatingWorkspace, Ended, Restoring, RunningSetup, progress_of
+from mz_qa.simulation import trial
 
-from tests.support import trial
 from tests.support.steps import (
     BASE,
     DIGEST,

@@ -35,8 +35,8 @@ from mz_events.catalog.validation import ArtifactParsed, CommandRan, Unit
 from mz_events.names import Commit, FeatureId, Path
 from mz_projections.feature.fold import apply_strict, fold
 from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring
+from mz_qa.simulation import trial
 
-from tests.support import trial
 from tests.support.steps import (
     BASE,
     COMMAND,

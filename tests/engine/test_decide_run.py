@@ -52,8 +52,8 @@ from mz_events.catalog.run import (
 from mz_events.names import Commit, FeatureId, Path, RunId
 from mz_projections.run.fold import RunState
 from mz_projections.run.spending import DAY_US, SpendingEntry
+from mz_qa.simulation import trial
 
-from tests.support import trial
 from tests.support.steps import BASE, DIGEST, given_run, recorded, when_run_decided
 
 PINS = trial.pins(Config(parallel_max=2))

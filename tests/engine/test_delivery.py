@@ -36,10 +36,11 @@ from mz_projections.feature.calls import FeatureCalls
 from mz_projections.feature.calls import evolve as evolve_calls_of
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended, FeatureProgress, State, Waiting, progress_of
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, Tree, World
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.crashing import CrashingWorld
 
 B = FeatureId("b")
@@ -54,7 +55,7 @@ class Bench:
     def __init__(
         self, items: dict[str, tuple[str, ...]] | None = None, world: World | None = None, **settings: object
     ) -> None:
-        self.world = world or trial.new_world()
+        self.world = world or driving.new_world()
         pull_requests = PullRequests(strategy="draft", **settings)  # type: ignore[arg-type]
         self.pins = trial.pins(replace(trial.trial_config(), pull_requests=pull_requests))
         self.items = items or {"b": ()}
@@ -215,7 +216,7 @@ def test_checks_that_stay_red_are_for_a_person(verdict: Verdict, end: FeatureOut
     bench.world.checks = lambda head, looks: (RED,)
     assert status(bench.run()) is FeatureOutcome.WAITING
     assert bench.kinds()["RolledBack"] == 1
-    trial.answer(bench.world, "b", verdict)
+    driving.answer(bench.world, "b", verdict)
     assert status(bench.run()) is end
 
 
@@ -416,7 +417,7 @@ def rejected(bench: Bench) -> None:
     """The feature fails in its last phase."""
     bench.world.script = refusing
     assert status(bench.run()) is FeatureOutcome.WAITING
-    trial.answer(bench.world, "b", Verdict.REJECT)
+    driving.answer(bench.world, "b", Verdict.REJECT)
     coordinator = bench.run()
     assert (status(coordinator), coordinator.state.finished) == (FeatureOutcome.FAILED, True)
 
@@ -516,7 +517,7 @@ def test_only_what_was_delivered_is_revised(delivered: bool) -> None:
 
 
 def test_the_pipeline_chooses_where_a_revision_begins() -> None:
-    pipeline = trial.pipeline()
+    pipeline = trial.pipeline_and_files()[0]
     assert pipeline.revision_phase == "build", "as after failed checks"
     *phases, ship = pipeline.phases
     routed = replace(ship, on_block=(*ship.on_block, BlockRoute(cause="revision", to="plan", scope="tree")))

@@ -17,10 +17,11 @@ from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.catalog.validation import GateChecked
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.audit.auditor import audit
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import SimulatedPorts, World
 
 from tests.engine.test_scheduler import DEPENDENCIES, Misbehaving, fails, run_threads, statuses, world_of
-from tests.support import trial
+from tests.support import driving
 
 STREAMS = {
     "claude": {"type": "assistant", "message": {"content": [{"type": "tool_use", "input": {"command": "git push"}}]}},
@@ -113,7 +114,7 @@ def test_a_person_accepts_what_a_call_did() -> None:
     (gate,) = [event for event in events_of(world) if isinstance(event, GateChecked)]
     assert gate.report is not None
     assert world.blobs.get(gate.report).decode() == '["the agent ran a denied command (`git push`): git push origin"]'
-    trial.answer(world, "b", Verdict.ACCEPT, "to a fork of mine")
+    driving.answer(world, "b", Verdict.ACCEPT, "to a fork of mine")
     assert statuses(run_threads(world, pins, ports)) == {"b": FeatureOutcome.DELIVERED}
     calls = [event.ref.phase for event in events_of(world) if isinstance(event, AgentRequested)]
     assert calls.count("plan") == 1, "its reply was taken"
@@ -129,7 +130,7 @@ def test_a_person_lets_the_agent_try_again_or_ends_it(verdict: Verdict) -> None:
     world, pins = world_of(items=DEPENDENCIES, denied_commands=("git push",))
     ports = Running(world, in_plan(1))
     run_threads(world, pins, ports)
-    trial.answer(world, "b", verdict, "do not push")
+    driving.answer(world, "b", verdict, "do not push")
     ended = FeatureOutcome.FAILED if verdict is Verdict.REJECT else FeatureOutcome.DELIVERED
     assert statuses(run_threads(world, pins, ports)) == {"b": ended}
     assert [event.ref.phase for event in events_of(world) if isinstance(event, AgentRequested)].count("plan") == (
@@ -145,7 +146,7 @@ def test_a_call_that_failed_hides_nothing() -> None:
     state = run_threads(world, pins, ports)
     assert state.tracks["b"].last_stop is not None
     assert state.tracks["b"].last_stop.code == "call.denied_commands"
-    trial.answer(world, "b", Verdict.ACCEPT)
+    driving.answer(world, "b", Verdict.ACCEPT)
     assert statuses(run_threads(world, pins, ports)) == {"b": FeatureOutcome.DELIVERED}
 
 
@@ -154,7 +155,7 @@ def test_a_reviewer_is_watched_too(verdict: Verdict) -> None:
     world, pins = world_of(items=DEPENDENCIES, denied_commands=("git push",))
     ports = Running(world, lambda spec: spec.key.endswith("u1/1/1/agent.reviewer"))
     assert statuses(run_threads(world, pins, ports)) == {"b": FeatureOutcome.WAITING}
-    trial.answer(world, "b", verdict)
+    driving.answer(world, "b", verdict)
     assert statuses(run_threads(world, pins, ports)) == {"b": FeatureOutcome.DELIVERED}
 
 

@@ -22,9 +22,9 @@ from mz_engine.pricing.estimate import (
 )
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import Usage
+from mz_qa.simulation import trial
 from mz_recordings.cassette.files import find_cassettes, load
 
-from tests.support import trial
 from tests.support.tree import ROOT
 
 AT_US = 1_790_000_000_000_000

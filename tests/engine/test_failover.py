@@ -25,9 +25,10 @@ from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_projections.feature.state import progress_of
 from mz_projections.run.fold import fold_run
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.steps import DIGEST, OPENED, ref, replied, state_after, when_decided
 
 TWO = trial.pins(Config(agent="one", failover=("two", "three")))
@@ -170,7 +171,7 @@ def run(sessions: bool = False) -> World:
     world = World({"README.md": "a project"}, without_login, trial.commands)
     pins = trial.pins(config)
     trial.begin(world, pins, {"b": (), "c": ()})
-    trial.deliver(world, pins, 3)
+    driving.deliver(world, pins, 3)
     return world
 
 
@@ -213,6 +214,6 @@ def test_settings_of_models_are_those_of_the_first_agent() -> None:
     world = World({"README.md": "a project"}, without_login, trial.commands)
     pins = trial.pins(config)
     trial.begin(world, pins, {"b": ()})
-    trial.deliver(world, pins, 3)
+    driving.deliver(world, pins, 3)
     actual = {(request.agent, request.model) for request in requests(world) if request.ref.phase != "ship"}
     assert actual == {("simulated", "large"), ("other", "simulated")}

@@ -34,11 +34,12 @@ from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Restoring
 from mz_projections.run.fold import FeatureTrack
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 
 from tests.engine.test_scheduler import DEPENDENCIES, simple, statuses, world_of
-from tests.support import trial
+from tests.support import driving
 from tests.support.steps import DIGEST, accepted, gate, planned, ref, state_after, when_decided
 
 B = FeatureId("b")
@@ -286,7 +287,7 @@ def test_a_secret_that_a_rework_leaves_lying_is_found_again() -> None:
     world, pins = world_of(items=DEPENDENCIES)
     world.script = script
     assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.WAITING}
-    trial.answer(world, "b", Verdict.RETRY, "remove it")
+    driving.answer(world, "b", Verdict.RETRY, "remove it")
     drive_run(world, trial.RUN, pins, 1)
     assert all(b"SECRET" not in data for tree in world.commits("feat/b") for data in tree.files.values())
 
@@ -341,7 +342,7 @@ def test_a_phase_without_an_agent_asks_a_person_where_its_gate_fails() -> None:
     world.commands = weather
     for _ in range(2):
         assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.WAITING}
-        trial.answer(world, "b", Verdict.RETRY)
+        driving.answer(world, "b", Verdict.RETRY)
     assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.DELIVERED}
     assert sky == []
 
@@ -404,7 +405,7 @@ def test_a_set_up_that_died_in_a_rebuilt_worktree_is_run_again() -> None:
     log: list[str] = []
     real = hands.world.commands
 
-    def commands(command: str, files: Files) -> tuple[int, str]:
+    def commands(command: str, files: Files) -> tuple[int | None, str]:
         log.append(command)
         if log == ["install"]:
             raise Crash("install")

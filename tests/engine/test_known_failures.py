@@ -18,10 +18,11 @@ from mz_events.catalog.run import BaseTested, Verdict
 from mz_events.catalog.validation import CommandRan, GateChecked
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.store import Append
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, World
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.asking import must_pass
 
 OLD, NEW = "tests/test_a.py::test_old[x - y]", "tests/test_a.py::test_new"
@@ -123,7 +124,7 @@ def test_what_a_person_accepts_is_known_from_there_on() -> None:
     )
     assert list(of(world, HumanRequested))
     calls = len(list(of(world, AgentRequested)))
-    trial.answer(world, "b", Verdict.ACCEPT, "the linter is wrong")
+    driving.answer(world, "b", Verdict.ACCEPT, "the linter is wrong")
     drive_run(world, trial.RUN, trial.pins(), seed=1)
     assert gates_of(world)[-2:] == [True, True], "those of the other units"
     later = [event for event in list(of(world, AgentRequested))[calls:] if isinstance(event, AgentRequested)]

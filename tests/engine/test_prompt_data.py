@@ -15,8 +15,8 @@ from mz_engine.ports import Workspace
 from mz_events.catalog.feature import PhaseCompleted, PhaseStarted, UnitCompleted, UnitStarted
 from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked
 from mz_events.names import BUILDER, Digest, Path
+from mz_qa.simulation import trial
 
-from tests.support import trial
 from tests.support.steps import BASE, OPENED, accepted, committed, planned, ref, replied, state_after
 
 

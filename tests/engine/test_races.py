@@ -27,6 +27,7 @@ from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Waiting
 from mz_projections.views.run import run_view
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import (
     Files,
     ScriptedReply,
@@ -38,7 +39,7 @@ from mz_qa.simulation.world import (
 )
 
 from tests.engine.test_delivery import GREEN, PENDING, RED, Bench, refusing, rejected, retry, status
-from tests.support import trial
+from tests.support import driving
 
 B = FeatureId("b")
 
@@ -210,7 +211,7 @@ def test_claims_of_a_feature_that_is_done_once_more_block_nobody_for_ever() -> N
         return (GREEN,)
 
     def reject() -> None:
-        trial.answer(bench.world, "b", Verdict.REJECT)
+        driving.answer(bench.world, "b", Verdict.REJECT)
         bench.world.on_wait = again
 
     def again() -> None:
@@ -273,7 +274,7 @@ def test_a_branch_of_the_same_name_at_the_remote_is_not_overwritten() -> None:
     assert status(bench.run()) is FeatureOutcome.WAITING
     assert bench.world.remote["feat/b"] == theirs
     del bench.world.remote["feat/b"]
-    trial.answer(bench.world, "b")
+    driving.answer(bench.world, "b")
     assert status(bench.run()) is FeatureOutcome.DELIVERED
 
 
@@ -382,7 +383,7 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
     assert state.question.code == "merge_base.unmarked"
     assert state.question.detail is not None
     assert b"b1.txt" in bench.world.blobs.get(state.question.detail)
-    trial.answer(bench.world, "b")
+    driving.answer(bench.world, "b")
     assert status(bench.run()) is FeatureOutcome.DELIVERED
 
 

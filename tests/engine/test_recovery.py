@@ -16,9 +16,10 @@ from mz_events.store import Append
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended
 from mz_projections.run.fold import RunState, fold_run
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import Crash, World
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.crashing import CrashingWorld
 from tests.support.examples import first_of_each
 
@@ -75,9 +76,9 @@ def nothing_open(world: World) -> None:
 
 
 def clean(pinned: Pins, seed: int) -> World:
-    world = trial.new_world()
+    world = driving.new_world()
     trial.begin(world, pinned, ITEMS)
-    trial.deliver(world, pinned, seed)
+    driving.deliver(world, pinned, seed)
     return world
 
 
@@ -105,13 +106,13 @@ def test_any_interleaving_reaches_the_same_end(seed: int) -> None:
 
 
 def crash_and_resume(pinned: Pins, cut: int, seed: int) -> World:
-    world = trial.new_world()
+    world = driving.new_world()
     trial.begin(world, pinned, ITEMS)
     world.crash_at_step = world.steps + cut
     with suppress(Crash):
-        trial.deliver(world, pinned, seed)
+        driving.deliver(world, pinned, seed)
     world.crash_at_step = None
-    trial.deliver(world, pinned, seed)
+    driving.deliver(world, pinned, seed)
     return world
 
 
@@ -127,10 +128,10 @@ def test_a_salvaged_reply_tells_the_version_that_its_output_names() -> None:
 
 
 def steps_of_a_clean_run(pinned: Pins, seed: int) -> int:
-    world = trial.new_world()
+    world = driving.new_world()
     trial.begin(world, pinned, ITEMS)
     start = world.steps
-    trial.deliver(world, pinned, seed)
+    driving.deliver(world, pinned, seed)
     return world.steps - start
 
 
@@ -138,10 +139,10 @@ def survives(pinned: Pins, seed: int, part: int, parts: int) -> None:
     world = CrashingWorld(trial.FILES, trial.script, trial.commands)
     trial.begin(world, pinned, ITEMS)
     world.crash_at(1 + part, parts)
-    trial.deliver(world, pinned, seed)
+    driving.deliver(world, pinned, seed)
     expected = outcome(world)
     for cut, left in enumerate(world.left):
-        trial.deliver(left, pinned, seed)
+        driving.deliver(left, pinned, seed)
         assert outcome(left) == expected, f"cut {cut}"
         nothing_twice(left)
         nothing_open(left)
@@ -159,12 +160,12 @@ def test_a_process_that_dies_again_and_again_gets_there() -> None:
     pinned = trial.pins()
     expected = outcome(clean(pinned, seed=3))
     for stride in (17, 29, 53):
-        world = trial.new_world()
+        world = driving.new_world()
         trial.begin(world, pinned, ITEMS)
         for _ in range(2000):
             world.crash_at_step = world.steps + stride
             try:
-                trial.deliver(world, pinned, seed=3)
+                driving.deliver(world, pinned, seed=3)
                 break
             except Crash:
                 continue
@@ -193,9 +194,9 @@ def cancelled_at(pinned: Pins, cut: int, seed: int, dies_after: int | None) -> W
     if dies_after is not None:
         world.crash_at_step = world.cancels_at + dies_after
     with suppress(Crash):
-        trial.deliver(world, pinned, seed)
+        driving.deliver(world, pinned, seed)
     world.crash_at_step = None
-    trial.deliver(world, pinned, seed)
+    driving.deliver(world, pinned, seed)
     return world
 
 

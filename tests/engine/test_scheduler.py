@@ -31,10 +31,11 @@ from mz_projections.feature.fold import fold
 from mz_projections.feature.state import BetweenPhases, Held, NotStarted
 from mz_projections.run.fold import RunState, fold_run
 from mz_projections.run.spending import total
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 
-from tests.support import trial
+from tests.support import driving
 from tests.support.steps import planned, recorded
 
 DEPENDENCIES: Mapping[str, tuple[str, ...]] = {"b": ()}
@@ -118,7 +119,7 @@ def test_a_failed_feature_leaves_the_others_alone() -> None:
     actual = statuses(state)
     assert actual == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.WAITING, "d": FeatureOutcome.DELIVERED}
     assert state.idle
-    trial.answer(world, "c", Verdict.REJECT)
+    driving.answer(world, "c", Verdict.REJECT)
     state = run_threads(world, pins)
     assert statuses(state)["c"] is FeatureOutcome.FAILED
     assert state.finished
@@ -286,7 +287,7 @@ def test_a_secret_in_a_file_asks_a_person_and_is_never_committed() -> None:
     assert statuses(state) == {"b": FeatureOutcome.WAITING}
     assert state.tracks["b"].last_stop is not None
     assert state.tracks["b"].last_stop.code == "plans/b.json"
-    trial.answer(world, "b", Verdict.RETRY)
+    driving.answer(world, "b", Verdict.RETRY)
     assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
     assert all(b"SECRET" not in data for tree in world.commits("feat/b") for data in tree.files.values())
 
@@ -316,7 +317,7 @@ def test_a_person_cancels_a_feature_and_the_others_go_on() -> None:
 
 def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
     world, pins = world_of(items=DEPENDENCIES)
-    trial.answer(world, "b")
+    driving.answer(world, "b")
     run_threads(world, pins)
     events = [
         item.event for item in world.store.read(run_stream(trial.RUN)) if type(item.event).__name__ == "InboxRead"

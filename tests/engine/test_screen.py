@@ -27,8 +27,8 @@ from mz_events.catalog.run import Verdict
 from mz_events.names import Digest, FeatureId
 from mz_projections.feature.fold import fold
 from mz_projections.views.timeline import describe
+from mz_qa.simulation import trial
 
-from tests.support import trial
 from tests.support.steps import DIGEST, STARTED, recorded
 from tests.support.timing import ENDS, grows_evenly
 

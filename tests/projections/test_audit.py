@@ -43,8 +43,9 @@ from mz_projections.feature.fold import fold
 from mz_projections.feature.state import progress_of
 from mz_projections.run.pins import PinnedConfig, PinnedRun, decode_pinned
 from mz_projections.views.run import run_view
+from mz_qa.simulation import trial
 
-from tests.support import steps, trial
+from tests.support import driving, steps
 from tests.support.samples import sample
 from tests.support.steps import BASE, DIGEST
 
@@ -274,9 +275,9 @@ def test_faults_are_gaps_that_are_told_of_features() -> None:
 @pytest.mark.slow
 def test_a_run_of_the_engine() -> None:
     """Units, a rework, a review that sends a unit back, a person who approves: read back as the engine saw it."""
-    world, pinned = trial.new_world(), trial.pins()
+    world, pinned = driving.new_world(), trial.pins()
     trial.begin(world, pinned, {"a": (), "b": (), "c": ("a",)})
-    trial.deliver(world, pinned, seed=1)
+    driving.deliver(world, pinned, seed=1)
     events = tuple(recorded for recorded in world.store.read_all() if not recorded.stream.startswith("inbox/"))
     run_audit = audit("r1", events, decode_pinned(encode_pins(pinned)))
     assert (run_audit.delivered, run_audit.faults) == (("a", "b", "c"), ())

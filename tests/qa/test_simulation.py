@@ -8,11 +8,12 @@ from contextlib import suppress
 import pytest
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, PullRequest
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, SimulatedAgents, SimulatedForge, World
 
 from tests.engine.test_recovery import ITEMS, clean, nothing_twice, outcome
-from tests.support import trial
+from tests.support import driving
 
 
 def forgets_pull_requests(self: SimulatedForge, branch: str, key: str) -> PullRequest | None:
@@ -25,7 +26,7 @@ def forgets_calls(self: SimulatedAgents, key: str) -> CallResult | None:
 
 def unharmed(world: World, pinned: Pins, expected: dict[str, object]) -> bool:
     try:
-        trial.deliver(world, pinned, 5)
+        driving.deliver(world, pinned, 5)
         nothing_twice(world)
     except AssertionError:
         return False
@@ -46,7 +47,7 @@ def test_an_effect_that_cannot_be_found_again_is_noticed(
     pinned = trial.pins()
     expected = outcome(clean(pinned, 5))
     monkeypatch.setattr(port, method, stand_in)
-    world = trial.new_world()
+    world = driving.new_world()
     trial.begin(world, pinned, ITEMS)
     died = False
 
@@ -59,7 +60,7 @@ def test_an_effect_that_cannot_be_found_again_is_noticed(
 
     world.tick = dies_once  # type: ignore[method-assign]
     with suppress(Crash):
-        trial.deliver(world, pinned, 5)
+        driving.deliver(world, pinned, 5)
     assert died
     assert not unharmed(world, pinned, expected)
 
@@ -67,7 +68,7 @@ def test_an_effect_that_cannot_be_found_again_is_noticed(
 def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
     logs = []
     for _ in range(2):
-        world = trial.new_world()
+        world = driving.new_world()
         trial.begin(world, trial.pins(), ITEMS)
         drive_run(world, trial.RUN, trial.pins(), 11)
         logs.append(

@@ -24,6 +24,7 @@ from mz_events.catalog.run import Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, GateChecked
 from mz_events.names import Commit, Digest, FeatureId, Path
 from mz_events.redaction.redactor import Secrets
+from mz_qa.simulation import trial
 from mz_recordings.cassette.files import digest
 from mz_recordings.cassette.model import Accepted, Cassette, Identity, Item, RecordedCall
 from mz_recordings.cassette.trace import (
@@ -45,7 +46,6 @@ from mz_recordings.replay.compare import (
     trace_divergences,
 )
 
-from tests.support import trial
 from tests.support.tapes import cassette, recording
 
 

@@ -31,6 +31,7 @@ from mz_events.store import BlobMissing
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import State
 from mz_projections.run.spending import DAY_US
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs import feature as core
@@ -50,7 +51,7 @@ from mz_recordings.record.recorder import UnknownRun
 
 from tests.engine.test_denied_commands import Running, in_plan
 from tests.engine.test_scheduler import THREE, held_by, run_threads, world_of
-from tests.support import trial
+from tests.support import driving
 from tests.support.examples import examples
 from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
 
@@ -465,7 +466,7 @@ def test_what_budgets_and_denied_commands_did_is_as_recorded(tmp_path: Path) -> 
     record = SpendingRecord(tmp_path, "/one")
     states = [run_threads(world, pins, ports, record)]
     for feature in THREE:
-        trial.answer(world, feature, Verdict.ACCEPT)
+        driving.answer(world, feature, Verdict.ACCEPT)
     for _ in range(3):
         states.append(run_threads(world, pins, ports, record))
         world.now_us += DAY_US

@@ -16,10 +16,9 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.names import inbox_stream
 from mz_events.store import Append
+from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
-
-from tests.support import trial
 
 DATABASE = Path(".mz/mz.db")
 """Of the present directory."""

@@ -13,13 +13,14 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
+from mz_qa.simulation import trial
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 from mz_recordings.past_runs.feature import FeatureReplay
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.replay import RunStreamReplay
 
-from tests.support import trial
+from tests.support import driving
 
 Stream = list[Recorded[Event]]
 
@@ -46,9 +47,9 @@ class Past(NamedTuple):
 
 def trial_past() -> Past:
     """Three features, delivered."""
-    world, pins = trial.new_world(), trial.pins()
+    world, pins = driving.new_world(), trial.pins()
     trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
-    trial.deliver(world, pins, seed=3)
+    driving.deliver(world, pins, seed=3)
     ports = SimulatedPorts(world)
     readers = {"simulated": SimulatedAdapter()}
     return Past(world, pins, ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
@@ -58,13 +59,13 @@ def talking_past() -> Past:
     """Three features, delivered in sessions: one that the agent forgot, one that a crash ended, one that another agent
     took over. Some calls are counted beforehand."""
     config = trial.trial_config("continue", failover=("other",))
-    pins = replace(trial.pins(config), templates=trial.material().templates)
+    pins = replace(trial.pins(config), templates=trial.pipeline_and_files()[1].templates)
     world = Forgets({"README.md": "a project"}, _without_login, trial.commands)
     world.count_tokens = _counted
     trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
     with suppress(Crash):
-        trial.deliver(world, pins, seed=3)
-    trial.deliver(world, pins, seed=3)
+        driving.deliver(world, pins, seed=3)
+    driving.deliver(world, pins, seed=3)
     ports = SimulatedPorts(world)
     readers = {"simulated": SimulatedAdapter(), "other": SimulatedAdapter()}
     return Past(world, pins, ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))

@@ -30,10 +30,13 @@ def _next_wakeup_us(world: World, coordinator: Coordinator, action: AwaitEvents)
     return max(world.now_us, until_us)
 
 
-def drive_run(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
-    """Drive the run until it is idle; the seed chooses which feature takes the next step. Raises Crash."""
+def drive_run(world: World, run: str, pins: Pins, seed: int, *, resumes: bool = False) -> Coordinator:
+    """Drive the run until it is idle, as a process that starts or `resumes` it. The seed chooses which feature takes
+    the next step. Raises Crash."""
     rng, ports = Random(seed), SimulatedPorts(world)
     coordinator = Coordinator(run, pins, world.store, ports, lambda recorded: None)
+    if resumes:
+        coordinator.resume()
     active: dict[FeatureId, FeatureLoop] = {}
     finished: dict[FeatureId, FeatureLoop] = {}
     """Finished features that the coordinator does not know of yet."""
@@ -55,6 +58,7 @@ def drive_run(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
             callback, world.on_wait, decided_at = world.on_wait, None, -1
             callback()
         elif isinstance(action, AwaitEvents) and not coordinator.state.is_ending:
+            world.look("wait")
             world.now_us, decided_at = _next_wakeup_us(world, coordinator, action), -1
         else:
             if not isinstance(action, AwaitEvents):

@@ -43,6 +43,7 @@ from mz_events.store import Append
 Files = dict[str, bytes]
 STEP_US = 1_000
 NANO_PER_TOKEN = 1_000
+NO_TERMINAL = Problem(kind=ProblemClass.PHASE, code="no-terminal")
 NO_SESSION = Problem(kind=ProblemClass.PHASE, code="session-missing")
 
 
@@ -58,11 +59,13 @@ class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True):
     text: str = "done"
     problem: Problem | None = None
     """The call ends with this problem instead of a reply."""
+    stdout: bytes | None = None
+    """Output instead of one that has the text."""
 
 
 Tick = Callable[[str], None]
 Script = Callable[[CallSpec, Files], ScriptedReply]
-Commands = Callable[[str, Files], tuple[int, str]]
+Commands = Callable[[str, Files], tuple[int | None, str]]
 Checks = Callable[[Commit, int], tuple[CiCheck, ...] | None]
 """From the head of a pull request and the number of earlier polls."""
 
@@ -122,7 +125,6 @@ class World:
         self.call_keys: list[str] = []
         """Keys of the agent calls made, in order."""
         self.agents_without_sessions: set[str] = set()
-        """Agents without sessions."""
         self.session_naming_agents: set[str] = set()
         """Agents that name their sessions themselves."""
         self.count_tokens: Callable[[CallSpec], int | None] = lambda spec: None
@@ -148,6 +150,9 @@ class World:
         self.now_us += STEP_US
         if self.steps == self.crash_at_step:
             raise Crash(name)
+
+    def look(self, name: str) -> None:
+        """Do nothing: called before the world is only read, where nothing can be left undone."""
 
     def write(self, tree: Tree) -> Commit:
         """Store a tree."""
@@ -217,6 +222,7 @@ class SimulatedWorkspace:
         self.world.tick("provide.before")
 
     def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        self.world.look("git")
         files, old = dict(self.world.objects[tree].files), self.world.objects[before].files
         for path in revert:
             files.pop(path, None)
@@ -225,6 +231,7 @@ class SimulatedWorkspace:
         return self.world.write(Tree(files, tree))
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
+        self.world.look("git")
         before, after = self.world.objects[old].files, self.world.objects[new].files
         return tuple(
             Change(path=Path(path), kind="added" if path not in before else "modified" if path in after else "deleted")
@@ -233,6 +240,7 @@ class SimulatedWorkspace:
         )
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
+        self.world.look("git")
         return self.world.objects[tree].files.get(path)
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
@@ -258,6 +266,7 @@ class SimulatedWorkspace:
         return CreatedCommit(commit=commit, files=len(self.changes(parent, commit)), insertions=0, deletions=0)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        self.world.look("forge")
         remote_head = self.world.remote.get(branch) if remote else None
         return remote_head or self.world.refs.get(f"refs/heads/{branch}")
 
@@ -296,6 +305,7 @@ class SimulatedWorkspace:
         return MergeResult(commit=commit, tree=commit, changed=True, conflicts=tuple(conflicts))
 
     def remote_head(self, remote: str, branch: str) -> Commit | None:
+        self.world.look("forge")
         return self.world.remote.get(branch)
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
@@ -334,7 +344,7 @@ class SimulatedAgents:
             else:
                 files[path] = text.encode()
         reply = {"text": scripted_reply.text, "tokens": len(spec.prompt) // 4, "session": session}
-        stdout = msgspec.json.encode(reply)
+        stdout = msgspec.json.encode(reply) if scripted_reply.stdout is None else scripted_reply.stdout
         result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=5, problem=scripted_reply.problem)
         self.world.spools[spec.key] = result
         self.world.tick("call.after")
@@ -379,18 +389,15 @@ class SimulatedAdapter:
     def parse_output(self, result: CallResult) -> ParsedReply:
         try:
             reply = msgspec.json.decode(result.stdout)
-        except msgspec.DecodeError:
-            return ParsedReply(parser="simulated/1", ending="no-terminal", text="", problem=result.problem)
+        except ValueError:
+            return ParsedReply(
+                parser="simulated/1", ending="no-terminal", text="", problem=result.problem or NO_TERMINAL
+            )
         usage = Usage(model="simulated", input=reply["tokens"], output=len(reply["text"]) // 4)
         return ParsedReply(
-            parser="simulated/1",
-            ending="success" if result.problem is None else "error",
-            text=reply["text"],
-            session=reply["session"] or None,
-            usage=(usage,),
-            problem=result.problem,
-            version="1",
-        )
+            parser="simulated/1", ending="success" if result.problem is None else "error", text=reply["text"],
+            session=reply["session"] or None, usage=(usage,), problem=result.problem, version="1",
+        )  # fmt: skip
 
     def estimate_tokens(self, prompt: str) -> int:
         return len(prompt) // 4
@@ -408,6 +415,7 @@ class SimulatedForge:
         self.world = world
 
     def find(self, branch: str, key: str) -> PullRequest | None:
+        self.world.look("forge")
         return next((pull for pull_key, pull in self.world.pull_requests.items() if pull_key.startswith(key)), None)
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
@@ -429,6 +437,7 @@ class SimulatedForge:
         self.world.tick("update.after")
 
     def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
+        self.world.look("forge")
         checks = self.world.checks(head, self.world.poll_counts[head])
         self.world.poll_counts[head] += 1
         return checks
@@ -441,6 +450,7 @@ class SimulatedForge:
         self.world.reruns.append(run)
 
     def merged(self, branch: str) -> Commit | None:
+        self.world.look("forge")
         return self.world.remote.get("main", self.world.base) if branch in self.world.merged_branches else None
 
     def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from mz_engine.model.config import Command, Config, PullRequests
@@ -14,46 +15,35 @@ from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
-from mz_engine.run.coordinator import Coordinator
-from mz_events.catalog.inbox import AnswerPosted
-from mz_events.catalog.run import FeatureOutcome, ItemAdded, RunStarted, Verdict
-from mz_events.names import FeatureId, RunId, inbox_stream, run_stream
+from mz_events.catalog.run import ItemAdded, RunStarted
+from mz_events.names import FeatureId, RunId, run_stream
 from mz_events.store import Append
-from mz_qa.simulation.driver import drive_run
+
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
-from tests.support.tree import ROOT
-
+ROOT = Path(__file__).resolve().parents[3]
+"""mz's own repository, which has the pipeline."""
 RUN, FILES = RunId("r1"), {"README.md": "a project"}
 
 
 @cache
-def material() -> PipelineFiles:
-    return load_valid_pipeline_files(ROOT)
-
-
-@cache
-def pipeline() -> Pipeline:
-    return load_pipeline("trial", ROOT)[0]
+def pipeline_and_files() -> tuple[Pipeline, PipelineFiles]:
+    return load_pipeline("trial", ROOT)[0], load_valid_pipeline_files(ROOT)
 
 
 def pins(config: Config | None = None) -> Pins:
     """The trial pipeline with its own rules and templates."""
-    made = material()
+    pipeline, made = pipeline_and_files()
     templates = {name: text for name, text in made.templates.items() if name.startswith("trial/")}
-    return Pins(pipeline=pipeline(), rules=made.rules, templates=templates, config=config or trial_config())
+    return Pins(pipeline=pipeline, rules=made.rules, templates=templates, config=config or trial_config())
 
 
 def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tuple[str, ...] = ()) -> Config:
     return Config(
-        agent="simulated",
-        sessions=sessions,
-        failover=failover,
-        parallel_max=2,
+        agent="simulated", sessions=sessions, failover=failover, parallel_max=2, papers="branch",
         commands={"check": Command(run="check"), "final": Command(run="final")},
         pull_requests=PullRequests(strategy="draft"),
-        papers="branch",
-    )
+    )  # fmt: skip
 
 
 def units(feature: str) -> list[dict[str, object]]:
@@ -101,10 +91,6 @@ def commands(command: str, files: Files) -> tuple[int, str]:
     return (1, f"{broken[0]} is broken\n1 failed, 2 passed") if broken else (0, "3 passed")
 
 
-def new_world() -> World:
-    return World(FILES, script, commands)
-
-
 def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None:
     """The run's first append: what it was started with, and its items with their dependencies."""
     put = world.blobs.put
@@ -113,39 +99,9 @@ def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None
     )
     added = [
         ItemAdded(
-            feature=FeatureId(name),
-            source=f"features.md#{name}",
-            priority=3,
-            order=order,
-            depends_on=tuple(FeatureId(other) for other in depends_on),
-            title=put(f"Feature {name}".encode()),
-            body=put(b"Please."),
+            feature=FeatureId(name), source=f"features.md#{name}", priority=3, order=order, body=put(b"Please."),
+            depends_on=tuple(FeatureId(other) for other in depends_on), title=put(f"Feature {name}".encode()),
         )
         for order, (name, depends_on) in enumerate(items.items())
-    ]
+    ]  # fmt: skip
     world.store.append([Append(run_stream(RUN), 0, (started, *added))], world.now_us)
-
-
-def answer(world: World, feature: str, verdict_: Verdict = Verdict.APPROVE, note: str | None = None) -> None:
-    """What `mz resume -m` leaves in the inbox."""
-    put = world.blobs.put
-    left = AnswerPosted(
-        feature=FeatureId(feature), verdict=verdict_, note=put(note.encode()) if note else None, actor=put(b"tester")
-    )
-    world.store.append([Append(inbox_stream(RUN), None, (left,))], world.now_us)
-
-
-def deliver(world: World, pinned: Pins, seed: int) -> Coordinator:
-    """Drive to the end, approving whatever a person is asked."""
-    for _ in range(20):
-        coordinator = drive_run(world, RUN, pinned, seed)
-        waiting = [
-            feature
-            for feature, track in coordinator.state.tracks.items()
-            if track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
-        ]
-        if not waiting:
-            return coordinator
-        for feature in waiting:
-            answer(world, feature)
-    raise AssertionError("a person is asked for ever")
