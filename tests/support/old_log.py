@@ -15,11 +15,12 @@ import msgspec
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.adapters.transfer import StoredEvent
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
-from mz_qa.layers.formats import StoredEvent, project_events, read_log
+from mz_qa.layers.formats import project_events, read_log
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop

@@ -6,19 +6,29 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice, starmap
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 import msgspec
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
+from mz_engine.run.seals import take_seal
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.adapters.transfer import export_run, import_run
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallPriced
 from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId
+from mz_events.seal import InvalidSeal
+from mz_events.store import StoreUnusable
 from mz_projections.views.timeline import describe
 
-from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.context import ProjectLog, find_root, is_process_running, open_log
 from mz_cli.app.help import command, did_you_mean, format_options
 from mz_cli.app.period import parse_period
 from mz_cli.app.selectors import Selector, not_an_event, select, select_one_run, select_or_newest
@@ -33,6 +43,8 @@ from mz_cli.terminal.table import Table, columns, labelled, print_table, prints_
 from mz_cli.terminal.text import iso_time, local_date_time, rounded_usd, shorten, single_line
 
 TEXT_MAX = 160
+LINE_BYTES_MAX = 1 << 30
+"""Of an exported run: a longer blob is rejected."""
 
 
 class LogHeader(Shape, frozen=True, kw_only=True):
@@ -77,6 +89,7 @@ class LogEntry(Shape, frozen=True, kw_only=True):
         ("mz log login --follow", "watch one feature until the run stops"),
         ("mz log r4f1/login/code#2", "one attempt of a phase in another run"),
         ("mz log --at login@12", "the state of a feature after the twelfth event of its stream"),
+        ("mz log r4f1 --export r4f1.jsonl", "one run with its texts, for `mz log --import` in another clone"),
         ("mz log --imported 3f2a", "the events of an imported session; without an id, of all"),
         ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .event_ref'", "JSON Lines, for programs"),
     ),
@@ -92,10 +105,15 @@ class LogEntry(Shape, frozen=True, kw_only=True):
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
+@click.option("--export", "export", metavar="FILE", type=click.File("wb", atomic=True),
+              help="Write one run with its texts, to import it elsewhere; - is stdout.")  # fmt: skip
+@click.option("--import", "source_file", metavar="FILE", type=click.File("rb"),
+              help="Add a run that --export wrote to this log.")  # fmt: skip
 @format_options("Print JSON Lines: a version line, then one per event; with --at, one object: mz.log-state/1.")
 def log(
     selectors: tuple[str, ...], all_events: bool, since: str | None, types: tuple[str, ...], last: int | None,
-    follow: bool, at: str | None, imported: str | None, as_json: bool,
+    follow: bool, at: str | None, imported: str | None, export: BinaryIO | None, source_file: BinaryIO | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Print the event log, one line per event.
 
@@ -104,7 +122,13 @@ def log(
     SELECTOR is a run's id or its beginning (default: the newest run), a feature, RUN/FEATURE, FEATURE/PHASE,
     FEATURE/PHASE#ATTEMPT, or one event, STREAM@VERSION, where STREAM is a run, a feature or RUN/FEATURE; `mz help
     selectors` lists all.
+
+    --export writes a run as JSON Lines: its seal, its events with their chain, and the texts that they cite; --import
+    adds such a file to the log of another clone, or nothing if any of it is not as it was sealed.
     """
+    if source_file is not None:
+        import_log(source_file)
+        return
     if at is not None and (follow or all_events or since or types or last):
         raise click.UsageError("--at can be combined only with --json")
     if follow and last is not None:
@@ -123,6 +147,10 @@ def log(
             return
         chosen = selected(source, selectors)
         run_id = select_one_run(chosen)
+        if export is not None:
+            for line in export_run(source.store, source.blobs, take_seal(source.store, run_id)):
+                export.write(msgspec.json.encode(line) + b"\n")
+            return
         events = follow_events(source, run_id, all_events=True) if follow else source.events(run_id)
         every_event = all_events or bool(types) or as_json or any(selector.version for selector in chosen)
         named = (recorded for recorded in events if any(selector.includes(recorded) for selector in chosen))
@@ -132,6 +160,22 @@ def log(
         if last is not None:
             entries = deque(entries, maxlen=last)
         print_events(entries, as_json, milestones=not every_event)
+
+
+def import_log(file: BinaryIO) -> None:
+    """Import an exported run, and print its id. Raises MzError (MZ5002, MZ5015)."""
+    folder = find_root(Path.cwd()) / MZ_FOLDER
+    if is_process_running(folder.parent):
+        raise MzError("MZ5002", "a process drives a run in this repository", hint="wait for it, or stop it")
+    folder.mkdir(exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    with SqliteStore(folder / LOG_FILE) as store:
+        lines = iter(partial(file.readline, LINE_BYTES_MAX), b"")
+        try:
+            seal, is_new = import_run(store, FileBlobs(folder / BLOBS_FOLDER), lines)
+        except (InvalidSeal, msgspec.DecodeError, ValueError, StoreUnusable) as error:
+            raise MzError("MZ5015", f"{file.name}: {error}", hint="nothing was imported; export it again") from error
+    print_line(f"{seal.run} {'imported' if is_new else 'is here already'}")
 
 
 def make_filter(since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:

@@ -79,6 +79,7 @@ class FileBlobs:
     def erase(self, digest: Digest, reason: str) -> None:
         """Put the reason in the place of the blob. The caller has recorded it; killed, this is repeatable."""
         path = self.path(digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(ERASED_SUFFIX).write_text(reason, "utf-8")
         path.unlink(missing_ok=True)
         sync(path.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain as chained
 from pathlib import Path
@@ -31,6 +31,10 @@ LAST_POSITION = "SELECT coalesce(max(position), 0) FROM event"
 SELECT_STREAM = "SELECT id, version, recorded_at_us, chain FROM stream WHERE name = ?"
 INSERT_STREAM = "INSERT INTO stream (name, version, recorded_at_us, chain) VALUES (?, 0, 0, ?)"
 UPDATE_STREAM = "UPDATE stream SET version = ?, recorded_at_us = ?, chain = ? WHERE id = ?"
+UPDATE_HEAD = (
+    "UPDATE stream SET version = ?, chain = ?, recorded_at_us = (SELECT max(recorded_at_us) FROM event "
+    "WHERE stream_id = stream.id) WHERE id = ?"
+)
 INSERT_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SELECT_STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
 SELECT_STREAMS_BY_AGE = "SELECT name FROM stream WHERE substr(name, 1, ?) = ? ORDER BY id"
@@ -186,6 +190,31 @@ class SqliteStore:
                 return verify(events if watch is None else _call_for_each(events, watch), heads)
             finally:
                 cursor.connection.rollback()
+
+    def stored(self, heads: Mapping[StreamId, Head]) -> Iterator[Stored]:
+        """Yield the events of these streams as stored, up to these heads, in order of position."""
+        for row in chained.from_iterable(self._log_pages(0, POSITION_MAX)):
+            name = self._names.get(row[0]) or self._stream_name(row[0])
+            if name in heads and row[1] <= heads[name].version:
+                yield Stored(name, *row[1:])
+
+    def insert(self, events: Iterable[Stored], heads: Mapping[StreamId, Head]) -> None:
+        """Append complete streams, with positions from 1, in one transaction. Raises StoreUnusable unless their chains
+        are valid and end at `heads`."""
+        with self._database.writing() as cursor:
+            (last,) = cursor.execute(LAST_POSITION).fetchone()
+            ids = {name: cursor.execute(INSERT_STREAM, (name, GENESIS)).lastrowid for name in heads}
+
+            def inserted() -> Iterator[Stored]:
+                for event in events:
+                    yield event
+                    position_and_values = msgspec.structs.astuple(event)[3:]
+                    row = (ids.get(event.stream), event.version, last + event.position, *position_and_values)
+                    cursor.execute(INSERT_EVENT, row)
+
+            if damages := verify(inserted(), heads):
+                raise StoreUnusable(f"nothing was imported: {damages[0].event_ref}: {damages[0].message}")
+            cursor.executemany(UPDATE_HEAD, [(head.version, head.chain, ids[name]) for name, head in heads.items()])
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Hold the store's lock so that nobody appends meanwhile: for work beside the log, such as deleting blobs."""

@@ -18,11 +18,11 @@ from mz_engine.model.pins import decode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.adapters.transfer import StoredEvent
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
 from mz_events.envelope import FEATURE_DEPTH, Recorded
-from mz_events.names import StreamId
 from mz_events.store import BlobMissing, Blobs, StoreUnusable, UnknownEvent
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
@@ -39,20 +39,6 @@ from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 SHOWN_MAX = 160
 
 
-class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a stored log, with its payload unchanged."""
-
-    stream: StreamId
-    version: int
-    position: int
-    type: str
-    schema: int
-    recorded_at_us: int
-    observed_at_us: int
-    causation: str
-    payload: msgspec.Raw
-
-
 _LINE = msgspec.json.Decoder(StoredEvent)
 
 
@@ -63,10 +49,9 @@ def read_log(data: bytes) -> tuple[Recorded[Event], ...]:
 
 
 def _decode_event(line: StoredEvent) -> Recorded[Event]:
-    fields = msgspec.structs.asdict(line)
-    kind, schema, payload = fields.pop("type"), fields.pop("schema"), fields.pop("payload")
-    event = CODEC.decode(kind, schema, bytes(payload), f"{line.stream}@{line.version}")
-    return Recorded(**fields, event=event, chain=b"")
+    event = CODEC.decode(line.type, line.schema, bytes(line.payload), f"{line.stream}@{line.version}")
+    times = line.recorded_at_us, line.observed_at_us
+    return Recorded(line.stream, line.version, line.position, *times, event, line.causation, b"")
 
 
 def project_events(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
