@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.quantity import Usd
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import AgentDescription, EndConditions, ToolArguments
 from mz_engine.model.config import Budget, Config, Models
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pricing.table import GenaiPrices
-from mz_engine.run.plan import missing_tools, price_lookup, unknown_models, unpriced_models
+from mz_engine.processes import supervise
+from mz_engine.processes.guard import LEVELS
+from mz_engine.run import plan
+from mz_engine.run.plan import (
+    check_isolation,
+    missing_tools,
+    price_lookup,
+    unknown_models,
+    unpriced_models,
+    weak_isolation,
+)
 
 PIPELINE = Pipeline(
     pipeline="p",
@@ -110,3 +123,17 @@ def test_an_unknown_model_is_a_warning_with_known_ones(config: Config, messages:
     assert [(entry.code, entry.severity) for entry in diagnostics] == [("MZ2020", "warning")] * len(messages)
     for diagnostic, message in zip(diagnostics, messages, strict=True):
         assert message in diagnostic.message
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_less_isolation_than_required_is_refused(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "best_level", lambda: level)
+    monkeypatch.setattr(plan, "best_level", lambda: level)
+    has_mounts = "namespace" in level
+    assert [warning.code for warning in weak_isolation()] == ([] if has_mounts else ["MZ1012"])
+    check_isolation(Path(), Config(), {})
+    if has_mounts:
+        check_isolation(Path(), Config(isolation="mounts"), {})
+    else:
+        with pytest.raises(MzError, match=f"only has the level {level}"):
+            check_isolation(Path(), Config(isolation="mounts"), {})

@@ -29,6 +29,7 @@ from mz_events.catalog.run import (
     ItemAdded,
     ItemSkipped,
     RunFinished,
+    RunResumed,
     RunStarted,
     Verdict,
 )
@@ -63,7 +64,13 @@ def question(ask: QuestionKind) -> HumanRequested:
 
 def run_of(*own: Event, feature: Sequence[Event] = ()) -> tuple[Recorded[Event], ...]:
     """The run's own events, and after them those of feature `a`."""
-    begun = (replace(sample(RunStarted), pipeline="trial"), replace(sample(ItemAdded), feature=A, quarantined=False))
+    begun = (
+        replace(sample(RunStarted), pipeline="trial", isolation="namespace"),
+        replace(sample(ItemAdded), feature=A, quarantined=False),
+    )
+        replace(sample(RunStarted), pipeline="trial", isolation="namespace"),
+        replace(sample(ItemAdded), feature=A, quarantined=False),
+    )
     events = [*steps.recorded(*begun, *own, stream="run/r1"), *steps.recorded(*feature, stream="run/r1/a")]
     return tuple(replace(event, position=at) for at, event in enumerate(events, 1))
 
@@ -75,6 +82,15 @@ def audited(*feature: Event, pinned: PinnedRun | None = None) -> RunAudit:
 
 def gaps(*feature: Event) -> list[Gap]:
     return [gap for gap in audited(*feature).all_gaps if gap.kind != "untested"]
+
+
+def test_a_level_without_mount_namespaces_is_a_remark() -> None:
+    resumed = [RunResumed(mz_version="1", isolation=level) for level in ("", "subreaper", "subreaper", "namespace")]
+    report = audit("r1", run_of(*resumed, feature=(DELIVERED,)), PinnedRun())
+    assert report.view.isolation == ("namespace", "subreaper")
+    (gap,) = [gap for gap in report.gaps if gap.kind == "weak-isolation"]
+    assert "isolation was subreaper" in gap.message
+    assert not gap.fault
 
 
 def test_a_clean_run_has_no_faults() -> None:

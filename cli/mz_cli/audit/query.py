@@ -170,6 +170,8 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     base: str
     base_commit: str
     mz_version: str
+    isolation: tuple[str, ...]
+    """Levels of isolation that agents and commands had; empty: unknown."""
     started_event_ref: str
     """Event that started the run."""
     last_event_ref: str

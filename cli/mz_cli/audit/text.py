@@ -74,6 +74,7 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
     origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz_version}"
     refs = report.started_event_ref, report.last_event_ref
     yield Claim("verdict", "run", f"{origin}; now {report.status}{duration}", refs)
+    yield Claim("verdict", "isolation", ", ".join(report.isolation) or "unknown", refs)
     record = report.record
     state = "intact" if record.intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
     scope = f"{count_noun(record.events, 'event')} in {count_noun(record.streams, 'stream')}"

@@ -139,6 +139,8 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     base_commit: str
     mz_version: str
     """Version of mz that started the run."""
+    isolation: tuple[str, ...]
+    """Levels of isolation that agents and commands had, as `mz doctor` names them; empty: unknown."""
     started_us: int | None
     last_recorded_us: int | None = field(name="last_event_at")
     events: int

@@ -276,6 +276,13 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     gates: Gates = Gates()
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    isolation: Annotated[
+        Literal["mounts", "any"],
+        doc(
+            "Whether a run needs mount namespaces, with which agents and commands can change nothing outside their "
+            "worktrees, or takes what the machine has."
+        ),
+    ] = "any"
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
     papers: Annotated[
         Literal["branch", "log"] | None,

@@ -115,9 +115,9 @@ class Coordinator:
         return self.state.is_ending or self.state.paused
 
     # requests of drivers --------------------------------------------------------------------------------------------
-    def resume(self, provenance: str = "") -> None:
-        """Record that a process, whose replies have this provenance, resumed the run, or that a pause ended."""
-        self.append((RunResumed(mz_version=VERSION, provenance=provenance),))
+    def resume(self, provenance: str = "", isolation: str = "") -> None:
+        """Record that a process with that provenance and isolation resumed the run, or that a pause ended."""
+        self.append((RunResumed(mz_version=VERSION, provenance=provenance, isolation=isolation),))
 
     def set_budget(self, budget: Budget) -> None:
         """Record new limits if they differ from those of the run."""

@@ -57,6 +57,7 @@ from mz_engine.pipelines.material import missing_blocks
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
+from mz_engine.processes.supervise import best_level, can_hide
 from mz_engine.run.settings import LoadedConfig, load_config
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
@@ -233,7 +234,8 @@ def make_plan(
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
     intake = take_items(items, only, delivered, in_run, pins.config, put)
-    warnings = (*warnings, *gaps, *unseen_changes(root, config, environment), *intake.warnings)
+    unseen = unseen_changes(root, config, environment)
+    warnings = (*warnings, *gaps, *unseen, *weak_isolation(), *intake.warnings)
     return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
 
 
@@ -435,7 +437,25 @@ def check_delivery(root: Path, config: Config, environment: Mapping[str, str]) -
         raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {alternative}")
 
 
-PREREQUISITES = (check_agents, check_commands, check_delivery)
+ISOLATION_HINT = "`mz doctor` says how to get mount namespaces"
+
+
+def check_isolation(root: Path, config: Config, environment: Mapping[str, str]) -> None:
+    """Check that this machine has the isolation that is required. Raises MzError (MZ1011)."""
+    if config.isolation == "mounts" and not can_hide():
+        message = f"`isolation: mounts` is required, but this machine only has the level {best_level()}"
+        raise MzError("MZ1011", message, hint=ISOLATION_HINT)
+
+
+def weak_isolation() -> Iterator[Diagnostic]:
+    """Yield a warning (MZ1012) if this machine has no mount namespaces."""
+    if not can_hide():
+        message = f"isolation is {best_level()}: agents and commands can change whatever your user may change"
+        hint = f"{ISOLATION_HINT}; `isolation: mounts` in mz.yaml refuses to run without"
+        yield Diagnostic(code="MZ1012", message=message, hint=hint, severity="warning")
+
+
+PREREQUISITES = (check_agents, check_commands, check_delivery, check_isolation)
 """What a run needs before anything is written or paid."""
 
 

@@ -35,6 +35,7 @@ from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, e
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.ports import StorageFailed
 from mz_engine.processes.environment import remove_abandoned_scratch
+from mz_engine.processes.supervise import best_level
 from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
@@ -131,6 +132,7 @@ class RunProcess:
             pins=pins,
             mz_version=VERSION,
             provenance=self._provenance(plan.pins),
+            isolation=best_level(),
         )
         self._append(run, 0, (started, *plan.intake.skipped, *plan.intake.added))
         self._create_coordinator(run, plan.pins)
@@ -153,6 +155,7 @@ class RunProcess:
             pins=self.blobs.put(encode_pins(pins)),
             mz_version=VERSION,
             provenance=self._provenance(pins),
+            isolation=best_level(),
         )
         forked = RunForked(source=original.started.run, feature=FeatureId(feature), version=version)
         appends = initial_appends(started, forked, original.tracks[feature].item, events, pins)
@@ -178,7 +181,7 @@ class RunProcess:
             coordinator.set_budget(config.budget)
         if corrected != pins:
             coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands))),))
-        coordinator.resume(self._provenance(corrected))
+        coordinator.resume(self._provenance(corrected), best_level())
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.

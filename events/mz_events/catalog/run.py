@@ -48,7 +48,7 @@ class Verdict(Enum):
 
 
 class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
-    NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version", "provenance"})
+    NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version", "provenance", "isolation"})
     run: RunId
     pipeline: str
     base: str
@@ -60,6 +60,8 @@ class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
     """Version of `mz` that started the run."""
     provenance: str = ""
     """Origin of the agents' replies, as in a cassette; empty: unknown."""
+    isolation: str = ""
+    """Level of isolation of agents and commands, as `mz doctor` names it; empty: unknown."""
 
 
 class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):
@@ -76,10 +78,12 @@ class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):
 class RunResumed(ExternalEvent, frozen=True, kw_only=True, tag="run.resumed"):
     """A process continued the run; a fatal halt, if any, is lifted."""
 
-    NON_DETERMINISTIC = frozenset({"mz_version", "provenance"})
+    NON_DETERMINISTIC = frozenset({"mz_version", "provenance", "isolation"})
     mz_version: str
     provenance: str = ""
     """Origin of the replies from here on; empty: as before."""
+    isolation: str = ""
+    """Level of isolation from here on; empty: as before."""
 
 
 class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):

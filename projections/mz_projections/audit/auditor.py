@@ -15,9 +15,11 @@ from mz_projections.audit.model import FeatureAudit, Gap, RequestedItem, RunAudi
 from mz_projections.cost.totals import priced_calls, spending
 from mz_projections.run.pins import PinnedRun
 from mz_projections.views.messages import Decision, decisions
-from mz_projections.views.model import FeatureView
+from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
 
+MOUNT_LEVELS = ("namespace", "user-namespace")
+"""Levels of isolation with mount namespaces."""
 Stream = Sequence[Recorded[Event]]
 
 
@@ -47,7 +49,12 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
         features=features,
         decisions=tuple(decision for decision in people_decisions if decision.feature is None),
         spending=spending(priced_calls(calls), "feature"),
-        gaps=(*_pipeline_gaps(pinned, started_ref), *_red_base(run_events, pinned), *_rejected_messages(run_events)),
+        gaps=(
+            *_pipeline_gaps(pinned, started_ref),
+            *_weak_isolation(view, started_ref),
+            *_red_base(run_events, pinned),
+            *_rejected_messages(run_events),
+        ),
     )
 
 
@@ -101,6 +108,14 @@ def _pipeline_gaps(pinned: PinnedRun | None, started_ref: str) -> Iterator[Gap]:
     for phase in pinned.unchecked_phases():
         message = f"no check of the agent's work in {phase}: no rules, no gate, no review"
         yield Gap(kind="unchecked", feature="", message=message, event_refs=(started_ref,))
+
+
+def _weak_isolation(view: RunView, started_ref: str) -> Iterator[Gap]:
+    """Yield a remark for each level of isolation that kept agents and commands from changing nothing."""
+    for level in view.isolation:
+        if level not in MOUNT_LEVELS:
+            message = f"isolation was {level}: agents and commands could change whatever mz's user may change"
+            yield Gap(kind="weak-isolation", message=message, event_refs=(started_ref,))
 
 
 def _base_runs(run_events: Stream) -> dict[str, tuple[CommandRan, str]]:

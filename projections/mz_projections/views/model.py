@@ -305,6 +305,8 @@ class RunView(View, frozen=True, kw_only=True):
     base_commit: str = ""
     pins: Digest | None = None
     mz_version: str = ""
+    isolation: tuple[str, ...] = ()
+    """Levels that it had, each once; empty: unknown."""
     fork: RunForked | None = None
     """The event that it was forked from."""
     started_us: int | None = None

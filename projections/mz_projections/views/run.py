@@ -124,18 +124,23 @@ def run_view(run: str, events: Iterable[Recorded[Event]]) -> RunView:
     return fold.run
 
 
+def _with_level(view: RunView, level: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, (*view.isolation, level))))
+
+
 def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
     match recorded.event:
         case RunStarted() as event:
             return replace(
                 view, status="running", pipeline=event.pipeline, base=event.base, base_commit=event.base_commit,
-                pins=event.pins, mz_version=event.mz_version, started_us=recorded.recorded_at_us,
+                pins=event.pins, mz_version=event.mz_version, isolation=_with_level(view, event.isolation),
+                started_us=recorded.recorded_at_us,
                 clock_us=recorded.recorded_at_us,
             )  # fmt: skip
         case RunForked() as event:
             return replace(view, fork=event)
-        case RunResumed():
-            return _resume(view, recorded.recorded_at_us)
+        case RunResumed(isolation=level):
+            return replace(_resume(view, recorded.recorded_at_us), isolation=_with_level(view, level))
         case BudgetChanged() as budget:
             return replace(view, budget=budget)
         case RunPaused():
