@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import pytest
 from mz_engine.agents.process import make_missing
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.artifacts.junit import failed_cases
+from mz_engine.decoding.quantity import Duration
+from mz_engine.model.config import SandboxSettings
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
 from mz_engine.processes.environment import git_directory, sandbox_mounts
-from mz_engine.processes.supervise import can_hide
+from mz_engine.processes.supervise import can_hide, can_run_offline
 from mz_events.redaction.redactor import Secrets
 
 from tests.support.processes import DAEMON, WORKTREE, fresh_key, left, python, repository
@@ -182,7 +186,7 @@ def test_only_what_settings_name_is_changed_in_the_home(tmp_path: Path) -> None:
     repository(root)
     (home / "cache").mkdir(parents=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    executor = ProcessExecutor(root, environment, Secrets({}), writable=(str(home / "cache"),))
+    executor = ProcessExecutor(root, environment, Secrets({}), sandbox=SandboxSettings(write=(str(home / "cache"),)))
     result = executor.run(WORKTREE, "touch ~/lost ~/cache/kept && ls ~", 60, fresh_key())
     assert result.output.decode().split() == ["cache", "lost"], "the command sees its own changes"
     assert sorted(path.name for path in home.rglob("*")) == ["cache", "kept"]
@@ -196,3 +200,53 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
     (tmp_path / ".claude.json").write_text("kept")
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))
     assert (tmp_path / ".claude.json").read_text() == "kept"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sandbox", "command", "said"),
+    [
+        (
+            SandboxSettings(memory_mb=200),
+            f"{sys.executable} -c 'import time; x = bytearray(400_000_000); time.sleep(20)'",
+            "200 MB of memory (`sandbox.memory_mb`)",
+        ),
+        (
+            SandboxSettings(processes=20),
+            "for i in $(seq 40); do sleep 20 & done; wait",
+            "20 processes and threads (`sandbox.processes`)",
+        ),
+    ],
+    ids=["memory", "processes"],
+)
+def test_a_command_that_uses_too_much_is_ended(
+    tmp_path: Path, sandbox: SandboxSettings, command: str, said: str
+) -> None:
+    result = run(tmp_path, command, sandbox=sandbox)
+    assert result.exit == -signal.SIGKILL
+    assert f"mz: ended, since it used more than {said}" in result.output.decode()
+
+
+@pytest.mark.slow
+def test_files_and_cpu_time_are_limited(tmp_path: Path) -> None:
+    sandbox = SandboxSettings(file_size_mb=1, cpu=Duration(1))
+    assert run(tmp_path, "ulimit -c", sandbox=sandbox).output == b"0\n"
+    assert run(tmp_path, "exec head -c 2000000 /dev/zero > large", sandbox=sandbox).exit == -signal.SIGXFSZ
+    spin = run(tmp_path, f"exec {sys.executable} -c 'while True: pass'", sandbox=sandbox)
+    assert spin.exit in (-signal.SIGXCPU, -signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_run_offline(), reason="no network namespaces here")
+def test_commands_have_no_network_where_settings_say_so(tmp_path: Path) -> None:
+    repository(tmp_path)
+    commands = executor(tmp_path, sandbox=SandboxSettings(offline=("commands",)))
+    namespace = "readlink /proc/self/ns/net"
+    gate, setup = (commands.run(WORKTREE, namespace, 60, key) for key in ("r1/f1/x", "r1/f1/setup/x"))
+    here = os.readlink("/proc/self/ns/net").encode()  # noqa: PTH115
+    assert setup.output.strip() == here
+    assert gate.output.strip() not in (b"", here)
+    connect = f"{sys.executable} -c 'import socket; socket.create_connection((\"192.0.2.1\", 9), 1)'"
+    refused = commands.run(WORKTREE, connect, 60, "r1/f1/x")
+    assert refused.exit == 1
+    assert "1 attempts to reach a network failed: `sandbox.offline` in mz.yaml" in refused.output.decode()

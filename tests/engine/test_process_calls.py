@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses, Spool, SpoolMeta, load_spool, spool_directory
 from mz_engine.agents.registry import AgentRegistry
+from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import CallResult, CallSpec
 from mz_engine.processes.environment import temporary_path
@@ -405,7 +406,9 @@ def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path) -> None:
         record.add("k", Amount(nanousd=5), 10**15, charged=True)
     folder = f"{data}/spending"
     attack = f"ls {folder}; rm -rf {folder}; echo {{}} > {folder}/2001-09-09.jsonl; umount {folder}; ls {folder}"
-    agents = AgentProcesses(tmp_path / "project", environment, Secrets({}), writable=(str(data), str(tmp_path)))
+    agents = AgentProcesses(
+        tmp_path / "project", environment, Secrets({}), sandbox=SandboxSettings(write=(str(data), str(tmp_path)))
+    )
     result = agents.spawn(call(fresh_key()), shell(attack))
     assert result.stdout == b""
     assert total(record.day(10**15)) == Amount(nanousd=5)

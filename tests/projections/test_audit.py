@@ -68,9 +68,6 @@ def run_of(*own: Event, feature: Sequence[Event] = ()) -> tuple[Recorded[Event],
         replace(sample(RunStarted), pipeline="trial", isolation="namespace"),
         replace(sample(ItemAdded), feature=A, quarantined=False),
     )
-        replace(sample(RunStarted), pipeline="trial", isolation="namespace"),
-        replace(sample(ItemAdded), feature=A, quarantined=False),
-    )
     events = [*steps.recorded(*begun, *own, stream="run/r1"), *steps.recorded(*feature, stream="run/r1/a")]
     return tuple(replace(event, position=at) for at, event in enumerate(events, 1))
 

@@ -169,6 +169,7 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.IDLE: Problem(kind=ProblemClass.TRANSIENT, code="idle"),
     EndReason.OUTPUT_LIMIT: Problem(kind=ProblemClass.PHASE, code="output-limit"),
     EndReason.OVER_BUDGET: Problem(kind=ProblemClass.PHASE, code="call-budget"),
+    EndReason.EXCEEDED: Problem(kind=ProblemClass.PHASE, code="resource-limit"),
     EndReason.STOPPED: Problem(kind=ProblemClass.TRANSIENT, code="stopped"),
     EndReason.MISSING: Problem(kind=ProblemClass.FATAL, code="tool-missing"),
     EndReason.UNSTARTABLE: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
+from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
@@ -28,7 +29,7 @@ from mz_engine.processes.environment import (
     scratch_folder,
     worktree_path,
 )
-from mz_engine.processes.guard import KEY_VARIABLE
+from mz_engine.processes.guard import KEY_VARIABLE, SIGKILL
 from mz_engine.processes.links import environment_links
 from mz_engine.processes.supervise import (
     DeniedHandler,
@@ -44,6 +45,11 @@ from mz_engine.processes.supervise import (
     supervise,
 )
 
+MB = 1_000_000
+MACHINE_MB = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MB
+DEFAULTS = SandboxSettings()
+SETUP_MARK = "/setup/"
+"""Part of the keys of set-up commands."""
 OUTPUT_BYTES_MAX = 20_000_000
 """Bytes kept of a command's output; half from its beginning, half from its end."""
 
@@ -63,8 +69,8 @@ class WorktreeProcesses:
     `environment` supplies variables, `passed` names additional ones to pass, `secrets` are redacted from all output.
     Setting `stop` ends every running process. With `on_denied`, processes get no network if the machine supports that,
     and it receives their attempts. `enclosing_repository` contains the root; no process may see it. With mount
-    namespaces they may change their worktree, temporary directories and what `writable` names; what they change in HOME
-    is lost.
+    namespaces they may change their worktree, temporary directories and what `sandbox.write` names; what they change
+    in HOME is lost.
     """
 
     def __init__(
@@ -77,21 +83,22 @@ class WorktreeProcesses:
         stop: threading.Event | None = None,
         on_denied: DeniedHandler | None = None,
         enclosing_repository: pathlib.Path | None = None,
-        writable: tuple[str, ...] = (),
+        sandbox: SandboxSettings = DEFAULTS,
     ) -> None:
         self._root, self._secrets, self._passed = root, secrets, passed
         self._environment: Mapping[str, str] = existing_programs(environment)
         self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
         self._enclosing_repository = enclosing_repository
         self._temporary_folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""))
-        self._writable = tuple(pathlib.Path(path).expanduser() for path in writable)
+        self._sandbox = sandbox
+        self._writable = tuple(pathlib.Path(path).expanduser() for path in sandbox.write)
         self._spending = Mount(spending_folder(environment), "empty")
 
     def launch(
         self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
     ) -> Launch:
         """Return the command as it is run in the worktree; `variables` are set besides those that pass."""
-        folder = worktree_path(self._root, worktree)
+        folder, sandbox = worktree_path(self._root, worktree), self._sandbox
         environment = command_environment(self._environment, key, passed=self._passed, extra=variables)
         mounts = sandbox_mounts(self._root, worktree, environment, self._enclosing_repository, self._writable)
         return Launch(
@@ -100,8 +107,15 @@ class WorktreeProcesses:
             cwd=folder,
             mounts=(*mounts, self._spending) if mounts else (),
             writable=tuple(pathlib.Path(path) for path in self._temporary_folders if path),
-            offline=self._on_denied is not None and can_run_offline(),
+            offline=self._is_offline(key) and can_run_offline(),
+            memory_bytes=(sandbox.memory_mb or MACHINE_MB * 3 // 4) * MB,
+            threads=sandbox.processes,
+            file_bytes=sandbox.file_size_mb * MB,
+            cpu_seconds=int(sandbox.cpu or 0),
         )
+
+    def _is_offline(self, key: str) -> bool:
+        return self._on_denied is not None
 
     def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = bool) -> ProcessEnd:
         """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
@@ -124,6 +138,10 @@ class ProcessExecutor(WorktreeProcesses):
 
     kept_bytes = OUTPUT_BYTES_MAX
 
+    def _is_offline(self, key: str) -> bool:
+        kind = "setup" if SETUP_MARK in key else "commands"
+        return super()._is_offline(key) or kind in self._sandbox.offline
+
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
         launch = replace(self.launch(("sh", "-c", command), feature_worktree, key), merge_stderr=True)
@@ -133,6 +151,9 @@ class ProcessExecutor(WorktreeProcesses):
             raise Interrupted(command)
         if process_end.detail:
             output.out(f"mz: {process_end.detail}\n".encode())
+        elif process_end.denied_connections and self._on_denied is None:
+            attempts = f"{process_end.denied_connections} attempts to reach a network failed"
+            output.out(f"mz: {attempts}: `sandbox.offline` in mz.yaml\n".encode())
         links = environment_links(launch.cwd, self._root, launch.env)
         return CommandResult(
             exit=exit_code(process_end),
@@ -171,6 +192,8 @@ def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[pathlib.Path]
 def exit_code(process_end: ProcessEnd) -> int | None:
     if process_end.reason is EndReason.EXITED:
         return process_end.exit
+    if process_end.reason is EndReason.EXCEEDED:
+        return -SIGKILL
     return None if process_end.reason is EndReason.TIMEOUT else NOT_STARTED_EXIT
 
 

@@ -50,8 +50,8 @@ program gains a capability by it, since none can gain any."""
 KERNEL_CONTROLS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus")
 """What root may write there needs no capability."""
 
-REAP_MS = 500
-"""Maximum time that a dead orphan stays a zombie."""
+REAP_MS = 250
+"""Maximum time that a dead orphan stays a zombie, and that a limit is exceeded."""
 POLL_MS = 20
 """The same without a pidfd to poll for the command's end."""
 GIVE_UP_SECONDS = 10
@@ -75,6 +75,12 @@ class Request(NamedTuple):
     """In a network namespace with only the loopback."""
     scratch: bytes
     """An empty directory for what is changed in overlays; empty: it is kept in memory."""
+    memory_bytes: int
+    """Limits of the tree's memory and threads, except at the level marker; 0: none."""
+    threads: int
+    file_bytes: int
+    """Limits of each process: size of a file, seconds of CPU; 0: none."""
+    cpu_seconds: int
 
     def encode(self) -> bytes:
         """Return the request as it is sent: its size in 8 bytes, then the content."""
@@ -156,6 +162,7 @@ def supervise(tree: Tree, control: int, request: Request) -> int:
     write_status(control, "ready")
     if select.select([control], [], [], 0)[0]:
         return 1  # `mz` is gone.
+    limit_processes(request)
     try:
         tree.command = os.posix_spawn(
             request.program, request.argv, request.env, setpgroup=0, setsigmask=(), setsigdef=(SIGPIPE, SIGXFSZ)
@@ -163,7 +170,8 @@ def supervise(tree: Tree, control: int, request: Request) -> int:
     except OSError as error:
         write_status(control, f"unstartable {error.errno}")
         return 0
-    wait_for_end(tree, control)
+    if excess := wait_for_end(tree, control, request):
+        write_status(control, f"exceeded {excess}")
     tree.kill()
     if request.offline:
         write_status(control, f"denied {count_denied()}")
@@ -187,8 +195,19 @@ def count_denied() -> int:
     return attempts
 
 
-def wait_for_end(tree: Tree, control: int) -> None:
-    """Wait until the command or the connection ends."""
+def limit_processes(request: Request) -> None:
+    """Limit this process and those that it starts. No core file is written."""
+    import resource
+
+    for kind, value in ((resource.RLIMIT_FSIZE, request.file_bytes), (resource.RLIMIT_CPU, request.cpu_seconds)):
+        hard = resource.getrlimit(kind)[1]
+        if value and (hard == resource.RLIM_INFINITY or value < hard):
+            resource.setrlimit(kind, (value, value))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def wait_for_end(tree: Tree, control: int, request: Request) -> str:
+    """Wait until the command or the connection ends; return the limit that the tree exceeds, if that ends it."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll_ms = POLL_MS
@@ -205,8 +224,11 @@ def wait_for_end(tree: Tree, control: int) -> None:
                 if os.read(control, 64):
                     tree.terminate()
                     continue
-            return
+            return ""
         tree.reap()
+        if excess := tree.excess(request):
+            return excess
+    return ""
 
 
 class Tree:
@@ -229,6 +251,23 @@ class Tree:
                 return True
             if pid == self.command:
                 self.code = os.waitstatus_to_exitcode(state)
+
+    def excess(self, request: Request) -> str:
+        """Return the limit of the tree that it exceeds, for people; empty: none."""
+        if self.level == MARKER or self.code is not None:
+            return ""
+        pids = all_pids() if self.level in (NAMESPACE, USER_NAMESPACE) else descendants(os.getpid())
+        pages = threads = 0
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{pid}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                pages, threads = pages + int(fields[21]), threads + int(fields[17])
+        if request.memory_bytes and pages * os.sysconf("SC_PAGE_SIZE") > request.memory_bytes:
+            return f"{request.memory_bytes // 1_000_000} MB of memory (`sandbox.memory_mb`)"
+        if request.threads and threads > request.threads:
+            return f"{request.threads} processes and threads (`sandbox.processes`)"
+        return ""
 
     def terminate(self) -> None:
         if self.level == MARKER:

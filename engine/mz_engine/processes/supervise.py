@@ -72,6 +72,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """With mount namespaces everything else is read-only, but for writable mounts; empty: nothing is restricted."""
     offline: bool = False
     """No network but its own loopback; see `can_run_offline`."""
+    memory_bytes: int = 0
+    """Limit of all its processes together; 0: none, as for the others."""
+    threads: int = 0
+    file_bytes: int = 0
+    """Limit of the size of each file."""
+    cpu_seconds: int = 0
+    """Limit of each process."""
     scratch: pathlib.Path | None = None
     """An empty directory for the changes in overlays; None: they are kept in memory."""
     merge_stderr: bool = False
@@ -100,6 +107,8 @@ class EndReason(Enum):
     IDLE = "idle"
     OUTPUT_LIMIT = "output-limit"
     OVER_BUDGET = "over-budget"
+    EXCEEDED = "exceeded"
+    """It used more memory, processes or threads than it may."""
     STOPPED = "stopped"
     """Its caller asked for it."""
     MISSING = "missing"
@@ -325,6 +334,10 @@ class Supervision:
             writable=[os.fsencode(path) for path in launch.writable],
             offline=launch.offline,
             scratch=os.fsencode(launch.scratch or ""),
+            memory_bytes=launch.memory_bytes,
+            threads=launch.threads,
+            file_bytes=launch.file_bytes,
+            cpu_seconds=launch.cpu_seconds,
         )
 
     def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:
@@ -478,6 +491,9 @@ class Supervision:
         if "broken" in fields:
             return ProcessEnd(reason=EndReason.BROKEN, duration_ms=duration_ms, detail=fields["broken"])
         code = int(fields["exit"]) if "exit" in fields else None
+        if "exceeded" in fields:
+            detail = f"ended, since it used more than {fields['exceeded']}"
+            return ProcessEnd(reason=EndReason.EXCEEDED, exit=code, duration_ms=duration_ms, detail=detail)
         ending = self._end_reason or (EndReason.EXITED if code is not None else EndReason.LOST)
         denied = int(fields.get("denied", 0))
         return ProcessEnd(reason=ending, exit=code, duration_ms=duration_ms, denied_connections=denied)

@@ -50,10 +50,8 @@ class SystemPorts:
         self.hints = LogHints(store, blobs)
         self.workspace = GitWorkspace(root, config.workspace, environment)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
-        passed, writable = config.pass_environment, config.sandbox.write
-        self.executor = ProcessExecutor(
-            root, environment, self.secrets, passed=passed, stop=self.kill, writable=writable
-        )
-        processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill, writable=writable)
+        passed, sandbox = config.pass_environment, config.sandbox
+        self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill, sandbox=sandbox)
+        processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill, sandbox=sandbox)
         self.agents = AgentRegistry(processes, environment, all_adapters(config.agents))
         self.agents.price = lambda usage: self.prices.price(usage, self.clock.now_us()).nanousd
