@@ -204,7 +204,7 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sandbox", "command", "said"),
+    ("sandbox", "command", "message"),
     [
         (
             SandboxSettings(memory_mb=200),
@@ -220,11 +220,11 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
     ids=["memory", "processes"],
 )
 def test_a_command_that_uses_too_much_is_ended(
-    tmp_path: Path, sandbox: SandboxSettings, command: str, said: str
+    tmp_path: Path, sandbox: SandboxSettings, command: str, message: str
 ) -> None:
     result = run(tmp_path, command, sandbox=sandbox)
     assert result.exit == -signal.SIGKILL
-    assert f"mz: ended, since it used more than {said}" in result.output.decode()
+    assert f"mz: ended, since it used more than {message}" in result.output.decode()
 
 
 @pytest.mark.slow

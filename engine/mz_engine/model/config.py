@@ -117,8 +117,8 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
         doc("What has no network but its own loopback: the commands of gates and preparations, or the set-up."),
     ] = ()
     memory_mb: Annotated[
-        int | None, doc("Memory of a call or command with all its processes; absent: 3/4 of the machine's.", ge=64)
-    ] = None
+        int, doc("Memory of a call or command with all its processes; 0: three quarters of the machine's.", ge=0)
+    ] = 0
     processes: Annotated[int, doc("How many processes and threads a call or command may have.", ge=16)] = 4000
     file_size_mb: Annotated[int, doc("Largest file that may be written.", ge=1)] = 4000
     cpu: Annotated[Duration | None, doc("CPU time that each process may use; absent: only its time limit.")] = None
