@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -40,9 +39,11 @@ from mz_cli.recordings.rerecord_text import (
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.git.worktree import GitWorktree
+from mz_engine.ports import Capture, RepositoryUnusable
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.processes.supervise import can_run_offline
+from mz_events.names import Commit
 from mz_recordings.cassette.files import digest, load, save
 from mz_recordings.cassette.model import Identity, Item
 from mz_recordings.findings.model import Finding
@@ -404,8 +405,12 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again, monkeypatc
     killed.communicate()
     again.says(SCRIPT)
 
-    def fail(*_: object) -> NoReturn:
-        raise RepositoryUnusable("git", "the disk is gone")
+    capture = GitWorkspace._capture
+
+    def fail(workspace: GitWorkspace, worktree: GitWorktree, before: Commit) -> Capture:
+        if "/run-" in str(worktree.path):  # Not in the replay that plans.
+            raise RepositoryUnusable("git", "the disk is gone")
+        return capture(workspace, worktree, before)
 
     with monkeypatch.context() as patch:
         patch.setattr(GitWorkspace, "_capture", fail)
