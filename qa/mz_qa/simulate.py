@@ -69,8 +69,7 @@ def report(results: Sequence[SeedResult], seconds: float) -> str:
         for result in failed[:SHOWN_MAX]
     ]
     faults = sum((Counter(result.faults) for result in results), Counter[str]())
-    steps = sum(result.steps for result in results)
-    seeds = f"{len(results):,} seed{'s' * (len(results) != 1)}"
+    steps, seeds = sum(result.steps for result in results), f"{len(results):,} seed{'s' * (len(results) != 1)}"
     lines += [
         f"faults: {', '.join(f'{count:,} {name}' for name, count in sorted(faults.items()))}",
         f"{seeds}, {steps:,} steps, {faults.total():,} faults: {len(failed)} failed "

@@ -47,7 +47,6 @@ PROBLEMS = {
 }
 FAULTS = (3, 8, 20)
 STEPS_MAX, WAITS_MAX, PROCESSES_MAX = 20_000, 500, 90
-HOUR_US = 3_600_000_000
 GIT = frozenset({"open", "ensure", "capture", "adopt", "provide", "commit", "merge", "git"})
 FORGE = frozenset({"push", "open_pr", "update", "rerun", "forge"})
 DEATHS = (Crash, StorageFailed, StoreUnusable, VersionConflict, OSError)
@@ -122,7 +121,7 @@ class FaultyWorld(World):
         if self.strikes("crash") or (instant == "after" and port != "append" and self.strikes("cut")):
             raise Crash(name)
         if self.strikes("clock"):
-            self.now_us = max(0, self.now_us - self.rng.randrange(HOUR_US))
+            self.now_us = max(0, self.now_us - self.rng.randrange(3_600_000_000))
         if self.strikes("base"):
             self._move_base()
         if self.strikes("person"):
