@@ -105,7 +105,9 @@ def init(dry_run: bool, silent: bool, ci: bool, install: str | None, unchecked: 
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
     actions = tuple(file_actions(root, detected, choices))
     if ci:
-        actions += (workflow_action(root, detected, choices, install, unchecked),)
+        if install and not unchecked:
+            install = checked_requirement(install, root, os.environ)
+        actions += (workflow_action(root, detected, choices, install),)
     for file in actions:
         if not dry_run and file.action != "keep":
             write_file(root, file)
@@ -178,9 +180,7 @@ def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) ->
     yield _schema_action(root)
 
 
-def workflow_action(
-    root: Path, detected: DetectedProject, choices: InitChoices, install: str | None, unchecked: bool
-) -> InitFile:
+def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices, install: str | None) -> InitFile:
     """Return the action on the workflow. Raises MzError (MZ2021) if a new one would not be green."""
     if os.path.lexists(root / WORKFLOW_PATH):
         return _create_action(root, WORKFLOW_PATH, "", "")
@@ -188,9 +188,7 @@ def workflow_action(
     config = load_config(root, os.environ, {}).config
     if os.path.lexists(root / FILE_NAME):
         setup, commands = config.workspace.setup, tuple(command.run for command in config.commands.values())
-    programs, requirement = program_installs(setup, commands), install or installed_requirement(os.environ)
-    if install and not unchecked:
-        requirement = checked_requirement(install, root, os.environ)
+    requirement, programs = install or installed_requirement(os.environ), program_installs(setup, commands)
     check_replays(root)
     about = f"replays all recordings, on every push and pull request, with {', '.join((requirement, *programs))}"
     text = workflow_text(requirement, programs, setup, config.base or detected.base, config.recordings)

@@ -25,7 +25,6 @@ PACKAGE = "mz-engine"
 INSTALL_HINT = "name what the workflow installs: mz init --ci --install 'mz-engine @ git+https://HOST/PATH@COMMIT'"
 SCP_URL = re.compile(r"(?:[\w.-]+@)?([\w.-]+\.[\w-]+):(?!/)(.+)")
 MODULE = re.compile(r"python3?\s+-m\s+([\w-]+)")
-
 PIP_SECONDS = 300
 PIP_OPTIONS = "--dry-run --ignore-installed --no-deps --no-input --disable-pip-version-check --quiet --report - --"
 PIP_ERROR = re.compile(r"^\s*(?:ERROR|fatal): (.+)$", re.MULTILINE)
@@ -58,13 +57,12 @@ def installed_requirement(environment: Mapping[str, str]) -> str:
 
 
 def checked_requirement(requirement: str, root: Path, environment: Mapping[str, str]) -> str:
-    """Return what pip would install for the requirement, pinned. Raises MzError (MZ2021)."""
+    """Return what pip would install for the requirement without the user's settings of git, pinned. Raises MzError."""
     if (masked := mask_credentials(requirement)) != requirement:
         raise refusal(f"{masked} needs a user or password of yours, which CI does not have")
     command = (sys.executable, "-P", "-m", "pip", "install", *PIP_OPTIONS.split(), requirement)
-    variables = {**safe_environment(environment), **NO_USER_CONFIG}  # CI has no credentials of the user.
     try:
-        result = run_program(command, Path.cwd(), variables, PIP_SECONDS)
+        result = run_program(command, Path.cwd(), {**safe_environment(environment), **NO_USER_CONFIG}, PIP_SECONDS)
         error = next(iter(PIP_ERROR.findall(result.stderr)), result.stderr[-500:]) if result.exit_code else ""
     except subprocess.TimeoutExpired:
         error = f"it did not end within {PIP_SECONDS} s"
