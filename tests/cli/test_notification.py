@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from mz_cli.live.driver import execute
 from mz_cli.live.notification import Notifier
 from mz_engine.model.config import Notifications, NotificationSubject
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested, QuestionKind
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
@@ -118,6 +121,20 @@ def test_a_command_that_hangs_is_killed_with_what_it_started_at_the_end(
     assert desk.notes == [note, note]
     state = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
     assert not state.exists() or ") Z " in state.read_text()
+
+
+def test_a_run_that_fails_still_waits_for_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[Notifier]()
+
+    def drive(process: RunProcess, warn: object) -> NoReturn:
+        raise RuntimeError("a worker failed")
+
+    create_sample(tmp_path / "tally", os.environ)
+    monkeypatch.setattr(RunProcess, "drive", drive)
+    monkeypatch.setattr(Notifier, "close", lambda notifier: closed.append(notifier))
+    with pytest.raises(RuntimeError, match="a worker failed"):
+        execute(tmp_path / "tally", os.environ, lambda process, say: None)
+    assert len(closed) == 1
 
 
 @pytest.mark.slow

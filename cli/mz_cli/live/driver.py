@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from types import FrameType
@@ -78,9 +78,8 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         with make_progress(log, FOOTER) as view:
             notifier = Notifier(root, settings, environment, view.ring, view.show_text)
             start_run(process, view.show_text)
-            with handle_run_signals(process, view):
+            with closing(notifier), handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
-            notifier.close()
             assert state.started is not None
             return log.view(state.started.run)
 

@@ -28,9 +28,7 @@ SUBJECTS: Mapping[type[Event], NotificationSubject] = {
     RunIdle: "idle",
     RunFinished: "finished",
 }
-STOP_SUBJECTS: Mapping[FeatureOutcome, NotificationSubject] = {
-    FeatureOutcome.WAITING: "question", FeatureOutcome.HELD: "idle",
-}  # fmt: skip
+STOPS: Mapping[FeatureOutcome, NotificationSubject] = {FeatureOutcome.WAITING: "question", FeatureOutcome.HELD: "idle"}
 """What tells why a stopped feature does not continue; a fatal problem is told as `halted`."""
 TIMEOUT_SECONDS = 30
 END_SECONDS = 3
@@ -56,7 +54,7 @@ class Notifier:
         """Notify of the event if it is one of those, and its cause was not told before. Never raises, never waits."""
         event, subject = recorded.event, SUBJECTS.get(type(recorded.event))
         if isinstance(event, FeatureStopped):
-            self._stops[event.feature] = "halted" if event.hold is Hold.FATAL else STOP_SUBJECTS.get(event.status)
+            self._stops[event.feature] = "halted" if event.hold is Hold.FATAL else STOPS.get(event.status)
         causes = {*self._stops.values()} - {None}
         was_told = subject == "idle" and bool(causes) and causes <= {*self._settings.on} - {"idle"}
         if subject not in self._settings.on or recorded.is_forked_copy or was_told:
