@@ -14,9 +14,9 @@ from mz_cli.common.advice import (
     RunContext,
     features_to_list,
     limit_lines,
+    next_command,
     pending_actions,
     relative_path,
-    resume_command,
     review_hint,
     work_locations,
 )
@@ -94,7 +94,7 @@ def test_a_question_is_looked_at_and_answered_with_review() -> None:
 def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> None:
     """The same question is not asked again; a process that works on the run takes the answer by itself."""
     beside = context(left)
-    assert (resume_command(RUN, AUDIT, beside) == GOING) is waiting
+    assert (next_command(RUN, AUDIT, beside) == GOING) is waiting
     ((why, helps),) = summary(a_run(AUDIT), beside)
     assert (helps == GOING) is waiting
     assert ("pending until the run continues" in why) is waiting
@@ -114,7 +114,7 @@ def test_an_answer_that_was_left(stored_run: StoredRun, mz: Mz) -> None:
     )
     stored_run.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
     (after,) = (item for item in requested(mz)["features"] if item["waiting"])
-    assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
+    assert (after["waiting"]["answered"], after["next"]) == (True, GOING)
     assert f"next: {GOING}, which reads the posted answer" in mz("show", "audit").out
 
 
@@ -154,13 +154,13 @@ def test_what_builds_on_a_failure_waits_for_that() -> None:
     third = FeatureView(feature="third", status="held", blocked_by="second")
     told_once = summary(a_run(failed, second, third))
     assert told_once == (("second: held (first)\nthird: held (second)", "mz retry first"),)
-    assert resume_command(RUN, third, context()) is None
+    assert next_command(RUN, third, context()) is None
 
 
 def test_what_waits_for_a_dependency_that_asks_has_no_command_of_its_own() -> None:
     held = FeatureView(feature="two", status="held", blocked_by="audit", code=AWAITS_WORK)
     assert held.awaits_dependency
-    assert resume_command(RUN, held, context()) is None
+    assert next_command(RUN, held, context()) is None
 
 
 def test_what_has_no_money_left_needs_more() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +77,20 @@ def open_question() -> Question:
 def steady(text: str) -> str:
     """Without what depends on how many steps a simulated run takes."""
     return re.sub(r"@\d+", "@N", re.sub(r"00:00:\d\d(\.\d+)?", "TIME", text))
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_the_next_command_of_a_question_works_as_it_is_written(kept: Kept, mz: Mz, name: str) -> None:
+    feature = kept(name)
+    status = decoded(mz("status", "--json"))
+    (entry,) = (entry for entry in status["features"] if entry["id"] == feature)
+    program, *arguments = shlex.split(entry["next"])
+    shown = mz(*arguments)
+    assert (program, shown.exit, inbox()) == ("mz", 0, []), "nothing is answered or paid unseen"
+    show, *answers = entry["waiting"]["commands"]
+    assert entry["next"] == show
+    assert all(answer.partition(feature)[0] in shown.out for answer in answers)
+    assert f"\n  {show}\n" in mz("status", "--format", "table").out
 
 
 # the list -------------------------------------------------------------------------------------------------------------

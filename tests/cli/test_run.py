@@ -113,10 +113,10 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     assert "\x1b" not in ran.err
     assert status(sample) == {"run": "idle", FEATURE: "waiting"}
     (feature,) = msgspec.json.decode(spawn(sample, "status", "--json").out)["features"]
-    assert feature["next"] == feature["waiting"]["resume"]
+    assert feature["next"] == feature["waiting"]["commands"][0]
     assert feature["waiting"]["answers"][0] == "retry"
     assert feature["reported_usd"] == "0.03"
-    again = spawn(sample, *feature["next"].split()[1:], "-m", "please", "--json", **agent.environment)
+    again = spawn(sample, "resume", FEATURE, "--answer", "retry", "-m", "please", "--json", **agent.environment)
     check(again, 21)
     shown = msgspec.json.decode(again.out)
     assert (shown["schema"], shown["features"][0]["attempts"]) == ("mz.resume/1", {"prd": 6})

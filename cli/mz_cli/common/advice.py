@@ -112,12 +112,13 @@ def review_commands(view: FeatureView) -> tuple[str, ...]:
     return (f"mz review show {view.feature}", *answers)
 
 
-def resume_command(run: str, view: FeatureView, context: RunContext) -> str | None:
-    """Return the command that continues a feature; None if none is needed, or only one for its dependency."""
+def next_command(run: str, view: FeatureView, context: RunContext) -> str | None:
+    """Return the next command for a stopped feature; for a question, the one that shows it and what its answers do.
+    None if none is needed, or only one for its dependency."""
     if context.pending_message(view) is not None:
         return f"mz resume {run}"
     if view.question is not None and view.status == "waiting":
-        return f"mz resume {run} --feature {view.feature} --answer {possible_verdicts(view.question)[0].value}"
+        return review_commands(view)[0]
     if _is_template_broken(view):
         return f"mz cancel {run}"
     waits = is_dependency_lost(view) or (view.awaits_dependency and view.code != AWAITS_MERGE)

@@ -42,7 +42,7 @@ def section(name: str, rows: Iterable[Line]) -> Iterator[Line]:
 
 
 def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
-    checks = detail.checks
+    checks, answered = detail.checks, detail.waiting is not None and detail.waiting.answered
     facts = {
         "run": detail.run,
         "status": f"{detail.status}{code_suffix(detail.code)}",
@@ -55,19 +55,11 @@ def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
         "held by": detail.blocked_by,
         "until": iso_time(detail.until_us),
         "asks": single_line(detail.waiting.detail or detail.waiting.question_kind) if detail.waiting else None,
-        "next": _next_command(detail),
+        "next": f"{detail.next}, which reads the posted answer" if answered else detail.next,
     }
     for name, value in facts.items():
         if value:
             yield (Span(f"  {name}: ", "dim"), Span(value))
-
-
-def _next_command(detail: FeatureDetail) -> str | None:
-    """Return the next command; for an open question, the one that shows it."""
-    question = detail.waiting
-    if question is None or detail.status != "waiting":
-        return detail.next
-    return f"{question.resume}, which reads the posted answer" if question.answered else question.commands[0]
 
 
 # phases and attempts --------------------------------------------------------------------------------------------------

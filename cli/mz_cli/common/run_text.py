@@ -12,10 +12,10 @@ from mz_cli.common.advice import (
     RunContext,
     features_to_list,
     limit_lines,
+    next_command,
     over_budget_text,
     pending_actions,
     possible_verdicts,
-    resume_command,
     review_commands,
     review_hint,
     stack_branch,
@@ -69,8 +69,6 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     detail: str | None
     answers: tuple[str, ...]
     """Possible verdicts, the most likely first."""
-    resume: str
-    """Command that gives the most likely answer; after an answer, the one that continues the run."""
     commands: tuple[str, ...]
     """Commands that show the question, then that answer it, the most likely first."""
     answered: bool
@@ -123,7 +121,7 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     """Template error that halted the run."""
     waiting: WaitingShape | None
     next: str | None
-    """Command needed to continue; null: none."""
+    """Command needed to continue; for an open question, the one that shows it; null: none."""
 
 
 class RunStatus(Shape, frozen=True, kw_only=True):
@@ -167,8 +165,8 @@ def feature_status(view: FeatureView, run: str, context: RunContext) -> FeatureS
         worktree=context.worktree(run, view.feature),
         template_error=shape_of(TemplateErrorShape, fault, detail=load_text(fault.detail) or None) if fault else None,
         over_budget=over_budget_text(view) or None,
-        waiting=_waiting_shape(view, run, context),
-        next=resume_command(run, view, context),
+        waiting=_waiting_shape(view, context),
+        next=next_command(run, view, context),
     )
 
 
@@ -232,7 +230,7 @@ def _feature_exit(view: FeatureView) -> Exit:
     return Exit.OK
 
 
-def _waiting_shape(view: FeatureView, run: str, context: RunContext) -> WaitingShape | None:
+def _waiting_shape(view: FeatureView, context: RunContext) -> WaitingShape | None:
     question = view.question
     if question is None:
         return None
@@ -241,7 +239,6 @@ def _waiting_shape(view: FeatureView, run: str, context: RunContext) -> WaitingS
         question,
         detail=context.load_text(question.detail) or None,
         answers=tuple(verdict.value for verdict in possible_verdicts(question)),
-        resume=resume_command(run, view, context) or f"mz resume {run}",
         commands=review_commands(view),
         answered=context.pending_message(view) is not None,
     )
@@ -282,7 +279,7 @@ def status_table(view: RunView, context: RunContext) -> Table:
             feature.feature, status_label(feature), feature.phase or "-", attempts_cell(feature.attempts),
             tests_cell(feature.tests), feature.branch or "-",
             tokens_cell(feature.input_tokens, feature.output_tokens), *money_cells(feature),
-            context.load_text(feature.title), resume_command(view.run, feature, context) or "", feature.pull_request,
+            context.load_text(feature.title), next_command(view.run, feature, context) or "", feature.pull_request,
             context.worktree(view.run, feature.feature) or "", view.run,
             run_status_label(view, context.process_running), stack_branch(view, feature),
             context.pull_request_text(view.run, feature.feature) or "", duration_cell(feature),
