@@ -132,6 +132,15 @@ def test_tests_that_disappear_are_a_remark(passed: int | None, remarks: int) -> 
     assert messages == [f"test: 7 tests passed on the base, {passed or 0} after the work"] * remarks
 
 
+def test_without_a_preparation_tests_before_are_those_of_the_base() -> None:
+    base = replace(RAN, stage="base", phase="", unit="")
+    own = replace(base, stage="prepare", phase="build", passed=3)
+    tested = (replace(base, passed=1), base, replace(base, name="lint", passed=None, failed=None))
+    for feature, before in (((RAN,), [(7, "run/r1@4")]), ((own, RAN), [(3, "run/r1/a@1")]), ((), [])):
+        (result,) = audit("r1", run_of(*tested, feature=feature), PinnedRun()).features
+        assert [(ran.event.passed, ran.event_ref) for ran in result.tests_before] == before
+
+
 def test_tests_before_are_the_first_preparation() -> None:
     before = [replace(RAN, stage="prepare", passed=number) for number in (3, 9)]
     (feature,) = audited(*before, RAN, replace(RAN, passed=8)).features

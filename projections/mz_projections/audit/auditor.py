@@ -63,7 +63,8 @@ def _feature_audit(
 ) -> FeatureAudit:
     calls = priced_calls(view.paid_calls)
     evidence = Evidence(view)
-    for recorded in stream:
+    base = (recorded for recorded in reversed(run_events) if stream and getattr(recorded.event, "stage", "") == "base")
+    for recorded in (*stream, *base):
         evidence.apply(recorded)
     requested, last_ref = None, ""
     for recorded in run_events:

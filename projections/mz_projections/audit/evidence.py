@@ -38,7 +38,7 @@ class Evidence:
         self.gates: list[GateDecision] = []
         self.replies: list[Recorded[ArtifactValidated]] = []
         self.tests_before: dict[str, Recorded[CommandRan]] = {}
-        """By command: its first preparation that counted tests."""
+        """By command: its first preparation that counted tests, else its run on the base."""
         self.tests_after: dict[str, Recorded[CommandRan]] = {}
         """By command: its last gate that counted tests."""
         self.artifacts: dict[tuple[str, str], ArtifactMade] = {}
@@ -139,7 +139,7 @@ class Evidence:
             self._commands[event.phase, event.unit, event.name] = recorded
             if counts_tests:
                 self.tests_after[event.name] = recorded
-        elif event.stage == "prepare" and counts_tests:
+        elif event.stage in ("prepare", "base") and counts_tests:
             self.tests_before.setdefault(event.name, recorded)
 
     def _apply_gate(self, recorded: Recorded[GateChecked]) -> None:
