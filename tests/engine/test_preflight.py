@@ -54,6 +54,30 @@ def test_what_the_set_up_makes_need_not_be_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("setup", "test", "missing"),
+    [
+        ("python3 -m venv .venv", "pytest -q", ""),
+        ("python3 -m venv .venv", "python -m pytest", ""),
+        ("python3 -m venv .venv", "npm test", "npm"),
+        ("python3 -m venv .venv", "make test", "make"),
+        ("python3 -m venv venv", "pytest -q", ""),
+        ("uv sync", "pytest -q", ""),
+        ("POETRY_VIRTUALENVS_IN_PROJECT=true poetry install", "pytest -q", ""),
+        ("uv sync", "cargo test", "cargo"),
+        ("npm ci", "pytest -q", "pytest"),
+    ],
+)
+def test_a_set_up_excuses_only_what_it_can_make(tmp_path: Path, setup: str, test: str, missing: str) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in {program_of(setup)} - {missing, None}:
+        (tools / str(name)).write_text("#!/bin/sh\n")
+        (tools / str(name)).chmod(0o755)
+    programs = missing_programs(tmp_path, configured(test, setup), {"PATH": str(tools)})
+    assert programs == ({"commands.test": missing} if missing else {})
+
+
+@pytest.mark.parametrize(
     ("agent", "variables", "provenance"),
     [
         ("claude-code", {"ANTHROPIC_API_KEY": "k"}, "live"),

@@ -62,6 +62,12 @@ from mz_engine.run.settings import LoadedConfig, load_config
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
+PYTHON_ENVIRONMENT = re.compile(r"venv|\b(uv|poetry|pdm|pipenv) ")
+"""In a set-up line that makes a virtual environment, whose programs are found before those on PATH."""
+OTHER_PROGRAM = re.compile(
+    "ant|bun|bundle|cargo|composer|deno|docker|dotnet|go|gradle|java|make|mvn|node|npm|npx|perl|php|pnpm|rake|ruby|swift|yarn"
+)
+"""A program that no Python package brings."""
 SHELL_WORDS = frozenset(
     """
     if for while until case { ( ! . : cd test [ true false exit set export unset eval exec command echo printf umask
@@ -409,14 +415,15 @@ def unknown_models(config: Config, has_price: Callable[[str], bool]) -> Iterator
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     """Return missing programs by setting, such as `commands.test`. Skips command lines that only a shell can parse, and
-    what a set-up may create: paths, and programs in a virtual environment."""
+    what a set-up may create, which the test of the base finds missing: paths, and what Python packages may bring."""
     lines = {f"commands.{name}": command.run for name, command in config.commands.items()}
     lines |= {f"workspace.setup[{index}]": line for index, line in enumerate(config.workspace.setup)}
+    makes_environment = any(map(PYTHON_ENVIRONMENT.search, config.workspace.setup))
 
     def is_missing(setting: str, program: str) -> bool:
         if "/" in program:
             return not config.workspace.setup and not (root / program).exists()
-        if setting.startswith("commands.") and any(".venv" in line for line in config.workspace.setup):
+        if setting.startswith("commands.") and makes_environment and not OTHER_PROGRAM.fullmatch(program):
             return False
         return shutil.which(program, path=environment.get("PATH")) is None
 
