@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
+import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_events.adapters.blobs import FileBlobs
@@ -110,9 +114,54 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_read(blobs: FileBlobs) -> None:
     digest = blobs.put(TEXT)
     blobs.path(digest).unlink()
-    blobs.path(digest).mkdir()
+    blobs.path(digest).parent.rmdir()
+    blobs.path(digest).parent.write_text("in the way")
     with pytest.raises(StoreUnusable, match="cannot be read"):
         blobs.get(digest)
+
+
+def bind_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):
+        server.bind(path.name)
+
+
+def link_to_a_copy(path: Path) -> None:
+    copy = path.with_name("copy")
+    copy.write_bytes(zstandard.compress(TEXT))
+    path.symlink_to(copy)
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(b"")
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("put_there", [os.mkfifo, bind_socket, link_to_a_copy, lengthen, Path.mkdir])
+def test_what_is_no_file_of_ours_is_damaged(blobs: FileBlobs, put_there: Callable[[Path], None]) -> None:
+    """A FIFO would block for ever, a link could lead to a device, a sparse file would fill the memory."""
+    digest = blobs.put(TEXT)
+    blobs.path(digest).unlink()
+    put_there(blobs.path(digest))
+    with pytest.raises(BlobDamaged, match=r"is damaged: .* is no regular file of up to"):
+        blobs.get(digest)
+    if put_there is not Path.mkdir:
+        blobs.put(TEXT)
+        assert blobs.get(digest) == TEXT
+
+
+@pytest.mark.parametrize("states_size", [True, False])
+def test_a_small_file_cannot_fill_the_memory(tmp_path: Path, states_size: bool) -> None:
+    """The limit holds for what comes out of the file, whether its header tells the size, or a stream does not."""
+    blobs = FileBlobs(tmp_path / "blobs", bytes_max=len(TEXT))
+    digest = blobs.put(TEXT)
+    assert blobs.get(digest) == TEXT
+    bomb = zstandard.ZstdCompressor(write_content_size=states_size).compress(bytes(1000 * len(TEXT)))
+    assert len(bomb) < len(TEXT)
+    blobs.path(digest).write_bytes(bomb)
+    with pytest.raises(BlobDamaged, match=f"states no size up to {len(TEXT)} bytes"):
+        blobs.get(digest)
+    with pytest.raises(StoreUnusable, match=f"a text of {len(TEXT) + 1} bytes cannot be stored"):
+        blobs.put(TEXT + b".")
 
 
 def test_threads_may_put_the_same_at_once(blobs: FileBlobs) -> None:

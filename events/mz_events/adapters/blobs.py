@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +25,11 @@ ERASED_SUFFIX = ".erased"
 """Suffix of the file with the reason, beside where an erased blob was."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 FILE_NAME = re.compile(r"[0-9a-f]{62}")
+NOT_REGULAR = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
+"""What opening a link (not followed), a directory or a socket says."""
+BLOB_BYTES_MAX = 1 << 29
+"""Maximum size of a blob, five hundred MB: the longest text that mz stores is an agent's output, which ends at 200 MB.
+Without a limit, a small file put in the place of a blob could fill the memory."""
 TEMPORARY_PREFIX = ".new-"
 """Prefix of files that are still being written."""
 
@@ -33,8 +40,8 @@ class FileBlobs:
     Any number of threads and processes may put and get at once.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, bytes_max: int = BLOB_BYTES_MAX) -> None:
+        self.root, self.bytes_max = root, bytes_max
 
     def path(self, digest: Digest) -> Path:
         """Return the file of the blob, whether it exists or not."""
@@ -48,6 +55,8 @@ class FileBlobs:
         """
         digest = Digest(hashlib.sha256(data).hexdigest())
         path = self.path(digest)
+        if len(data) > self.bytes_max:
+            raise StoreUnusable(f"a text of {len(data)} bytes cannot be stored: a blob has at most {self.bytes_max}")
         try:
             if not self._touch_if_intact(path, digest):
                 self._write(path, data)
@@ -59,17 +68,23 @@ class FileBlobs:
     def get(self, digest: Digest) -> bytes:
         """Return the bytes of the blob.
 
-        Raises: BlobMissing; BlobDamaged when the file does not match its digest.
+        Raises: BlobMissing; BlobDamaged when the file does not match its digest, is no regular file (links are not
+        followed) or exceeds the limit; StoreUnusable when it cannot be read.
         """
         path = self.path(digest)
         try:
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+            packed = _read_regular(path, self.bytes_max * 2)  # What cannot be compressed grows a little.
+            if not 0 <= zstandard.frame_content_size(packed) <= self.bytes_max:
+                raise BlobDamaged(digest, str(path), f"states no size up to {self.bytes_max} bytes")
+            data = zstandard.ZstdDecompressor().decompress(packed)
         except FileNotFoundError:
-            if (note := path.with_suffix(ERASED_SUFFIX)).exists():
+            if (note := path.with_suffix(ERASED_SUFFIX)).is_file():
                 raise BlobWasErased(digest, note.read_text("utf-8")) from None
             raise BlobMissing(digest) from None
         except zstandard.ZstdError:
             raise BlobDamaged(digest, str(path)) from None
+        except ValueError as error:
+            raise BlobDamaged(digest, str(path), str(error)) from None
         except OSError as error:
             raise StoreUnusable(f"{path} cannot be read: {error.strerror or error}") from error
         if hashlib.sha256(data).hexdigest() != digest:
@@ -129,7 +144,7 @@ class FileBlobs:
         """Return True if an intact blob exists. Touches it first, so that no collection deletes it meanwhile."""
         try:
             with self._collection_lock(fcntl.LOCK_SH):
-                os.utime(path)
+                os.utime(path, follow_symlinks=False)
             self.get(digest)
         except (FileNotFoundError, BlobMissing):
             return False
@@ -153,3 +168,18 @@ class FileBlobs:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def _read_regular(path: Path, bytes_max: int) -> bytes:
+    """Return the bytes of a regular file without following a link or waiting for a FIFO. Raises OSError, and ValueError
+    with the reason for what is no regular file or too long."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size <= bytes_max:
+                return file.read(bytes_max)
+    except OSError as error:
+        if error.errno not in NOT_REGULAR:
+            raise
+    raise ValueError(f"is no regular file of up to {bytes_max} bytes")
