@@ -108,6 +108,6 @@ class BlobWasErased(BlobMissing):
 class BlobDamaged(BlobMissing):
     """The bytes on the disk are not the ones that were put; treated as missing."""
 
-    def __init__(self, digest: str, path: str, reason: str = "does not hold the bytes that were put there") -> None:
-        Exception.__init__(self, f"blob {digest} is damaged: {path} {reason}")
+    def __init__(self, digest: str, path: str) -> None:
+        Exception.__init__(self, f"blob {digest} is damaged: {path} does not hold the bytes that were put there")
         self.digest = digest

@@ -312,6 +312,50 @@ def test_a_broken_template_is_named_with_its_line(template: str, says: str) -> N
     assert str(caught.value).startswith(says)
 
 
+NESTED = "{% for i in r %}{% for j in r %}BODY{% endfor %}{% endfor %}"
+GROWING = "{% set n = namespace(v=VALUE) %}{% for i in range(99) %}\n{% set n.v = NEXT %}{% endfor %}"
+LIMITS = "rendering takes more than "
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{% for i in range(10**9) %}x{% endfor %}", "1: OverflowError: Range too big"),
+        ("{% set r = range(90000) %}\n" + NESTED.replace("BODY", "x"), f"2: {LIMITS}"),
+        ("{% set r = range(90000) %}\n" + NESTED.replace("BODY", ""), f"2: {LIMITS}"),
+        ("{% set r = range(90000) %}\n{% set s %}" + NESTED + "{% endset %}", f"2: {LIMITS}"),
+        ("{% set r = range(90000)|map('string') %}\n" + NESTED.replace("in r", "in range(90000)"), f"2: {LIMITS}"),
+        ("{% for i in [1, 2, 3] %}" * 13 + "{% endfor %}" * 13, f"1: {LIMITS}"),
+        ("{% for i in range(90000) %}{{ range(90000)|length }}{% endfor %}", f"1: {LIMITS}"),
+        ("{{ 'x' * 10**9 }}", f"1: {LIMITS}"),
+        ("\n{{ 10**9 * [0] }}", f"2: {LIMITS}"),
+        ("{{ 10**(10**8) }}", f"1: {LIMITS}"),
+        ("{{ 'x'|center(10**18) }}", "1: MemoryError"),
+        ("{% for i in range(90000) %}" + "x" * 1000 + "{% endfor %}", f" {LIMITS}"),
+        ("{% set s %}{% for i in range(90000) %}" + "x" * 1000 + "{% endfor %}{% endset %}", f"1: {LIMITS}"),
+        (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v ~ n.v"), f"2: {LIMITS}"),
+        (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v + n.v"), f"2: {LIMITS}"),
+        (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v|replace('x', 'xxxx')"), f"2: {LIMITS}"),
+        (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v.replace('x', 'xxxx')"), f"2: {LIMITS}"),
+        (GROWING.replace("VALUE", "3").replace("NEXT", "n.v * n.v"), f"2: {LIMITS}"),
+    ],
+)
+def test_a_template_that_makes_too_much_is_named_with_its_line(template: str, says: str) -> None:
+    """It neither hangs nor fills the memory; where no line can be told, the template is."""
+    with pytest.raises(TemplateError) as caught:
+        render({**load_templates(), "own.md.j2": template}, "own.md.j2", data_for(PIPELINE.find_phase("code")))
+    assert str(caught.value).startswith(f"own.md.j2:{says}")
+
+
+def test_limits_change_nothing_within_them() -> None:
+    """Loops know their length, joined values keep their kind, filters take what is undefined; each call counts anew."""
+    template = "{% for x in [1, 2] %}{{ loop.length ~ loop.last }}{% endfor %} {{ nothing|default('-') }} {{ 10**9 }}"
+    many = "{% for i in range(90000) %}{% endfor %}"
+    data = data_for(PIPELINE.find_phase("code"))
+    for _ in range(3):
+        assert render({"own.md.j2": template + many}, "own.md.j2", data) == "2False2True - 1000000000\n"
+
+
 def test_a_template_that_is_not_there_is_named() -> None:
     with pytest.raises(TemplateError, match=r"^other\.md\.j2: "):
         render(load_templates(), "other.md.j2", data_for(PIPELINE.find_phase("code")))

@@ -25,7 +25,7 @@ TEMPLATE_SUFFIX = ".j2"
 CONTINUATION = "continuation.md.j2"
 LATER_PARTIALS = {"notes": "partials/notes.md.j2", "rework": "partials/rework.md.j2"}
 """By variable: what a template has to show in later calls."""
-TEMPLATE_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+TEMPLATE_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 """What an expression of a template may raise, beside the errors of jinja2."""
 BACKTICKS = re.compile(r"`+")
 BLANK_LINES = re.compile(r"\n{3,}")
@@ -143,11 +143,14 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
 
     As a `continuation` of a session that received this phase's prompt, only the rework and the notes of `data` are
     rendered. Templates may leave out what is in `data.known`; where one does not know notes or rework, they follow it,
-    since what a person answers or why a reply was rejected must not get lost."""
+    since what a person answers or why a reply was rejected must not get lost. `limits.py` limits work and size."""
     import jinja2
+
+    from mz_engine.prompts.limits import STEPS_MAX, steps_left
 
     name = CONTINUATION if continuation and CONTINUATION in templates else name
     environment, values = template_environment(templates), asdict(data)
+    steps_left.set(STEPS_MAX)
     try:
         texts = [environment.get_template(name).render(values)]
         for variable, partial in LATER_PARTIALS.items():
@@ -164,7 +167,7 @@ def known_variables(templates: Mapping[str, str], name: str) -> frozenset[str]:
     from jinja2 import meta
 
     tree = template_environment(templates).parse(templates[name])
-    others = (other for other in meta.find_referenced_templates(tree) if other in templates and other != name)
+    others = {other for other in meta.find_referenced_templates(tree) if other in templates and other != name}
     return frozenset(meta.find_undeclared_variables(tree)).union(
         *(known_variables(templates, other) for other in others if other is not None)
     )
@@ -186,11 +189,13 @@ def template_environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
 def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     """Return a cached environment: compiling a template costs more than rendering it ten times."""
     from jinja2 import FunctionLoader, StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from mz_engine.prompts.limits import LimitedEnvironment
 
     # The name of a template is the file name in its code, from which an error gets its location.
     loader = FunctionLoader({name: (text, name, None) for name, text in sources}.get)
-    sandbox = ImmutableSandboxedEnvironment(
+    return LimitedEnvironment(
+        {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line},
         loader=loader,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -198,8 +203,6 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
         keep_trailing_newline=True,
         finalize=finalize_value,
     )
-    sandbox.filters |= {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line}
-    return sandbox
 
 
 def template_error(name: str, error: Exception) -> TemplateError:

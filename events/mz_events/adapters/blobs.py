@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -25,11 +24,8 @@ ERASED_SUFFIX = ".erased"
 """Suffix of the file with the reason, beside where an erased blob was."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 FILE_NAME = re.compile(r"[0-9a-f]{62}")
-NOT_REGULAR = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
-"""What opening a link (not followed), a directory or a socket says."""
 BLOB_BYTES_MAX = 1 << 29
-"""Maximum size of a blob, five hundred MB: the longest text that mz stores is an agent's output, which ends at 200 MB.
-Without a limit, a small file put in the place of a blob could fill the memory."""
+"""Maximum size of a blob. The longest text that mz stores is an agent's output, which ends at 200 MB."""
 TEMPORARY_PREFIX = ".new-"
 """Prefix of files that are still being written."""
 
@@ -68,23 +64,20 @@ class FileBlobs:
     def get(self, digest: Digest) -> bytes:
         """Return the bytes of the blob.
 
-        Raises: BlobMissing; BlobDamaged when the file does not match its digest, is no regular file (links are not
-        followed) or exceeds the limit; StoreUnusable when it cannot be read.
+        Raises: BlobMissing; BlobDamaged when it is no regular file, too large, or does not match its digest.
         """
         path = self.path(digest)
         try:
-            packed = _read_regular(path, self.bytes_max * 2)  # What cannot be compressed grows a little.
+            packed = read_regular(path, self.bytes_max * 2)  # What cannot be compressed grows a little.
             if not 0 <= zstandard.frame_content_size(packed) <= self.bytes_max:
-                raise BlobDamaged(digest, str(path), f"states no size up to {self.bytes_max} bytes")
+                raise BlobDamaged(digest, str(path))
             data = zstandard.ZstdDecompressor().decompress(packed)
         except FileNotFoundError:
             if (note := path.with_suffix(ERASED_SUFFIX)).is_file():
                 raise BlobWasErased(digest, note.read_text("utf-8")) from None
             raise BlobMissing(digest) from None
-        except zstandard.ZstdError:
+        except (zstandard.ZstdError, ValueError):
             raise BlobDamaged(digest, str(path)) from None
-        except ValueError as error:
-            raise BlobDamaged(digest, str(path), str(error)) from None
         except OSError as error:
             raise StoreUnusable(f"{path} cannot be read: {error.strerror or error}") from error
         if hashlib.sha256(data).hexdigest() != digest:
@@ -170,16 +163,10 @@ class FileBlobs:
             raise
 
 
-def _read_regular(path: Path, bytes_max: int) -> bytes:
-    """Return the bytes of a regular file without following a link or waiting for a FIFO. Raises OSError, and ValueError
-    with the reason for what is no regular file or too long."""
-    flags = os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_size <= bytes_max:
-                return file.read(bytes_max)
-    except OSError as error:
-        if error.errno not in NOT_REGULAR:
-            raise
-    raise ValueError(f"is no regular file of up to {bytes_max} bytes")
+def read_regular(path: Path, bytes_max: int) -> bytes:
+    """Return the bytes of a file. Follows no link, waits for no FIFO. Raises OSError; ValueError with the reason."""
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > bytes_max:
+        raise ValueError(f"is not a regular file of at most {bytes_max // 1_000_000} MB")
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        return file.read(bytes_max)

@@ -12,12 +12,12 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from mz_events.adapters.blobs import read_regular
 from mz_events.adapters.migrate import sync
 
 FILE_BYTES_MAX = 250_000_000
@@ -39,25 +39,11 @@ class CassetteUnreadable(Exception):
 def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
     """Return the bytes of a regular file. Raises CassetteUnreadable for other files and for those over the limit."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        with suppress(OSError):
-            if not stat.S_ISREG(path.lstat().st_mode):
-                reason = "is not a regular file"
-        raise CassetteUnreadable(path, reason) from error
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise CassetteUnreadable(path, "is not a regular file")
-        if status.st_size > bytes_max:
-            raise CassetteUnreadable(path, f"is larger than {bytes_max // 1_000_000} MB")
-        with open(file, "rb", closefd=False) as stream:
-            return stream.read(bytes_max)
+        return read_regular(path, bytes_max)
+    except ValueError as error:
+        raise CassetteUnreadable(path, str(error)) from None
     except OSError as error:
         raise CassetteUnreadable(path, f"cannot be read ({error.strerror})") from error
-    finally:
-        os.close(file)
 
 
 def walk(folder: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_result]]:
