@@ -91,6 +91,7 @@ class Request(NamedTuple):
 def serve(server_fd: int) -> int:
     """Fork a guard for each socket received, and reply with a byte: 0, or an error number. Ends when `mz` does."""
     import gc
+    import resource  # noqa: F401 - so that guards need not import it again
     import signal
     import socket
 
