@@ -6,12 +6,11 @@ again only if what it reads has changed, and there are hardly more checkouts tha
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import pathlib
 import re
-import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 
 from mz_engine.git.content import TreeListing
 from mz_engine.git.files import remove_tree
@@ -48,36 +47,48 @@ def is_checkout(worktree: FeatureWorktree) -> bool:
     return worktree.feature.startswith(CHECKOUT_NAME)
 
 
-def copy_made(source: pathlib.Path, target: pathlib.Path, made: set[bytes]) -> bool:
-    """Copy what a set-up made in one worktree (folders end in `/`) to another, with the path of the second in place of
-    that of the first. Return False, with nothing copied, if that cannot be done."""
-    paths = [pathlib.Path(os.fsdecode(path)) for path in sorted(made)]
+def copy_made(source: pathlib.Path, target: pathlib.Path, names: set[bytes]) -> bool:
+    """Copy these files and folders that a set-up made in one worktree to another, with the path of the second in place
+    of that of the first. Return False, with nothing copied, if that cannot be done."""
+    paths, old = [pathlib.Path(os.fsdecode(name)) for name in sorted(names)], bytes(source)
     try:
-        copied = all(copy_moved(source / path, target / path, (bytes(source), bytes(target))) for path in paths)
-    except OSError:  # The disk is full, or the source has gone.
+        for path in paths:
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            remove_tree(bytes(target / path))
+            subprocess.run(["cp", "-a", "--", source / path, target / path], check=True, capture_output=True)
+        copies = [target / path for path in paths]
+        copied = all(replace_path(file, old, bytes(target)) for file in files_with(old, copies))
+    except (OSError, subprocess.CalledProcessError):  # The disk is full, or the source has gone.
         copied = False
-    for path in () if copied else reversed(paths):
+    for path in () if copied else paths:
         remove_tree(bytes(target / path))
     return copied
 
 
-def copy_moved(source: pathlib.Path, target: pathlib.Path, moved: tuple[bytes, bytes]) -> bool:
-    """Copy a file, link or folder with `moved[1]` in place of `moved[0]` in links and texts. Return False if another
-    file contains that, unless it is compiled Python, which Python corrects. Raises OSError."""
-    if source.is_symlink():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(os.fsdecode(bytes(source.readlink()).replace(*moved)))
-    elif source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-        if source.stat().st_size and source.suffix != ".pyc":
-            with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                if data.find(moved[0]) >= 0:
-                    target.write_bytes(data[:].replace(*moved))
-                    return data.find(b"\0") < 0
-    return True
+def files_with(text: bytes, paths: list[pathlib.Path]) -> Iterator[pathlib.Path]:
+    """Yield the links to `text`, and the files below that contain it, but not compiled Python, which Python corrects.
+    Raises CalledProcessError."""
+    for top in paths:
+        for folder, folders, files in os.walk(top):
+            entries = (pathlib.Path(folder, name) for name in (*folders, *files))
+            yield from (path for path in entries if path.is_symlink() and text in bytes(path.readlink()))
+    search = [b"grep", b"-rlF", b"--null", b"--exclude=*.pyc", b"-e", text, b"--", *map(bytes, paths)]
+    done = subprocess.run(search, check=False, capture_output=True)
+    if done.returncode > 1:
+        done.check_returncode()
+    yield from (pathlib.Path(os.fsdecode(name)) for name in done.stdout.split(b"\0")[:-1])
+
+
+def replace_path(file: pathlib.Path, old: bytes, new: bytes) -> bool:
+    """Replace the path in a link or text; return False if the file is no text. Raises OSError."""
+    if file.is_symlink():
+        link = os.fsdecode(bytes(file.readlink()).replace(old, new))
+        file.unlink()
+        file.symlink_to(link)
+        return True
+    data = file.read_bytes()
+    file.write_bytes(data.replace(old, new))
+    return b"\0" not in data
 
 
 class Checkouts:

@@ -26,7 +26,7 @@ from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_
 from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
-from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree
+from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
@@ -140,7 +140,8 @@ class GitWorkspace:
         for name in self._run_checkouts(run).names if digest else ():
             checkout = self._git_worktree(replace(git_worktree.identity, feature=name))
             if checkout.has_environment(digest):
-                copied = copy_made(checkout.path, git_worktree.path, checkout.manifest(CHECKOUT_MANIFEST))
+                folders, files = environment_parts(checkout.manifest(CHECKOUT_MANIFEST), self._objects.listing(tree))
+                copied = copy_made(checkout.path, git_worktree.path, folders | files)
                 break
         return copied
 
