@@ -479,3 +479,24 @@ def test_a_copy_of_this_process_has_a_server_of_its_own() -> None:
         "assert os.wait()[1] == 0 and SERVER._socket"
     )
     assert finished(sys.executable, "-c", program, cwd=ROOT).stderr == ""
+
+
+@pytest.mark.parametrize("level", [level for level in levels() if "namespace" in level])
+def test_disks_and_terminals_of_the_machine_are_not_there(tmp_path: Path, level: str) -> None:
+    """Root could write to a disk without any capability, and a user to the terminals where the user works."""
+    ours, theirs = os.openpty()
+    terminal = "python3 -c 'import os; print(os.ttyname(os.openpty()[1]))'"
+    script = (
+        f"echo evil > {os.ttyname(theirs)}; find /dev -type b; ls /dev; head -c 1 /dev/zero | wc -c; {terminal}; "
+        "echo x > /dev/null && touch /dev/shm/$PPID && rm /dev/shm/$PPID"
+    )
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), writable=(tmp_path, Path("/dev")))
+    sink = ReceivedOutput()
+    assert supervise(what, MINUTE, sink, level=level).exit == 0
+    names = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+    assert sink.stdout.decode().split() == [*names.split(), "1", "/dev/pts/0"]
+    os.set_blocking(ours, False)
+    with pytest.raises(BlockingIOError):
+        os.read(ours, 10)
+    for number in (ours, theirs):
+        os.close(number)

@@ -50,6 +50,9 @@ program gains a capability by it, since none can gain any."""
 KERNEL_CONTROLS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus")
 """What root may write there needs no capability."""
 
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "shm")
+STANDARD_STREAMS = (("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))
+
 REAP_MS = 250
 """Maximum time that a dead orphan stays a zombie, and that a limit is exceeded."""
 POLL_MS = 20
@@ -378,6 +381,7 @@ def enter_level(request: Request) -> int:
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
     mounted = mount_all(request.mounts, request.scratch)
     if request.writable:
+        mount_devices()
         make_read_only(request.writable, mounted)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
     head = os.fork()
@@ -457,6 +461,25 @@ def mount_layers(source: bytes, target: bytes, kept: int) -> bool:
     finally:
         os.close(kept)
     return False
+
+
+def mount_devices() -> None:
+    """Cover /dev by the devices that any program may need, and new terminals: root can write to disks without a
+    capability, and a user to the terminals where the user works."""
+    kept = {}
+    for name in DEVICES:
+        with contextlib.suppress(OSError):
+            kept[name] = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
+    kernel().mount(b"tmpfs", b"/dev", b"tmpfs", MS_NOSUID)
+    for name, opened in kept.items():
+        target, source = f"/dev/{name}".encode(), b"/proc/self/fd/%d" % opened
+        make_mount_point(target, os.path.isdir(source))
+        kernel().mount(source, target, None, MS_BIND | MS_REC)
+        os.close(opened)
+    os.mkdir("/dev/pts")
+    kernel().mount(b"devpts", b"/dev/pts", b"devpts", MS_NOSUID, b"newinstance,ptmxmode=0666,mode=0620")
+    for name, place in (("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), *STANDARD_STREAMS):
+        os.symlink(place, f"/dev/{name}")
 
 
 def make_read_only(writable: list[bytes], mounted: dict[bytes, bool]) -> None:
