@@ -86,6 +86,7 @@ class Coordinator:
         Return the events of the feature's stream, whose current version is `version`, and True if granted."""
         run_event: Event
         feature_events: tuple[Event, ...]
+        self.apply_decisions()
         match step:
             case ReserveCall(request=request):
                 ref, now_us = request.ref, self.clock.now_us()
@@ -146,6 +147,11 @@ class Coordinator:
         self.read_inbox()
         for feature in due_features(self.state, self.clock.now_us()):
             self.append((TimerFired(feature=feature),))
+        return self.apply_decisions()
+
+    def apply_decisions(self) -> AwaitEvents | EndEvent:
+        """Apply every decision that the state allows; return the last one. Decisions come before the events of a
+        feature's thread, whichever thread is the faster, since a replay knows no threads."""
         while not isinstance(action := decide_run(self.state, self.pins), AwaitEvents | EndEvent):
             self.append((action,))
         return action
@@ -198,6 +204,7 @@ class Coordinator:
 
     def worker_stopped(self, feature_loop: FeatureLoop) -> None:
         """Record that a feature's thread ended. A feature with a new message stays active, to be driven again."""
+        self.apply_decisions()
         stopped, stopping = feature_loop.stopped_event(), self.is_stopping()
         if feature_loop.has_messages():
             stopped = replace(stopped, status=FeatureOutcome.INTERRUPTED, hold=None, until_us=None, code=None)
