@@ -228,6 +228,12 @@ def test_a_command_that_uses_too_much_is_ended(
 
 
 @pytest.mark.slow
+def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
+    share = "import os, time; x = bytearray(150_000_000); [os.fork() for _ in range(2)]; time.sleep(2)"
+    assert run(tmp_path, f"{sys.executable} -c '{share}'", sandbox=SandboxSettings(memory_mb=400)).exit == 0
+
+
+@pytest.mark.slow
 def test_files_and_cpu_time_are_limited(tmp_path: Path) -> None:
     sandbox = SandboxSettings(file_size_mb=1, cpu=Duration(1))
     assert run(tmp_path, "ulimit -c", sandbox=sandbox).output == b"0\n"

@@ -229,3 +229,49 @@ def test_another_environment_is_not_taken(tmp_path: Path, content: bytes | None)
     project.workspace.open(BETA, (base,))
     assert project.workspace.ensure(BETA, base, base)
     assert not (worktree_path(project.repository.root, BETA) / ".venv/program").exists()
+
+
+def test_a_copy_follows_no_link(tmp_path: Path) -> None:
+    """A shared environment outside stays as it is, and a link into the checkout leads into the worktree."""
+    project, outside = Project(tmp_path), tmp_path / "shared"
+    checkout = project.workspace.checkout(ALPHA, project.base, project.base)
+    folder = project.path(checkout)
+    outside.mkdir()
+    (outside / "project.pth").write_text(f"{folder}/src\n")
+    (folder / ".venv").symlink_to(outside)
+    (folder / "node_modules").mkdir()
+    (folder / "current").symlink_to(folder / "node_modules")
+    project.workspace.adopt(checkout.worktree, project.base)
+    project.workspace.open(BETA, (project.base,))
+    copied = worktree_path(project.repository.root, BETA)
+    assert (copied / ".venv").readlink() == outside
+    assert (outside / "project.pth").read_text() == f"{folder}/src\n"
+    assert (copied / "current").readlink() == copied / "node_modules"
+
+
+def test_a_copy_replaces_no_tracked_file(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    base = project.repository.commit({".gitignore": "generated/\n"})
+    checkout = project.workspace.checkout(ALPHA, base, base)
+    (project.path(checkout) / "generated").mkdir()
+    for name in ("mine", "theirs"):
+        (project.path(checkout) / "generated" / name).write_text("made")
+    project.workspace.adopt(checkout.worktree, base)
+    tracked = project.repository.commit({"generated/theirs": "tracked"})
+    project.workspace.open(BETA, (tracked,))
+    generated = worktree_path(project.repository.root, BETA) / "generated"
+    assert {path.name: path.read_text() for path in generated.iterdir()} == {"mine": "made", "theirs": "tracked"}
+    assert project.workspace.capture(BETA, tracked).tree == tracked
+
+
+def test_what_a_command_left_is_there_for_the_next_one_on_the_same_tree(tmp_path: Path) -> None:
+    project = Project(tmp_path, setup=())
+    tree = project.capture(a_dot_py="2\n")
+    left = project.path(project.checkout(tree)) / "node_modules/built"
+    left.parent.mkdir()
+    left.touch()
+    project.workspace = project.reopen()  # As after a resume.
+    assert project.path(project.checkout(tree)) / "node_modules/built" == left
+    assert left.exists()
+    project.checkout(project.capture(a_dot_py="3\n"))
+    assert not left.exists()

@@ -178,6 +178,12 @@ def swaps_kinds(desk: Desk) -> None:
     (desk.worktree / "src/app.py").symlink_to("../README.md")
 
 
+def makes_the_index_a_folder(desk: Desk) -> None:
+    (desk.private / "index").unlink()
+    (desk.private / "index").mkdir()
+    (desk.private / "index/x").touch()
+
+
 def forbids(desk: Desk) -> None:
     desk.write({"closed/inner/file": "f"})
     (desk.worktree / "closed/inner").chmod(0)
@@ -202,6 +208,7 @@ ACTS: tuple[Callable[[Desk], None], ...] = (
     *(nothing, dirty, commits, resets, detaches, switches, deletes_branch, merges, bisects, hides, sparse, locks),
     *(deletes_worktree, deletes_git, makes_repository, redirects, blocks_git, configures, breaks_repository),
     plants_link,
+    makes_the_index_a_folder,
     *(deletes_repository, replaces_with_link, replaces_worktree_with_link, swaps_kinds, forbids, modes, nests_deeply),
 )
 

@@ -66,17 +66,15 @@ def copy_made(source: pathlib.Path, target: pathlib.Path, names: set[bytes]) -> 
 
 
 def files_with(text: bytes, paths: list[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """Yield the links to `text`, and the files below that contain it, but not compiled Python, which Python corrects.
-    Raises CalledProcessError."""
-    for top in paths:
-        for folder, folders, files in os.walk(top):
-            entries = (pathlib.Path(folder, name) for name in (*folders, *files))
-            yield from (path for path in entries if path.is_symlink() and text in bytes(path.readlink()))
-    search = [b"grep", b"-rlF", b"--null", b"--exclude=*.pyc", b"-e", text, b"--", *map(bytes, paths)]
-    done = subprocess.run(search, check=False, capture_output=True)
-    if done.returncode > 1:
-        done.check_returncode()
-    yield from (pathlib.Path(os.fsdecode(name)) for name in done.stdout.split(b"\0")[:-1])
+    """Yield the links to `text`, and the files that contain it, but not compiled Python, which Python corrects. No link
+    is followed. Raises CalledProcessError."""
+    select = (b"-type", b"f", b"!", b"-name", b"*.pyc", b"-exec", b"grep", b"-lF", b"--null", b"-e", text, b"{}", b"+")
+    for options in ((b"-type", b"l", b"-print0"), select):
+        done = subprocess.run([b"find", *map(bytes, paths), *options], check=False, capture_output=True)
+        if done.stderr:
+            raise subprocess.CalledProcessError(done.returncode, "find", stderr=done.stderr)
+        names = map(os.fsdecode, done.stdout.split(b"\0")[:-1])
+        yield from (path for path in map(pathlib.Path, names) if options is select or text in bytes(path.readlink()))
 
 
 def replace_path(file: pathlib.Path, old: bytes, new: bytes) -> bool:

@@ -96,8 +96,8 @@ class GitWorkspace:
         git_worktree = self._git_worktree(identity)
         if not git_worktree.has_environment(digest):
             git_worktree.drop_environment()
-        git_worktree.keeps_ignored = git_worktree.last_use == (worktree, tree)
-        git_worktree.last_use = (worktree, tree)
+        git_worktree.keeps_ignored = git_worktree.notes.last_use == (worktree, tree)
+        git_worktree.change_notes(last_use=(worktree, tree))
         git_worktree.write_repository(head)
         made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
         self._restore(git_worktree, head, tree, made)

@@ -60,6 +60,8 @@ class WorktreeNotes(msgspec.Struct, frozen=True):
     """The worktree contains the results of the set-up."""
     environment: str = ""
     """Of a checkout: digest of the set-up whose results it contains."""
+    last_use: tuple[FeatureWorktree, Commit] | None = None
+    """Of a checkout: feature and tree."""
     environment_files: dict[bytes, FileSignature] = {}
     """Files that it made beside tracked ones; those in folders of its own are kept from change by the sandbox."""
 
@@ -77,8 +79,6 @@ class GitWorktree:
         self.branch_ref = f"refs/heads/{identity.branch}" if identity.branch else f"{self.capture_ref}.head"
         self.keeps_ignored = not is_checkout(identity)
         """What `workspace.keep_ignored` names stays; in a checkout only between commands on the same tree."""
-        self.last_use: tuple[FeatureWorktree, Commit] | None = None
-        """Of a checkout: feature and tree."""
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
         self.user_refs = ""
@@ -236,7 +236,7 @@ class GitWorktree:
         texts |= {name: _read_text(directory / name) for name in ("shallow", "info/exclude", "info/attributes")}
         if self._written != (texts, _signatures(self.private)):
             for path in self.private.iterdir() if self.private.is_dir() else ():
-                if path.name != "index":
+                if path.name != "index" or path.is_symlink() or not path.is_file():
                     remove_tree(os.fsencode(path))
             for name, text in texts.items():
                 (self.private / name).parent.mkdir(parents=True, exist_ok=True)
@@ -295,9 +295,9 @@ def environment_parts(made: set[bytes], tracked: TreeListing) -> tuple[set[bytes
         names = path.split(b"/")
         parents = (b"/".join(names[:depth]) for depth in range(1, len(names)))
         outermost = next((parent for parent in parents if parent not in shared), None)
-        if outermost is None:
+        if outermost is None and not path.endswith(b"/") and path not in tracked:
             files.add(path)
-        else:
+        elif outermost is not None:
             folders.add(outermost)
     return folders, files
 
@@ -323,9 +323,12 @@ def _read_text(file: pathlib.Path) -> str:
 
 def _signatures(directory: pathlib.Path) -> dict[str, FileSignature]:
     """Return the signatures of everything in a private repository except its index. Its own times change with it."""
+    top_index = (str(directory), "index")
     names = ((folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files))
     return {
-        f"{folder}/{name}": stat_signature(os.lstat(f"{folder}/{name}")) for folder, name in names if name != "index"
+        f"{folder}/{name}": stat_signature(os.lstat(f"{folder}/{name}"))
+        for folder, name in names
+        if (folder, name) != top_index
     }
 
 

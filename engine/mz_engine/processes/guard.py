@@ -199,6 +199,16 @@ def count_denied() -> int:
     return attempts
 
 
+def memory_of(pid: int, page_bytes: int) -> int:
+    """Return the memory of a process in bytes, with its share of what others use too, or all of that if it hides its
+    share; 0 once it has ended. Source: proc(5)."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith(b"Pss:")) * 1024
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:
+        return int(file.read().split()[1]) * page_bytes
+    return 0
+
+
 def limit_processes(request: Request) -> None:
     """Limit this process and those that it starts. No core file is written."""
     import resource
@@ -267,7 +277,8 @@ class Tree:
                 with open(f"/proc/{pid}/stat", "rb") as file:
                     fields = file.read().rpartition(b")")[2].split()
                 pages, threads = pages + int(fields[21]), threads + int(fields[17])
-        if request.memory_bytes and pages * os.sysconf("SC_PAGE_SIZE") > request.memory_bytes:
+        limit, page_bytes = request.memory_bytes, os.sysconf("SC_PAGE_SIZE")
+        if 0 < limit < pages * page_bytes and limit < sum(memory_of(pid, page_bytes) for pid in pids):
             return f"{request.memory_bytes // 1_000_000} MB of memory (`sandbox.memory_mb`)"
         if request.threads and threads > request.threads:
             return f"{request.threads} processes and threads (`sandbox.processes`)"
@@ -379,9 +390,8 @@ def enter_level(request: Request) -> int:
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
-    mounted = mount_all(request.mounts, request.scratch)
+    mounted = mount_all(request.mounts, request.scratch, bool(request.writable))
     if request.writable:
-        mount_devices()
         make_read_only(request.writable, mounted)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
     head = os.fork()
@@ -404,17 +414,23 @@ def drop_privileges() -> None:
                 kernel().prctl(PR_CAPBSET_DROP, capability)
 
 
-def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes) -> dict[bytes, bool]:
+def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_devices: bool) -> dict[bytes, bool]:
     """Make each mount in turn, of what its source was before the first one. A source that is gone is left out; any
     other failure is an error, since a command would see what it must not. Return the targets, with True for those that
     are read-only."""
+    import resource
+
     sources, read_only = dict[bytes, int](), dict[bytes, bool]()
+    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[1], open_files[1]))  # Each source is open for a moment.
     for kind, source, _ in mounts:
         if kind != "empty":
             with contextlib.suppress(FileNotFoundError):
                 sources[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
     if scratch:
         sources[scratch] = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)
+    if has_devices:
+        mount_devices()
     for kind, source, target in mounts:
         if kind == "empty" and os.path.isdir(target):
             kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
@@ -431,6 +447,7 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes) -> dict[by
         remount_read_only(target)
     for opened_source in sources.values():
         os.close(opened_source)
+    resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
     return read_only
 
 

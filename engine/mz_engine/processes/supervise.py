@@ -193,10 +193,20 @@ def can_hide() -> bool:
     return best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE)
 
 
+PROBES_MAX = 6
+"""How often a level is tried, since a busy machine may not tell."""
+
+
 def _works(level: str, offline: bool = False) -> bool:
-    environment = {"PATH": os.environ.get("PATH", os.defpath)}
-    launch = Launch(argv=("true",), env=environment, cwd=pathlib.Path("/"), offline=offline)
-    return supervise(launch, ProcessLimits(total_seconds=10), CapturedOutput(), level=level).reason is EndReason.EXITED
+    """Return True if a command runs at the level, with everything that commands need there."""
+    environment, writable = {"PATH": os.environ.get("PATH", os.defpath)}, (pathlib.Path("/dev"),)
+    launch = Launch(argv=("true",), env=environment, cwd=pathlib.Path("/"), offline=offline, writable=writable)
+    for _ in range(PROBES_MAX):
+        end = supervise(launch, ProcessLimits(total_seconds=10), CapturedOutput(), level=level)
+        if end.reason in (EndReason.EXITED, EndReason.BROKEN):
+            break
+        time.sleep(TICK_SECONDS)
+    return end.reason is EndReason.EXITED
 
 
 def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
@@ -371,6 +381,7 @@ class Supervision:
                 reason = self._limit_reached(now, stop)
                 if reason is not None:
                     self._begin_end(reason, self._limits.grace_seconds)
+                now = time.monotonic()  # To ask may have taken time, in which nothing was stopped.
             elif now >= self._kill_at:
                 self._kill()
             last = now
