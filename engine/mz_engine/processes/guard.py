@@ -495,8 +495,8 @@ def mount_devices() -> None:
         os.close(opened)
     os.mkdir("/dev/pts")
     kernel().mount(b"devpts", b"/dev/pts", b"devpts", MS_NOSUID, b"newinstance,ptmxmode=0666,mode=0620")
-    for name, place in (("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), *STANDARD_STREAMS):
-        os.symlink(place, f"/dev/{name}")
+    for name, target_path in (("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), *STANDARD_STREAMS):
+        os.symlink(target_path, f"/dev/{name}")
 
 
 def make_read_only(writable: list[bytes], mounted: dict[bytes, bool]) -> None:
