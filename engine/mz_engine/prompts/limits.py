@@ -1,7 +1,7 @@
 """A sandbox of jinja2 that counts steps: turns of loops, calls, filters, operators. A template fails in a replay too.
 Not limited: what one step does inside Python, as with a width in a format string; recursive loops; inclusion."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
@@ -21,7 +21,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, filters: dict[str, Callable[..., str]], **options: Any) -> None:
         super().__init__(**options)
         self.filters = {name: _counted(function) for name, function in (self.filters | filters).items()}
-        self.filters[TURNS] = pass_context(_count)  # With the context, or the compiler would evaluate it.
+        # With the context, or the compiler would evaluate it.
+        self.filters[TURNS] = pass_context(lambda context, items: (item for item in items if _spend()))
         del self.globals["lipsum"]  # Random text of any length.
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -46,12 +47,6 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return "".join(written)
 
 
-def _count(context: Any, items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        _spend()
-        yield item
-
-
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -63,11 +58,12 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     return counted
 
 
-def _spend(*values: Any) -> None:
+def _spend(*values: Any) -> bool:
     sizes = [_size(value) for value in values]
     steps_left.set(steps_left.get() - 1 - sum(sizes) // SIZE_PER_STEP)
     if max(sizes, default=0) > SIZE_MAX or steps_left.get() < 0:
         raise TemplateRuntimeError(f"rendering takes more than {STEPS_MAX:,} steps or {SIZE_MAX:,} characters")
+    return True
 
 
 def _size(value: Any) -> int:

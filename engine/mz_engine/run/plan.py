@@ -43,6 +43,7 @@ from mz_engine.git.repository import (
     lfs_files,
     open_repository,
     reject_tracked_folder,
+    run_git_as_user,
     submodules,
     uncommitted_files,
 )
@@ -370,15 +371,18 @@ def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -
 def missing_content(
     root: Path, commit: Commit, setup: Iterable[str], environment: Mapping[str, str]
 ) -> Iterator[Diagnostic]:
-    """Yield a warning (MZ1009) for submodules and LFS files, whose content is not in worktrees."""
-    hint = "add `git submodule update --init --recursive` to `workspace.setup` in mz.yaml"
+    """Yield warnings (MZ1009) for submodules, LFS files and partial clones, whose content is not in worktrees."""
+    texts, names = list[tuple[str, str]](), ("--name-only", "--get-regexp", r"^remote\..*\.partialclonefilter$")
     if (paths := submodules(root, commit, environment)) and not any("git submodule" in line for line in setup):
-        message = f"worktrees have empty directories in place of submodules: {list_names(paths)}"
-        yield Diagnostic(code="MZ1009", message=message, hint=hint, severity="warning")
+        hint = "add `git submodule update --init --recursive` to `workspace.setup` in mz.yaml"
+        texts.append((f"worktrees have empty directories in place of submodules: {list_names(paths)}", hint))
     if paths := lfs_files(root, commit, environment):
-        message = f"worktrees have pointers in place of files in Git LFS: {list_names(paths)}"
         hint = "agents and tests there do not see the content; `mz doctor --run-commands` shows which tests fail"
-        yield Diagnostic(code="MZ1009", message=message, hint=hint, severity="warning")
+        texts.append((f"worktrees have pointers in place of files in Git LFS: {list_names(paths)}", hint))
+    if name := run_git_as_user(root, environment, "config", *names).text.partition("\n")[0]:
+        hint = f"`git config --unset {name}`, then `git fetch --refetch`"
+        texts.append(("this is a partial clone: `git blame` and `git log -p` do not work for agents", hint))
+    return (Diagnostic(code="MZ1009", message=message, hint=hint, severity="warning") for message, hint in texts)
 
 
 def unseen_changes(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
