@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,15 @@ def test_a_note_has_every_seal(tmp_path: Path, environment: dict[str, str]) -> N
     assert (later != root, problem) == (True, "")
     assert sealed.roots() == [root, later, later]
     assert sealed.repo.git("log", "-1", "--format=%an", "refs/notes/mz-seal") == "mz@localhost"
+
+
+def test_features_delivered_at_once_keep_their_seals(tmp_path: Path, environment: dict[str, str]) -> None:
+    sealed = Sealed(GitRepo(tmp_path), environment, Config())
+    for number in range(8):
+        sealed.repo.git("update-ref", f"refs/heads/feat/f{number}", sealed.repo.commit({"a": str(number)}))
+    with ThreadPoolExecutor(4) as threads:
+        roots = list(threads.map(sealed.sealer.note_delivery, [f"r1/f{number}/pr" for number in range(8)]))
+    assert (None not in roots, len(sealed.roots())) == (True, 8)
 
 
 def test_the_text_of_a_pull_request_ends_with_the_root(tmp_path: Path, environment: dict[str, str]) -> None:

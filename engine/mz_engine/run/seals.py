@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from mz_engine.ports import RemoteError, RepositoryUnusable
 
 NOTES_REF = "refs/notes/mz-seal"
 AUTHOR = {f"GIT_{role}_{name}": "mz@localhost" for role in ("AUTHOR", "COMMITTER") for name in ("NAME", "EMAIL")}
+NOTES_LOCK = Lock()  # Of two notes that are added at once git loses one: it does not compare the ref's old value.
 TIMEOUT_SECONDS = 60.0
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 SignatureState = Literal["none", "valid", "unknown-key", "invalid"]
@@ -94,15 +96,16 @@ class Sealer(NamedTuple):
         except MzError as error:
             problem = error.message
         try:
-            git = open_repository(self.root, self.environment)
-            for commit in dict.fromkeys(commits):
-                command, text = ("notes", f"--ref={NOTES_REF}", "append", "-F", "-", commit), seal.text.encode()
-                retry_without_lock(git, NOTES_REF, partial(git.run, *command, stdin=text, env=AUTHOR))
-            if push and self.config.seal == "push":
-                remote = self.config.pull_requests.remote
-                if (others := fetch(git, remote, NOTES_REF)) is not None:
-                    git.run("notes", f"--ref={NOTES_REF}", "merge", "--quiet", "--strategy=union", others, env=AUTHOR)
-                push_ref(git, remote, NOTES_REF, NOTES_REF)
+            git, notes = open_repository(self.root, self.environment), ("notes", f"--ref={NOTES_REF}")
+            with NOTES_LOCK:
+                for commit in dict.fromkeys(commits):
+                    command, text = (*notes, "append", "-F", "-", commit), seal.text.encode()
+                    retry_without_lock(git, NOTES_REF, partial(git.run, *command, stdin=text, env=AUTHOR))
+                if push and self.config.seal == "push":
+                    remote = self.config.pull_requests.remote
+                    if (others := fetch(git, remote, NOTES_REF)) is not None:
+                        git.run(*notes, "merge", "--quiet", "--strategy=union", others, env=AUTHOR)
+                    push_ref(git, remote, NOTES_REF, NOTES_REF)
         except (RepositoryUnusable, RemoteError) as error:
             return None, str(error)
         return seal.root, problem
