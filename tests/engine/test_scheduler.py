@@ -20,7 +20,15 @@ from mz_engine.run.feature_loop import FeatureLoop, IllegalTransition, RunSide, 
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.spending_record import NOT_RECORDED, SpendingRecord
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
+from mz_events.catalog.call import (
+    AgentRequested,
+    CallOverBudget,
+    CallReserved,
+    CallSettled,
+    Problem,
+    ProblemClass,
+    Usage,
+)
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import BudgetChanged, FeatureOutcome, Hold, RunHalted, Verdict
@@ -208,6 +216,23 @@ def test_the_day_counts_what_runs_of_other_repositories_spent(tmp_path: Path) ->
     assert over.until_us is not None
     world.now_us = over.until_us
     assert statuses(run_threads(world, pins, record=second)) == {"b": FeatureOutcome.DELIVERED}
+
+
+def test_a_reservation_before_a_crash_leaves_room_for_its_own_call(tmp_path: Path) -> None:
+    world, pins = world_of(items=DEPENDENCIES, budget=Budget(call_nanousd=Usd(10**9), day_nanousd=Usd(10**9)))
+    crashing = SpendingRecord(tmp_path, "/one")
+    add = crashing.add
+
+    def crash(*arguments: Any, **named: Any) -> None:
+        add(*arguments, **named)
+        raise SystemError
+
+    crashing.add = crash  # type: ignore[method-assign]
+    with pytest.raises(SystemError):
+        run_threads(world, pins, record=crashing)
+    run_threads(world, pins, record=SpendingRecord(tmp_path, "/one"))
+    events = [item.event for item in world.store.read(run_stream(trial.RUN))]
+    assert next(type(event) for event in events if isinstance(event, CallReserved | CallOverBudget)) is CallReserved
 
 
 def test_a_killed_call_counts_with_the_budget_of_a_call() -> None:

@@ -46,6 +46,17 @@ def test_days_are_files_and_old_ones_are_not_read(tmp_path: Path) -> None:
     assert spent(record, NOW + DAY_US + 1) == Amount()
 
 
+def test_a_call_that_reserves_again_does_not_count_itself(tmp_path: Path) -> None:
+    """A crash may come between the record and the event of a reservation. What was charged was spent."""
+    record, other = SpendingRecord(tmp_path, "/one"), SpendingRecord(tmp_path, "/two")
+    with record.lock():
+        record.add("k", Amount(nanousd=3), NOW, charged=False)
+    assert (record.day(NOW, "k"), total(record.day(NOW, "j")), total(other.day(NOW, "k"))) == ((), *[spent(record)] * 2)
+    with record.lock():
+        record.add("k", Amount(nanousd=2), NOW, charged=True)
+    assert total(record.day(NOW, "k")) == Amount(nanousd=2)
+
+
 def test_at_a_time_only_one_run_decides(tmp_path: Path) -> None:
     """Each reserves if there is room, as the coordinator does: never too many."""
 

@@ -48,15 +48,16 @@ class SpendingRecord:
         except Timeout as error:
             raise StoreUnusable(f"{error.lock_file} stays locked by another process") from None
 
-    def day(self, now_us: int) -> DaySpending:
-        """Return what counts at this time. Raises OSError."""
+    def day(self, now_us: int, reserving: str = "") -> DaySpending:
+        """Return what counts at this time, but no reservation of the call that reserves again. Raises OSError."""
         files = sorted(self._folder.glob("????-??-??.jsonl")) if self._folder is not None else ()
         lines = [line for file in files if file.stem >= _day(now_us, -1) for line in file.read_bytes().splitlines()]
         entries = list[SpendingEntry]()
         for line in lines:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 entries.append(msgspec.json.decode(line, type=SpendingEntry))
-        return day_spending(entries, now_us)
+        own = f"{self._repository} {reserving}"
+        return tuple(entry for entry in day_spending(entries, now_us) if entry.charged or entry.key != own)
 
     def add(self, key: str, amount: Amount, at_us: int, *, charged: bool) -> None:
         """Append an entry, durably; under the lock. Raises OSError."""

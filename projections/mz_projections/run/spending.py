@@ -39,9 +39,10 @@ DaySpending = tuple[SpendingEntry, ...]
 
 def day_spending(entries: Iterable[SpendingEntry], now_us: int) -> DaySpending:
     """Return what counts at this time, from entries in any order: of each call the charge, else the reservation, and of
-    several the highest. An entry from the future counts: the clock went back."""
+    several the highest. An entry of the next 24 hours counts: the clock went back. A later one is of a wrong clock."""
     ordered = sorted(entries, key=lambda entry: (entry.charged, entry.nanousd, entry.tokens, entry.at_us))
-    counted = (entry for entry in {entry.key: entry for entry in ordered}.values() if entry.at_us > now_us - DAY_US)
+    calls = {entry.key: entry for entry in ordered if entry.at_us <= now_us + DAY_US}.values()
+    counted = (entry for entry in calls if entry.at_us > now_us - DAY_US)
     return tuple(sorted(counted, key=lambda entry: entry.at_us))
 
 
