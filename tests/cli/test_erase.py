@@ -113,3 +113,6 @@ def test_what_is_not_erased(log: StoredRun, mz: Mz) -> None:
         assert mz("erase", log.blob(ARTIFACT), "--reason", REASON).exit == 16
     assert events(log.home) == []
     assert mz("erase", log.blob(ARTIFACT)).exit == 2
+    assert mz("erase", log.blob(ARTIFACT), "--reason", REASON).exit == 0
+    answer = mz("erase", log.blob(REASON), "--reason", "a name")
+    assert (answer.exit, "nor the reason of an erasure" in answer.err) == (2, True), "it would stay in another place"

@@ -212,17 +212,18 @@ def erase(blob: str, reason: str) -> None:
     BLOB is a digest or its beginning. Only this text is erased: not others that quote it, such as prompts, and neither
     commits, branches, captures (refs/mz), worktrees nor cassettes.
     """
-    runs, settings = dict[Digest, set[str]](), set[Digest]()
+    runs, needed = dict[Digest, set[str]](), set[Digest]()
     with open_log() as log, SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
         if is_process_running(log.root):
             raise MzError("MZ5002", "a process drives a run in this repository", hint="stop it first, with Ctrl-C")
         for recorded in store.read_all():
-            settings |= {recorded.event.pins} if isinstance(recorded.event, RunStarted) else set()
+            needed |= {recorded.event.pins} if isinstance(recorded.event, RunStarted) else set()
+            needed |= {recorded.event.reason} if isinstance(recorded.event, BlobErased) else set()
             for digest in cited_digests(recorded.event):
                 if digest.startswith(blob):
                     runs.setdefault(digest, set()).add(recorded.stream.split("/")[1])
-        if len(runs) != 1 or settings & runs.keys():
-            hint = "name one; not the settings of a run, without which it cannot be read"
+        if len(runs) != 1 or needed & runs.keys():
+            hint = "name one; not the settings of a run, without which it cannot be read, nor the reason of an erasure"
             raise MzError("MZ1002", f"{blob[:64]!r} begins {len(runs)} digests that the log cites", hint=hint)
         ((digest, names),) = runs.items()
         data, text = log.blobs.get(digest), store_text(log, reason)
