@@ -40,7 +40,7 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(path:
     Path("round").symlink_to("round")
     result = mz("replay", "--junit", path)
     assert (result.exit, result.out) == (11, "")
-    assert result.err.startswith(f"error[MZ1007] the report {Path(path)} cannot be written: ")
+    assert result.err.startswith(f"error[MZ1007] {Path(path)} cannot be written: ")
     assert "hint: name a file in an existing, writable directory" in result.err
 
 

@@ -14,7 +14,7 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.seal import Seal, parse_seals
 
-from tests.cli.damage import make_anew
+from tests.cli.damage import blob_path, make_anew
 from tests.cli.drive import Mz
 from tests.cli.stored_run import RUN, StoredRun
 
@@ -154,3 +154,18 @@ def test_an_erased_text_arrives_as_erased(stored_run: StoredRun, mz: Mz, tmp_pat
 def test_a_run_in_progress_is_not_disturbed(exported: Path, clone: Path, mz: Mz) -> None:
     with FileLock(clone / ".mz" / "run.lock"):
         assert mz("log", "--import", str(exported)).exit == 16
+
+
+@pytest.mark.parametrize("before", [None, "a good file"])
+def test_an_export_that_fails_leaves_the_file_as_it_was(stored_run: StoredRun, mz: Mz, before: str | None) -> None:
+    blob_path(stored_run.home, stored_run.blob("# text")).unlink()
+    stored_run.close()
+    file = stored_run.home / "run.jsonl"
+    if before is not None:
+        file.write_text(before)
+    names = {path.name for path in stored_run.home.iterdir()}
+    assert mz("log", RUN, "--export", "run.jsonl").exit == 11
+    assert {path.name for path in stored_run.home.iterdir()} == names
+    assert before is None or file.read_text() == before
+    answer = mz("log", RUN, "--export", "no-such-folder/run.jsonl")
+    assert (answer.exit, "MZ1007" in answer.err) == (11, True), answer

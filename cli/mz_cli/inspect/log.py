@@ -25,7 +25,7 @@ from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId
 from mz_events.seal import InvalidSeal
-from mz_events.store import StoreUnusable
+from mz_events.store import BlobMissing, StoreUnusable
 from mz_projections.views.timeline import describe
 
 from mz_cli.app.context import ProjectLog, find_root, is_process_running, open_log
@@ -37,6 +37,7 @@ from mz_cli.inspect.show import checked_part
 from mz_cli.inspect.state_at import state_at, state_rows
 from mz_cli.live.milestones import milestone_text
 from mz_cli.live.watch import follow_events
+from mz_cli.reports.options import open_output
 from mz_cli.terminal.console import print_line, write_text
 from mz_cli.terminal.json import Shape, json_line, plain_value, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, labelled, print_table, prints_tsv
@@ -105,14 +106,14 @@ class LogEntry(Shape, frozen=True, kw_only=True):
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
-@click.option("--export", "export", metavar="FILE", type=click.File("wb", atomic=True),
+@click.option("--export", "export", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True),
               help="Write one run with its texts, to import it elsewhere; - is stdout.")  # fmt: skip
 @click.option("--import", "source_file", metavar="FILE", type=click.File("rb"),
               help="Add a run that --export wrote to this log.")  # fmt: skip
 @format_options("Print JSON Lines: a version line, then one per event; with --at, one object: mz.log-state/1.")
 def log(
     selectors: tuple[str, ...], all_events: bool, since: str | None, types: tuple[str, ...], last: int | None,
-    follow: bool, at: str | None, imported: str | None, export: BinaryIO | None, source_file: BinaryIO | None,
+    follow: bool, at: str | None, imported: str | None, export: str | None, source_file: BinaryIO | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Print the event log, one line per event.
@@ -148,8 +149,9 @@ def log(
         chosen = selected(source, selectors)
         run_id = select_one_run(chosen)
         if export is not None:
-            for line in export_run(source.store, source.blobs, take_seal(source.store, run_id)):
-                export.write(msgspec.json.encode(line) + b"\n")
+            with open_output(export) as file:
+                for line in export_run(source.store, source.blobs, take_seal(source.store, run_id)):
+                    file.write(msgspec.json.encode(line) + b"\n")
             return
         events = follow_events(source, run_id, all_events=True) if follow else source.events(run_id)
         every_event = all_events or bool(types) or as_json or any(selector.version for selector in chosen)
@@ -173,7 +175,7 @@ def import_log(file: BinaryIO) -> None:
         lines = iter(partial(file.readline, LINE_BYTES_MAX), b"")
         try:
             seal, is_new = import_run(store, FileBlobs(folder / BLOBS_FOLDER), lines)
-        except (InvalidSeal, msgspec.DecodeError, ValueError, StoreUnusable) as error:
+        except (InvalidSeal, msgspec.DecodeError, ValueError, StoreUnusable, BlobMissing) as error:
             raise MzError("MZ5015", f"{file.name}: {error}", hint="nothing was imported; export it again") from error
     print_line(f"{seal.run} {'imported' if is_new else 'is here already'}")
 

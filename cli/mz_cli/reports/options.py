@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 import click
 import msgspec
@@ -114,7 +114,8 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
             for form, path in self.files.items():
                 from mz_cli.reports.formats import FORMATS
 
-                _write(path, FORMATS[form](report))
+                with open_output(path) as file:
+                    file.write(FORMATS[form](report).encode())
         if self.github:
             from mz_cli.reports.github import BYTES_MAX, annotation_lines, summary
 
@@ -153,7 +154,7 @@ def _write_errors(path: str) -> Iterator[Path]:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         hint = "name a file in an existing, writable directory"
-        raise MzError("MZ1007", f"the report {Path(path)} cannot be written: {reason}", hint=hint) from error
+        raise MzError("MZ1007", f"{Path(path)} cannot be written: {reason}", hint=hint) from error
 
 
 def _is_device(path: Path) -> bool:
@@ -161,17 +162,24 @@ def _is_device(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def _write(path: str, text: str) -> None:
+@contextmanager
+def open_output(path: str) -> Iterator[IO[bytes]]:
+    """Open stdout for `-`, or a file that takes the place of `path` at the end, never if there is an error. Raises
+    MzError (MZ1007)."""
     if path == STDOUT:
-        write_text(sys.stdout, text)
+        with click.open_file(path, "wb") as file:
+            yield file
+            file.flush()
         return
     with _write_errors(path) as target:
         if _is_device(target):
-            target.write_text(text, "utf-8")
+            with target.open("wb") as file:
+                yield file
             return
         temporary = target.with_name(f".mz-{secrets.token_hex(8)}")
         try:
-            temporary.write_text(text, "utf-8")
+            with temporary.open("xb") as file:
+                yield file
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
