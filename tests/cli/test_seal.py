@@ -199,6 +199,21 @@ def test_commits_and_roots(log: StoredRun, mz: Mz, seal: Path) -> None:
         assert "made anew" in findings(mz, "--against", source)[0]
 
 
+def test_no_note_and_no_setting_hides_the_others(log: StoredRun, mz: Mz, seal: Path) -> None:
+    repo = GitRepo(log.home)
+    head, root = repo.head(), seal.read_text().rpartition("root ")[2].strip()
+    seal.write_bytes(b"\0\n" + seal.read_bytes())
+    repo.git("notes", "--ref=refs/notes/mz-seal", "add", "-F", str(seal), head)
+    other = repo.commit({"b": "b"})
+    repo.git("notes", "--ref=refs/notes/mz-seal", "add", "-m", "mz-seal 2 future", other)
+    for name in ("lineNumber", "column", "fullName"):
+        repo.git("config", f"grep.{name}", "true")
+    assert findings(mz, "--against", root) == []
+    answer = mz("audit", "--json")
+    assert msgspec.json.decode(answer.out)["record"]["findings"] == []
+    assert f"the git note of {other[:12]} was left out: the seal was edited or cut" in answer.err
+
+
 def test_what_is_no_seal(log: StoredRun, mz: Mz) -> None:
     for source in ("README.md", "main", "nothing-like-it"):
         answer = mz("verify", "--against", source)

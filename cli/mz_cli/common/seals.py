@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.objects import ObjectReader
 from mz_engine.git.repository import open_repository
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.seals import NOTES_REF, SignatureState, check_signature
 from mz_events.names import StreamId
 from mz_events.seal import TRAILER, InvalidSeal, Seal, differences, parse_seals
 
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.text import count_noun
 
 SIGNATURE_TEXTS: dict[SignatureState, str] = {
@@ -28,21 +30,30 @@ SIGNATURE_TEXTS: dict[SignatureState, str] = {
 def read_seals(root: Path, sources: Sequence[str], run: str | None = None) -> tuple[Seal, ...]:
     """Return the seals in files, in notes and messages of commits, or with a root; and with `run` those of the run in
     notes. Raises MzError (MZ5013)."""
-    notes, seals = "", list[Seal]()
-    with suppress(RepositoryUnusable):
-        notes = open_repository(root, os.environ).run("grep", "-h", "--no-color", "-e", "", NOTES_REF, check=False).text
+    seals, noted = list[Seal](), tuple(_noted_seals(root))
     for source in sources:
         named, roots = _parse(source, _source_text(root, source))
         seals += named
         if missing := {*roots} - {seal.root for seal in named}:
-            noted = {seal.root: seal for seal in _parse("git notes", notes)[0]}
-            if lost := missing - noted.keys():
+            by_root = {seal.root: seal for seal in noted}
+            if lost := missing - by_root.keys():
                 raise MzError("MZ5013", f"{source}: no git note has the seal with the root {min(lost)}")
-            seals += (noted[name] for name in missing)
+            seals += (by_root[name] for name in missing)
         elif not named:
             raise MzError("MZ5013", f"{source} has no seal")
-    seals += (seal for seal in _parse("git notes", notes)[0] if run is not None and seal.run == run)
+    seals += (seal for seal in noted if run is not None and seal.run == run)
     return tuple(dict.fromkeys(seals))
+
+
+def _noted_seals(root: Path) -> Iterator[Seal]:
+    """Yield the seals in notes, and say which notes cannot be read: anyone who pushes can write one."""
+    with suppress(RepositoryUnusable):
+        reader = ObjectReader(git := open_repository(root, os.environ))
+        for note, commit in map(str.split, git.run("notes", f"--ref={NOTES_REF}", "list").text.splitlines()):
+            try:
+                yield from parse_seals(reader.read(note, b"blob").decode("utf-8", "replace"))[0]
+            except (InvalidSeal, RepositoryUnusable) as error:
+                print_note(f"the git note of {commit[:12]} was left out: {error}")
 
 
 def _parse(source: str, text: str) -> tuple[tuple[Seal, ...], tuple[str, ...]]:
