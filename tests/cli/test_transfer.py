@@ -98,6 +98,9 @@ CHANGES: dict[str, Callable[[Lines], Lines]] = {
     "an event twice": lambda lines: [*lines, lines[-1]],
     "two events swapped": lambda lines: [*lines[:-2], lines[-1], lines[-2]],
     "a changed time": change_event(recorded_at_us=1),
+    "a huge position": change_event(position=2**70),
+    "a huge version": change_event(version=2**63),
+    "a position that is too high": change_event(position=2**62),
     "a changed chain": change_event(chain="00" * 32),
     "no chain": change_event(chain="zz"),
     "a changed payload": change_event(payload={"type": "run.idle"}),
@@ -149,6 +152,28 @@ def test_an_erased_text_arrives_as_erased(stored_run: StoredRun, mz: Mz, tmp_pat
     assert mz("log", "--import", str(tmp_path / "run.jsonl")).exit == 0
     assert mz("verify").exit == 0
     assert "was erased: a name" in mz("show", "login", "--artifact", "prd").err
+
+
+def test_what_was_erased_here_stays_erased(exported: Path, clone: Path, mz: Mz) -> None:
+    """Also by a file that is rejected, and although the run in it knows of no erasure."""
+    own = StoredRun(clone, run=OTHER).begin("login", title="# text")
+    digest = own.blob("# text")
+    own.close()
+    assert mz("erase", digest, "--reason", "a name").exit == 0
+    for file, code in ((rewritten(exported, CHANGES["a cut end"]), 1), (str(exported), 0)):
+        assert mz("log", "--import", file).exit == code
+        assert not blob_path(clone, digest).exists()
+        assert mz("verify", *([RUN] if code == 0 else [])).exit == 0
+
+
+def test_a_file_that_is_rejected_erases_nothing(stored_run: StoredRun, mz: Mz, tmp_path: Path) -> None:
+    stored_run.close()
+    assert mz("erase", stored_run.blob("# text"), "--reason", "a name").exit == 0
+    assert mz("log", RUN, "--export", str(tmp_path / "run.jsonl")).exit == 0
+    shutil.rmtree(tmp_path / ".mz")
+    cut = rewritten(tmp_path / "run.jsonl", CHANGES["a changed chain"])
+    assert mz("log", "--import", cut).exit == 1
+    assert list((tmp_path / ".mz" / "blobs").rglob("*.erased")) == []
 
 
 def test_a_run_in_progress_is_not_disturbed(exported: Path, clone: Path, mz: Mz) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from mz_engine.paths import MZ_FOLDER
 from mz_events.catalog.inbox import BlobErased
 from mz_events.chain import Damage
-from mz_events.codec import CODEC, cited_digests
+from mz_events.codec import CODEC, cited_digests, type_of
 from mz_events.envelope import Stored
 from mz_events.names import Digest, StreamId, is_of_run
 from mz_events.seal import Seal
@@ -128,14 +128,15 @@ class _LogScan:
         if event.version > 1 and (event.stream, event.version - 1) not in self._sealed:
             links.pop(event.version - 1, None)
         links[event.version] = event.chain
-        if not self.includes(event.stream):
+        included = self.includes(event.stream)
+        if not included and event.type != type_of(BlobErased):  # What another run erased is erased for all.
             return
-        self.events += 1
-        self.streams.add(event.stream)
+        self.events += included
+        self.streams |= {event.stream} if included else set()
         try:
             decoded = CODEC.decode(event.type, event.schema, event.payload, event_ref)
             self.erased |= {decoded.blob} if isinstance(decoded, BlobErased) else set()
-            for digest in cited_digests(decoded):
+            for digest in cited_digests(decoded) if included else ():
                 self.cited.setdefault(digest, []).append(event_ref)
         except (UnknownEvent, StoreUnusable) as error:
             unknown = isinstance(error, UnknownEvent)

@@ -84,6 +84,9 @@ class FileBlobs:
             raise BlobDamaged(digest, str(path))
         return data
 
+    def was_erased(self, digest: Digest) -> bool:
+        return self.path(digest).with_suffix(ERASED_SUFFIX).exists()
+
     def erase(self, digest: Digest, reason: str) -> None:
         """Put the reason in the place of the blob. The caller has recorded it; killed, this is repeatable."""
         path = self.path(digest)

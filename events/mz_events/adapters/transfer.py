@@ -3,8 +3,10 @@ the first to cite."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import asdict
@@ -18,18 +20,21 @@ from mz_events.names import Digest, StreamId, is_of_run
 from mz_events.seal import InvalidSeal, Seal, parse_seals
 from mz_events.store import BlobWasErased
 
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""It fits into a column, even as a position after those of another log."""
+
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event as a line, with its payload unchanged."""
 
     stream: StreamId
-    version: int
-    position: int
+    version: Number
+    position: Number
     """Within the file, from 1."""
     type: str
-    schema: int
-    recorded_at_us: int
-    observed_at_us: int
+    schema: Number
+    recorded_at_us: Number
+    observed_at_us: Number
     causation: str
     payload: msgspec.Raw
     chain: str = ""
@@ -62,7 +67,7 @@ def export_run(store: SqliteStore, blobs: FileBlobs, seal: Seal) -> Iterator[Lin
 
 def import_run(store: SqliteStore, blobs: FileBlobs, lines: Iterable[bytes]) -> tuple[Seal, bool]:
     """Import a run, or nothing if any of it is not as it was sealed. Return its seal, and False if it was here already.
-    Raises InvalidSeal, DecodeError, StoreUnusable, UnknownEvent."""
+    Raises InvalidSeal, DecodeError, StoreUnusable, UnknownEvent, BlobMissing."""
     decoded = map(_LINE.decode, lines)
     seals = parse_seals(next(decoded, Line()).seal)[0]
     if len(seals) != 1 or not all(is_of_run(name, seals[0].run or "") for name in seals[0].heads):
@@ -71,24 +76,27 @@ def import_run(store: SqliteStore, blobs: FileBlobs, lines: Iterable[bytes]) -> 
     if here and here != seals[0].heads:
         raise InvalidSeal(f"the run {seals[0].run} is here already, with other events")
     if not here:
-        store.insert(_stored_events(decoded, blobs), seals[0].heads)
+        erased = dict[Digest, str]()
+        store.insert(_stored_events(decoded, blobs, erased), seals[0].heads)
+        for digest, reason in erased.items():
+            blobs.erase(digest, reason)
     return seals[0], not here
 
 
-def _stored_events(lines: Iterable[Line], blobs: FileBlobs) -> Iterator[Stored]:
-    """Yield the events, and store the blobs. Raises InvalidSeal at the end for a blob that is missing."""
-    missing, erased = set[Digest](), dict[Digest, Digest]()
+def _stored_events(lines: Iterable[Line], blobs: FileBlobs, erased: dict[Digest, str]) -> Iterator[Stored]:
+    """Yield the events, store the blobs that were not erased here, and add to `erased` why those are missing that were
+    erased there. Raises InvalidSeal at the end for another blob that is missing."""
+    missing, reasons = set[Digest](), dict[Digest, Digest]()
     for line in lines:
-        if line.blob is not None:
+        if line.blob is not None and not blobs.was_erased(Digest(hashlib.sha256(line.blob).hexdigest())):
             blobs.put(line.blob)
         if line.event is not None:
             values = {"payload": bytes(line.event.payload), "chain": bytes.fromhex(line.event.chain)}
             stored = Stored(**{**asdict(line.event), **values})
             event = CODEC.decode(stored.type, stored.schema, stored.payload, f"{stored.stream}@{stored.version}")
-            missing |= {digest for digest in cited_digests(event) if not blobs.path(digest).exists()}
-            erased |= {event.blob: event.reason} if isinstance(event, BlobErased) else {}
+            missing |= {d for d in cited_digests(event) if not blobs.path(d).exists() and not blobs.was_erased(d)}
+            reasons |= {event.blob: event.reason} if isinstance(event, BlobErased) else {}
             yield stored
-    if lost := missing - erased.keys():
+    if lost := missing - reasons.keys():
         raise InvalidSeal(f"the text {min(lost)} is missing or was changed")
-    for digest in missing:
-        blobs.erase(digest, blobs.get(erased[digest]).decode())
+    erased |= {digest: blobs.get(reasons[digest]).decode() for digest in missing}
