@@ -93,7 +93,10 @@ class Coordinator:
                 nanousd, tokens = request.estimated_nanousd, request.estimated_tokens
                 call = CallOverBudget(feature=feature, key=ref.key, role=ref.role, nanousd=nanousd, tokens=tokens)
                 with self.spending.lock():  # No other run of the user can reserve the same money.
-                    run_event = reserve_money(self.state, call, self.pins, self.spending.day(now_us, ref.key))
+                    limits = current_limits(self.state, self.pins)
+                    is_limited = (limits.day_nanousd, limits.day_tokens) != (None, None)
+                    day = self.spending.day(now_us, ref.key) if is_limited else ()
+                    run_event = reserve_money(self.state, call, self.pins, day)
                     if isinstance(run_event, CallReserved):
                         self.spending.add(ref.key, call_amount(run_event), now_us, charged=False)
                 feature_events = (run_event,) if isinstance(run_event, CallOverBudget) else (run_event, request)
