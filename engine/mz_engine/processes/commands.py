@@ -53,6 +53,7 @@ SETUP_MARK = "/setup/"
 OUTPUT_BYTES_MAX = 20_000_000
 """Bytes kept of a command's output; half from its beginning, half from its end."""
 
+PIECE_BYTES = 1_000_000
 REPORTS_MAX = 2000
 """Reports of one command that are read."""
 FOREIGN_FOLDERS = frozenset({".git", ".mz", "node_modules", ".venv", "venv", ".tox", ".nox"})
@@ -202,10 +203,17 @@ class BoundedOutput:
 
     def __init__(self, kept_bytes: int, redactor: Redactor | None = None) -> None:
         self._redactor, self._half = redactor, kept_bytes // 2
-        self._head, self._tail = bytearray(), bytearray()
+        self._head, self._tail, self._pending = bytearray(), bytearray(), bytearray()
         self._omitted_bytes = 0
 
     def out(self, data: bytes) -> None:
+        """Take output. It is redacted in large pieces, so that the result does not depend on how it came."""
+        self._pending += data
+        if len(self._pending) >= PIECE_BYTES:
+            self._take()
+
+    def _take(self) -> None:
+        data, self._pending = bytes(self._pending), bytearray()
         data = self._redactor.feed(data) if self._redactor else data
         room = self._half - len(self._head)
         self._head += data[:room]
@@ -217,9 +225,11 @@ class BoundedOutput:
 
     def finish(self) -> bytes:
         """Return the output, with a line in place of any omitted middle. Call once, after the last byte."""
+        self._take()
         if self._redactor:
             held_back, self._redactor = self._redactor.finish(), None
-            self.out(held_back)
+            self._pending += held_back
+            self._take()
         self._trim()
         gap = f"\n[mz: {self._omitted_bytes} bytes left out]\n".encode() if self._omitted_bytes else b""
         return bytes(self._head) + gap + bytes(self._tail)
