@@ -16,6 +16,7 @@ import contextlib
 import functools
 import marshal
 import os
+import resource
 import select
 from typing import NamedTuple
 
@@ -94,7 +95,6 @@ class Request(NamedTuple):
 def serve(server_fd: int) -> int:
     """Fork a guard for each socket received, and reply with a byte: 0, or an error number. Ends when `mz` does."""
     import gc
-    import resource  # noqa: F401 - so that guards need not import it again
     import signal
     import socket
 
@@ -211,8 +211,6 @@ def memory_of(pid: int, page_bytes: int) -> int:
 
 def limit_processes(request: Request) -> None:
     """Limit this process and those that it starts. No core file is written."""
-    import resource
-
     for kind, value in ((resource.RLIMIT_FSIZE, request.file_bytes), (resource.RLIMIT_CPU, request.cpu_seconds)):
         hard = resource.getrlimit(kind)[1]
         if value and (hard == resource.RLIM_INFINITY or value < hard):
@@ -418,8 +416,6 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
     """Make each mount in turn, of what its source was before the first one. A source that is gone is left out; any
     other failure is an error, since a command would see what it must not. Return the targets, with True for those that
     are read-only."""
-    import resource
-
     sources, read_only = dict[bytes, int](), dict[bytes, bool]()
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[1], open_files[1]))  # Each source is open for a moment.
