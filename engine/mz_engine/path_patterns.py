@@ -141,6 +141,7 @@ def _trim(line: bytes) -> bytes:
     return bare + b" " if is_escaped else bare
 
 
+@lru_cache(maxsize=256)
 def translate_glob(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
     """Translate a glob to a regular expression; `crossing`: wildcards also match `/`. None: it can match nothing."""
     any_char, any_text = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")

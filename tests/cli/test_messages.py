@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event as Signal
@@ -33,6 +32,7 @@ from tests.cli.drive import Mz, decoded
 from tests.cli.stored_run import StoredRun
 from tests.support import driving
 from tests.support.asking import ASKING, DATABASE, Asking, Clock, Shelf, inbox, keep
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -64,14 +64,6 @@ def at_work(asking: Asking = ASKING["blocker"], takes: bool = True) -> Iterator[
             over.set()
             if takes:
                 thread.join()
-
-
-def eventually(true: Callable[[], bool]) -> bool:
-    """The process's own state follows what it has appended."""
-    deadline = time.monotonic() + 10
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return true()
 
 
 def paused(coordinator: Coordinator, wanted: bool) -> bool:

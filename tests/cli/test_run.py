@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,6 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, Result, on_terminal, spawn
 from tests.cli.fakeagent import FakeAgent
+from tests.support.processes import eventually
 
 FEATURE = "group-thousands"
 pytestmark = pytest.mark.slow
@@ -47,13 +46,6 @@ def until(running: subprocess.Popen[str], value: str) -> None:
         if value in text:
             return
     raise AssertionError(f"{value!r} was not said; exit {running.wait()}")
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def status(sample: Path) -> dict[str, str]:

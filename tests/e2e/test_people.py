@@ -7,11 +7,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.bench import Bench
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -25,13 +25,6 @@ def held_up(bench: Bench, feature: str, phase: str) -> Path:
     waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)\nanswer()\n"
     bench.act(feature, phase, waits)
     return go
-
-
-def eventually(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def ended(process: subprocess.Popen[str], code: int) -> str:

@@ -9,12 +9,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git import objects
-from mz_engine.git.objects import ObjectReader, ObjectStore
+from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry
+from mz_engine.git.objects import ObjectReader, ObjectStore, object_id
 from mz_engine.git.process import Git, ProgramResult, Repository, git_error
 from mz_engine.ports import RepositoryUnusable, StorageFailed
 from mz_engine.run.process import storage_error
+from mz_events.names import Commit
 from mz_events.store import StoreUnusable
 
 from tests.support.gitrepo import GitRepo
@@ -43,9 +47,9 @@ def test_reading_goes_on_when_git_has_ended(repo: GitRepo) -> None:
     reader = reader_of(repo)
     assert reader.read(oid(repo, 2), b"blob") == b"content\n" * 2
     for _ in range(2):
-        assert reader._process is not None
-        reader._process.kill()
-        reader._process.wait()
+        assert reader._dialogue._process is not None
+        reader._dialogue._process.kill()
+        reader._dialogue._process.wait()
         assert reader.read(oid(repo, 3), b"blob") == b"content\n" * 3
 
 
@@ -136,7 +140,7 @@ def test_a_git_that_only_ends_is_an_error(repo: GitRepo, tmp_path: Path, monkeyp
     ],
 )
 def test_a_disk_that_fails_is_told_from_a_git_that_does(stderr: str, kind: type[Exception]) -> None:
-    assert type(git_error("fast-import", ProgramResult(128, b"", stderr))) is kind
+    assert type(git_error("index-pack", ProgramResult(128, b"", stderr))) is kind
 
 
 @pytest.mark.parametrize(
@@ -156,3 +160,100 @@ def test_every_disk_that_fails_ends_a_run_in_the_same_way(error: StorageFailed |
     else:
         assert isinstance(ended, MzError)
         assert (ended.code, "mz resume r1" in ended.hint) == (code, True)
+
+
+# writing --------------------------------------------------------------------------------------------------------------
+NAMES = st.sampled_from([b"a", b"a.txt", b"a-b", b"\xff\n", b"lib", "\u00e4".encode()])
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map(b"/".join)
+FILES = st.dictionaries(PATHS, st.tuples(st.sampled_from([FILE, EXECUTABLE, LINK]), st.binary(max_size=40)), max_size=8)
+Files = dict[bytes, tuple[int, bytes]]
+
+
+def without_clashes(files: Files) -> Files:
+    """Leave out files whose name another file needs as a directory."""
+    return {path: value for path, value in files.items() if not any(p.startswith(path + b"/") for p in files)}
+
+
+def blob_id(data: bytes) -> str:
+    return object_id("sha1", b"blob", len(data), (data,))
+
+
+def capture(store: ObjectStore, files: Files, parent: Commit) -> Commit:
+    content = {path: TreeEntry(mode, blob_id(data)) for path, (mode, data) in files.items()}
+    readers = {path: lambda data=data: data for path, (_, data) in files.items()}
+    return store.write_capture(content, readers, (parent,))
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(before=FILES.map(without_clashes), after=FILES.map(without_clashes), loose_max=st.sampled_from([0, 100]))
+def test_a_capture_is_the_tree_that_git_makes_of_the_same_files(
+    tmp_path_factory: pytest.TempPathFactory, before: Files, after: Files, loose_max: int
+) -> None:
+    repo = GitRepo(tmp_path_factory.mktemp("repo"))
+    parent = Commit(repo.commit({}))
+    store = ObjectStore(git_in(repo.root))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "LOOSE_OBJECTS_MAX", loose_max)
+        for files in (before, after, {}):
+            parent = capture(store, files, parent)
+            lines = b"".join(
+                b"%o %s\t%s\0" % (mode, blob_id(data).encode(), path) for path, (mode, data) in files.items()
+            )
+            index = {**os.environ, "GIT_INDEX_FILE": str(repo.root / "other-index")}
+            for command in (["read-tree", "--empty"], ["update-index", "-z", "--index-info"]):
+                subprocess.run(["git", *command], cwd=repo.root, env=index, input=lines, check=True)
+            tree = subprocess.check_output(["git", "write-tree"], cwd=repo.root, env=index).decode().strip()
+            assert repo.git("rev-parse", f"{parent}^{{tree}}") == tree
+            assert ObjectStore(git_in(repo.root)).listing(parent).keys() == files.keys()
+    repo.git("fsck", "--strict", "--no-dangling")
+
+
+def test_a_large_file_fits_into_a_pack(repo: GitRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "LOOSE_OBJECTS_MAX", 0)
+    data = os.urandom(3_000_001)
+    written = capture(ObjectStore(git_in(repo.root)), {b"big": (FILE, data)}, Commit(repo.head()))
+    shown = subprocess.run(["git", "show", f"{written}:big"], cwd=repo.root, capture_output=True, check=True).stdout
+    assert shown == data
+
+
+def test_directories_of_new_objects_have_the_mode_that_the_repository_has(repo: GitRepo) -> None:
+    shared = repo.root / ".git/objects"
+    shared.chmod(0o2775)
+    written = capture(ObjectStore(git_in(repo.root)), {b"new": (FILE, b"some other content")}, Commit(repo.head()))
+    assert (shared / written[:2]).stat().st_mode & 0o7777 in (0o2775, 0o755), "0o755: it was there before"
+    assert any(path.stat().st_mode & 0o7777 == 0o2775 for path in shared.iterdir())
+    assert (shared / written[:2] / written[2:]).stat().st_mode & 0o777 == 0o444
+
+
+def test_a_disk_without_space_is_told_from_a_broken_repository(repo: GitRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageFailed, match="cannot be written: No space left"):
+        capture(ObjectStore(git_in(repo.root)), {b"new": (FILE, b"new")}, Commit(repo.head()))
+
+
+def test_lines_are_counted_as_git_counts_them(repo: GitRepo) -> None:
+    first = Commit(repo.head())
+    store = ObjectStore(git_in(repo.root))
+    assert store.line_counts(first, first) == []
+    files = {b"file1": (FILE, b"content\nmore\n"), b"end\n": (FILE, b"a\0b"), b"x": (FILE, b"1\n2\n")}
+    second = capture(store, files, first)
+    for _ in range(2):
+        counts = store.line_counts(first, second)
+        assert len(counts) == 22
+        assert (0, 0) in counts
+        assert (2, 0) in counts
+    with pytest.raises(RepositoryUnusable, match="git has lost the tree"):
+        store.line_counts(first, "1" * 40)
+
+
+def test_a_ref_is_moved_from_its_value_only(repo: GitRepo) -> None:
+    git, head = git_in(repo.root), repo.head()
+    git.update_refs(f"update refs/mz/r1/f1 {head} {'0' * 40}\n")
+    with pytest.raises(RepositoryUnusable, match="update-ref"):
+        git.update_refs(f"update refs/mz/r1/f1 {head} {'1' * 40}\n")
+    git.update_refs(f"delete refs/mz/r1/f1 {head}\n")
+    assert "refs/mz" not in repo.git("for-each-ref")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from mz_engine.agents.contract import Invocation
@@ -82,6 +83,23 @@ def left(key: str, within_seconds: float = 2.0) -> list[int]:
     while (pids := guard.pids_with_key(key)) and time.monotonic() < until:
         time.sleep(0.02)
     return pids
+
+
+def eventually(is_true: Callable[[], object], within_seconds: float = 60.0) -> bool:
+    """Wait until it is true; always True."""
+    until = time.monotonic() + within_seconds
+    while not is_true():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.02)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """True if the process exists and is no zombie."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
 
 
 def wait_until_marked(key: str, count: int, within_seconds: float = 10.0) -> list[int]:

@@ -209,7 +209,7 @@ def record(tmp_path: Path) -> None:
     project.mkdir()
     script = (
         "git init -q . && git -c a.b=c hash-object -w --stdin < ../text && git rev-parse --verify -q nothing;"
-        " tree=$(git write-tree) && git commit-tree -m x $tree > ../commit"
+        " tree=$(git write-tree) && git commit-tree -m x $tree"
     )
     (tmp_path / "text").write_text("some text\n")
     who = {f"GIT_{role}_{part}": "me@here" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
@@ -235,10 +235,6 @@ def test_the_loop_makes_the_very_calls_that_were_recorded(tmp_path: Path) -> Non
     assert replayed.calls == counts
     assert replayed.seconds.keys() == counts.keys()
     assert replayed.different == ()
-    commit = (tmp_path / "commit").read_text().strip()
-    args = ("git", "show", "--no-patch", "--format=%ct", commit)
-    when = subprocess.run(args, cwd=tmp_path / "project", check=True, capture_output=True, text=True).stdout
-    assert when.split() == shim.DATE.split()[:1], "the same objects, dates included"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import msgspec
 
 from tools.bench import profiled
 from tools.bench.noop import find_compiler
-from tools.bench.overhead import FEATURES, RECORDED, Bench, Replayed
+from tools.bench.overhead import FEATURES, RECORDED, STAND_INS, Bench, Replayed
 
 FUNCTIONS_MAX = 30
 
@@ -66,15 +66,17 @@ def breakdown(path: Path, mz: Path, *, features: int = FEATURES) -> Breakdown:
 
 def split(seconds: float, children: float, loop: Replayed, features: int) -> Iterator[Share]:
     """`seconds` of a whole run without a profiler, of which `children` went to other processes. The bare loop says what
-    the recorded programs take; what is left of the children are the guards around agents and commands."""
+    the recorded programs take; what is left of the children are the guards around agents and commands, and the git
+    processes that stay, for one of which the loop starts others."""
 
     def share(what: str, calls: float | None, took: float) -> Share:
         return Share(what, calls, took / features, took / seconds)
 
-    for kind, took in loop.seconds.items():
+    once = {kind: took for kind, took in loop.seconds.items() if kind not in STAND_INS}
+    for kind, took in once.items():
         yield share(kind, loop.calls[kind] / features, took)
     guarded = sum(loop.calls.get(name, 0) for name in RECORDED if name != "git")
-    yield share("guards of agents and commands", guarded / features, children - sum(loop.seconds.values()))
+    yield share("guards of agents and commands", guarded / features, children - sum(once.values()))
     yield share("mz itself", None, seconds - children)
 
 

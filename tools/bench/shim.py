@@ -1,8 +1,7 @@
 """Takes a program's place on PATH, writes down how it is called, and calls it. Run as a script of its own.
 
 Each call becomes a file TAPE/<start in ns>-<pid>.json: argv, working directory, environment, what came in by stdin
-(base64), exit code. `git commit-tree` gets fixed dates, so that replaying the calls makes the very same objects. It
-imports little: a run makes hundreds of calls.
+(base64), exit code; of a `git update-ref` that stays, each request. It imports little: a run makes hundreds of calls.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SIGPIPE, SIGXFSZ = 13, 25
 """Ignored by Python; the program must not inherit that. The signal module costs as much to import as all the rest."""
-DATE = "1767225600 +0000"
 CHUNK_BYTES = 1 << 16
 WRAPPER = """#!{python} -IS
 import sys
@@ -44,36 +43,44 @@ def install(directory: Path, tape: Path, programs: tuple[str, ...]) -> None:
 
 def main(directory: str, tape: str) -> None:
     """What the wrapper runs: the program of the same name that comes next on PATH."""
-    begun = time.time_ns()
+    begun, stays = time.time_ns(), "update-ref" in sys.argv
     argv = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     environment = dict(os.environ)
     places = [text for text in environment.get("PATH", os.defpath).split(os.pathsep) if text != directory]
     environment["PATH"] = os.pathsep.join(places)
-    if argv[0] == "git" and "commit-tree" in argv:
-        environment |= {"GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE}
-    fed, code = call(argv, environment)
-    entry = {"argv": argv, "cwd": os.getcwd(), "env": environment, "stdin": binascii.b2a_base64(fed).decode()}
-    with open(f"{tape}/{begun}-{os.getpid()}.json", "w") as file:
-        json.dump({**entry, "exit": code}, file)
+
+    def keep(when: int, fed: bytes, code: int) -> None:
+        entry = {"argv": argv, "cwd": os.getcwd(), "env": environment, "stdin": binascii.b2a_base64(fed).decode()}
+        with open(f"{tape}/{when}-{os.getpid()}.json", "w") as file:
+            json.dump({**entry, "exit": code}, file)
+
+    def keep_request(data: bytes) -> None:
+        if stays:
+            keep(time.time_ns(), data, 0)
+
+    fed, code = call(argv, environment, keep_request)
+    if not stays:
+        keep(begun, fed, code)
     sys.exit(code)
 
 
-def call(argv: list[str], environment: dict[str, str]) -> tuple[bytes, int]:
+def call(argv: list[str], environment: dict[str, str], on_data: Callable[[bytes], None]) -> tuple[bytes, int]:
     """What the program was fed by stdin, and how it ended."""
     ours, theirs = os.pipe()
     inherits = [(os.POSIX_SPAWN_DUP2, ours, 0), (os.POSIX_SPAWN_CLOSE, theirs)]
     os.environ["PATH"] = environment["PATH"]
     pid = os.posix_spawnp(argv[0], argv, environment, file_actions=inherits, setsigdef=(SIGPIPE, SIGXFSZ))
     os.close(ours)
-    fed = feed(theirs)
+    fed = feed(theirs, on_data)
     return fed, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def feed(pipe: int) -> bytes:
+def feed(pipe: int, on_data: Callable[[bytes], None]) -> bytes:
     """Passes on what comes in, as it comes: the caller may wait for an answer before it asks on."""
     fed = b""
     while data := os.read(0, CHUNK_BYTES):
         fed += data
+        on_data(data)
         try:
             os.write(pipe, data)
         except BrokenPipeError:

@@ -310,9 +310,9 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
         return "MZ_" + self.name.replace(".", "_").upper()
 
 
-def list_settings(kind: type[object] = Settings, prefix: str = "") -> tuple[SettingInfo, ...]:
+def list_settings(kind: inspect.Type | None = None, prefix: str = "") -> tuple[SettingInfo, ...]:
     """Return all settings in their order. Sections are expanded; `commands` is one setting."""
-    struct = inspect.type_info(kind)
+    struct = kind or inspect.type_info(Settings)
     assert isinstance(struct, inspect.StructType)
     infos: list[SettingInfo] = []
     for field in struct.fields:
@@ -322,7 +322,7 @@ def list_settings(kind: type[object] = Settings, prefix: str = "") -> tuple[Sett
             description = description or str((field_type.extra_json_schema or {}).get("description", ""))
             field_type = field_type.type
         if isinstance(field_type, inspect.StructType):
-            infos.extend(list_settings(field_type.cls, f"{name}."))
+            infos.extend(list_settings(field_type, f"{name}."))
         else:
             scalar = not isinstance(field_type, inspect.VarTupleType | inspect.DictType)
             infos.append(SettingInfo(name=name, description=description, type=field.type, scalar=scalar))

@@ -40,7 +40,7 @@ from mz_engine.git.content import (
     is_valid_tree_name,
     parent_directories,
 )
-from mz_engine.git.objects import ObjectStore, RefMovedError, blob_id
+from mz_engine.git.objects import ObjectStore, RefMovedError, object_id
 from mz_engine.git.process import Repository, file_error
 from mz_engine.path_patterns import IgnoreRules, parse_gitignore
 from mz_engine.paths import MZ_FOLDER
@@ -152,7 +152,7 @@ class WorktreeScanner(msgspec.Struct):
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(os.path.join(self.top, path))
-            content = TreeEntry(LINK, blob_id(self.repository.object_format, len(target), (target,)))
+            content = TreeEntry(LINK, object_id(self.repository.object_format, b"blob", len(target), (target,)))
             self.scan.hash_cache[path] = FileHash(stat_signature(status), 0, content.oid)
         elif not stat.S_ISREG(status.st_mode):
             self.scan.excluded.append(ExcludedPath(path, "special"))
@@ -182,7 +182,8 @@ class WorktreeScanner(msgspec.Struct):
             now = time.time_ns()
             with open_file(os.path.join(self.top, path)) as file:
                 chunks = iter(partial(file.read, 1 << 20), b"")
-                cached = FileHash(signature, now, blob_id(self.repository.object_format, status.st_size, chunks))
+                oid = object_id(self.repository.object_format, b"blob", status.st_size, chunks)
+                cached = FileHash(signature, now, oid)
         self.scan.hash_cache[path] = cached
         return cached.oid
 
@@ -341,10 +342,13 @@ def write_file(path: bytes, data: bytes, mode: int) -> None:
 
 def write_bytes(file: pathlib.Path, data: bytes) -> None:
     """Write a file atomically, following no link in its directory."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"{file.name}.partial")
-    write_file(os.fsencode(partial), data, FILE)
-    partial.replace(file)
+    name = os.fsencode(file)
+    try:
+        write_file(name + b".partial", data, FILE)
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(name + b".partial", data, FILE)
+    os.replace(name + b".partial", name)
 
 
 def write_if_changed(file: pathlib.Path, content: bytes | str) -> None:

@@ -1,4 +1,4 @@
-"""Read and write git objects: tree listings, files, and captures (each written by one `git fast-import`)."""
+"""Read and write git objects: tree listings, files, captures."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ import contextlib
 import hashlib
 import itertools
 import os
-import select
+import pathlib
 import stat
-import subprocess
+import struct
 import tempfile
 import threading
 import time
-import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import IO
 
 from mz_events.names import Commit, Path
 
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry, TreeListing, display_path
-from mz_engine.git.process import TIMEOUT_SECONDS, Git, file_error, git_error
+from mz_engine.git.process import MZ, Dialogue, Git, Person, file_error
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
 CACHED_LISTINGS_MAX = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
 CACHED_DIRECTORIES_MAX = 4096
+LOOSE_OBJECTS_MAX = 100
+"""A capture of more objects is written as one pack: the default of git's `fastimport.unpackLimit`."""
+PACK_KINDS = {b"commit": 1, b"tree": 2, b"blob": 3}
 BATCH_NAMES_MAX, BATCH_BYTES_MAX = 60, 16_000_000
 """So many names fit into the smallest pipe; files read at once, but for the last one."""
 DIRECTORY = 0o040000
+NUMSTAT = ("-r", "-z", "--numstat", "--no-renames")
+NO_ENTRY = TreeEntry(0, "")
 DirectoryEntries = tuple[tuple[bytes, TreeEntry], ...]
 
 IgnoreFiles = tuple[tuple[bytes, str], ...]
@@ -45,8 +49,10 @@ class ObjectStore:
 
     def __init__(self, git: Git) -> None:
         self._git, self._object_format = git, git.repository.object_format
-        self._reader = ObjectReader(git)
+        self._objects, self._reader = str(git.directory / "objects"), ObjectReader(git)
+        self._differ, self._differ_lock = Dialogue(git, "diff-tree", "--stdin", *NUMSTAT), threading.Lock()
         self._id_bytes = hashlib.new(self._object_format).digest_size
+        self._empty_tree = object_id(self._object_format, b"tree", 0, ())
         self._directory: Callable[[str], DirectoryEntries] = lru_cache(CACHED_DIRECTORIES_MAX)(self._read_directory)
         self.listing: Callable[[str], TreeListing] = lru_cache(CACHED_LISTINGS_MAX)(self._read_listing)
         self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(self._read_rules)
@@ -104,61 +110,137 @@ class ObjectStore:
             oids = oids[max(len(batch), 1) :]
 
     def write_capture(
-        self, ref: str, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
+        self, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
     ) -> Commit:
-        """Commit `content` durably and set `ref` to the commit. `parents[0]` is the current or first value of `ref`;
-        `readers` read the files that git may not have. Raises RepositoryUnusable, RefMovedError."""
-        with self._scratch_file() as commands:
-            commands.writelines(self._import_commands(ref, content, readers, parents))
-            commands.seek(0)
-            result = self._git.run("fast-import", "--quiet", "--done", stdin=commands, check=False)
-        if result.exit_code:
-            for report in self._git.directory.glob("fast_import_crash_*"):
-                if f" {ref}\n".encode() in report.read_bytes():
-                    report.unlink(missing_ok=True)
-            if "Not updating" in result.stderr:
-                raise RefMovedError("ref-moved", f"{ref} was moved by another process meanwhile")
-            raise git_error("fast-import", result)
-        return Commit(result.text)
+        """Write a commit of `content` and all its objects durably; `readers` read the files that git may not have.
+        Raises RepositoryUnusable, RefMovedError."""
+        previous, trees = self.listing(parents[0]), dict[str, bytes]()
+        changes = {path: content.get(path) for path in (*content, *previous) if content.get(path) != previous.get(path)}
+        tree = self._change_tree(f"{parents[0]}^{{tree}}", changes, trees)
+        files = {entry.oid: path for path, entry in changes.items() if entry and path in readers}
+        blobs = ((oid, b"blob", self._read_file(path, oid, readers[path])) for oid, path in files.items())
+        objects = itertools.chain(blobs, ((oid, b"tree", data) for oid, data in trees.items()))
+        with self._explain_storage():
+            if len(files) + len(trees) <= LOOSE_OBJECTS_MAX:
+                for oid, kind, data in objects:
+                    self._write_loose(oid, kind, data)
+            else:
+                self._write_pack(objects, len(files) + len(trees))
+        return self._write_commit(tree, parents, b"capture", (MZ, MZ))
 
-    def _import_commands(
-        self, ref: str, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: Sequence[str]
-    ) -> Iterator[bytes]:
-        """Yield the input of `git fast-import`: the files, then one commit as its difference from the first parent."""
-        previous = self.listing(parents[0])
-        changed = [path for path, entry in content.items() if previous.get(path) != entry]
-        marks: dict[str, int] = {}
-        for path in changed:
-            oid = content[path].oid
-            if path in readers and oid not in marks:
-                data = readers[path]()
-                if blob_id(self._object_format, len(data), (data,)) != oid:
-                    raise RefMovedError("worktree-busy", f"{display_path(path)} changed while it was being captured")
-                marks[oid] = len(marks) + 1
-                yield b"# %s\nblob\nmark :%d\ndata %d\n" % (ref.encode(), marks[oid], len(data))
-                yield data
-                yield b"\n"
-        last = len(marks) + 1
-        yield f"commit {ref}\nmark :{last}\ncommitter mz <mz@localhost> {int(time.time())} +0000\n".encode()
-        yield b"data 7\ncapture\n"
-        yield "".join(
-            f"{keyword} {parent}\n" for keyword, parent in zip(("from", "merge"), parents, strict=False)
-        ).encode()
-        yield from (b"D %s\n" % quote_path(path) for path in previous if path not in content)
-        for path in changed:
-            mode, oid = content[path]
-            source = f":{marks[oid]}" if oid in marks else oid
-            yield b"M %o %s %s\n" % (mode, source.encode(), quote_path(path))
-        yield b"\nget-mark :%d\ndone\n" % last
+    def make_commit(self, tree: str, parents: tuple[str, ...], message: bytes, date: str = "") -> Commit:
+        """Commit the content of `tree` (a commit or a tree) in the user's name, now or at a date as commits hold it,
+        without moving a ref. Raises RepositoryUnusable."""
+        text = message.replace(b"\0", b"").removesuffix(b"\n") + b"\n"  # Git refuses zero bytes.
+        return self._write_commit(self._tree(tree), parents, text, self._git.people, date)
+
+    def _write_commit(
+        self, tree: str, parents: tuple[str, ...], message: bytes, people: Sequence[Person], date: str = ""
+    ) -> Commit:
+        author, committer = (f"{person} {date or time.strftime(f'{int(time.time())} %z')}" for person in people)
+        lines = (f"tree {tree}", *(f"parent {oid}" for oid in parents), f"author {author}", f"committer {committer}")
+        data = "\n".join((*lines, "\n")).encode() + message
+        oid = object_id(self._object_format, b"commit", len(data), (data,))
+        with self._explain_storage():
+            self._write_loose(oid, b"commit", data)
+        return Commit(oid)
+
+    def line_counts(self, old: str, new: str) -> list[tuple[int, int]]:
+        """Return the number of lines added and deleted in each file that differs between two commits; none in binary
+        files. Raises RepositoryUnusable."""
+        trees, counts = f"{self._tree(old)} {self._tree(new)}\n".encode(), b""
+        try:
+            with self._differ_lock:
+                reply = self._differ.ask(trees + b"end\n")  # Git writes out all that it holds, then this line.
+                while not counts.endswith((b"\0end\n", trees + b"end\n")):
+                    if not (data := reply.read1(1 << 16)):
+                        raise BrokenPipeError
+                    counts += data
+        except BrokenPipeError:
+            self._differ.end()
+            counts = self._git.run("diff-tree", *NUMSTAT, old, new).stdout  # It fails with git's own reason.
+        rows = [row.split(b"\t", 2) for row in counts.removeprefix(trees).split(b"\0")[:-1]]
+        return [(int(row[0]), int(row[1])) if row[0] != b"-" else (0, 0) for row in rows]
+
+    def _tree(self, name: str) -> str:
+        """Return the id of the tree of a commit or tree. Raises RepositoryUnusable."""
+        data = self._reader.read(f"{name}^{{tree}}", b"tree")
+        return object_id(self._object_format, b"tree", len(data), (data,))
 
     @contextlib.contextmanager
-    def _scratch_file(self) -> Iterator[IO[bytes]]:
-        """Open a file without a name on the repository's disk. Raises RepositoryUnusable."""
+    def _explain_storage(self) -> Iterator[None]:
         try:
-            with tempfile.TemporaryFile(dir=self._git.directory) as file:
-                yield file
+            yield
         except OSError as error:
             raise file_error("git-failed", f"{self._git.directory} cannot be written", error) from error
+
+    def _change_tree(self, name: str, changes: Mapping[bytes, TreeEntry | None], trees: dict[str, bytes]) -> str:
+        """Return the id of a tree (empty: none) with these paths set or removed; what is new is added to `trees`."""
+        before, below = dict(self._directory(name)) if name else {}, dict[bytes, dict[bytes, TreeEntry | None]]()
+        entries = dict(before)
+        for path, entry in changes.items():
+            first, slash, remainder = path.partition(b"/")
+            if slash:
+                below.setdefault(first, {})[remainder] = entry
+            elif entry:
+                entries[first] = entry
+            else:
+                del entries[first]
+        for first, inner in below.items():
+            old = before.get(first, NO_ENTRY)
+            new = self._change_tree(old.oid if old.mode == DIRECTORY else "", inner, trees)
+            if new != self._empty_tree:
+                entries[first] = TreeEntry(DIRECTORY, new)
+            elif entries.get(first) == old:
+                del entries[first]
+        in_order = sorted(entries.items(), key=lambda item: item[0] + b"/" * (item[1].mode == DIRECTORY))
+        data = b"".join(b"%o %s\0%s" % (entry.mode, path, bytes.fromhex(entry.oid)) for path, entry in in_order)
+        oid = object_id(self._object_format, b"tree", len(data), (data,))
+        trees[oid] = data
+        return oid
+
+    def _read_file(self, path: bytes, oid: str, read: Callable[[], bytes]) -> bytes:
+        data = read()
+        if object_id(self._object_format, b"blob", len(data), (data,)) != oid:
+            raise RefMovedError("worktree-busy", f"{display_path(path)} changed while it was being captured")
+        return data
+
+    def _write_loose(self, oid: str, kind: bytes, data: bytes) -> None:
+        """Write an object as a file of its own, unless it is there. Source: gitrepository-layout(5)."""
+        folder = f"{self._objects}/{oid[:2]}"
+        if os.access(f"{folder}/{oid[2:]}", os.F_OK):
+            return
+        if not os.access(folder, os.F_OK):
+            new = pathlib.Path(folder)
+            new.mkdir(exist_ok=True)
+            new.chmod(new.parent.stat().st_mode)  # In a repository of a group it is writable for the group.
+        descriptor, temporary = tempfile.mkstemp(prefix="tmp_obj_", dir=folder)  # `git gc` removes what is left.
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(zlib.compress(b"%s %d\0%s" % (kind, len(data), data), 1))
+            stream.flush()
+            os.fsync(descriptor)
+            os.fchmod(descriptor, 0o444)
+        pathlib.Path(temporary).replace(f"{folder}/{oid[2:]}")
+
+    def _write_pack(self, objects: Iterable[tuple[str, bytes, bytes]], count: int) -> None:
+        """Write many objects as one pack. Source: gitformat-pack(5)."""
+        with tempfile.TemporaryFile(dir=self._git.directory) as pack:
+            digest = hashlib.new(self._object_format, usedforsecurity=False)
+
+            def write(data: bytes) -> None:
+                digest.update(data)
+                pack.write(data)
+
+            write(struct.pack(">4sLL", b"PACK", 2, count))
+            for _, kind, data in objects:
+                first, size = PACK_KINDS[kind] << 4 | len(data) & 15, len(data) >> 4
+                while size:
+                    write(bytes((first | 128,)))
+                    first, size = size & 127, size >> 7
+                write(bytes((first,)) + zlib.compress(data, 1))
+            pack.write(digest.digest())
+            pack.seek(0)
+            self._git.run("index-pack", "--stdin", stdin=pack)
 
 
 class ObjectReader:
@@ -166,7 +248,7 @@ class ObjectReader:
 
     def __init__(self, git: Git) -> None:
         self._git, self._lock = git, threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._dialogue = Dialogue(git, "cat-file", "--batch")
 
     def read(self, name: str, kind: bytes) -> bytes:
         """Return an object of that type. Raises RepositoryUnusable, also if git does not have it."""
@@ -187,20 +269,12 @@ class ObjectReader:
     def _query(self, names: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """Return type and bytes of the first of these objects, any other word in place of the type of a missing one;
         nothing if git has ended. All names are sent before the first reply is read."""
-        if self._process is None:
-            self._process = self._git.start("cat-file", "--batch")
-            weakref.finalize(self, end_process, self._process)
-        process, replies, bytes_left = self._process, list[tuple[bytes, bytes]](), BATCH_BYTES_MAX
-        assert process.stdin
-        assert process.stdout
+        replies, bytes_left = list[tuple[bytes, bytes]](), BATCH_BYTES_MAX
         try:
-            process.stdin.write("".join(f"{name}\n" for name in names).encode())
-            process.stdin.flush()
-            if not select.select([process.stdout], [], [], TIMEOUT_SECONDS)[0]:
-                raise RepositoryUnusable("git-timeout", f"`git cat-file` did not answer in {TIMEOUT_SECONDS:.0f} s")
+            reply = self._dialogue.ask("".join(f"{name}\n" for name in names).encode())
             while len(replies) < len(names) and bytes_left > 0:
-                _, kind, *size = process.stdout.readline().split()
-                data = process.stdout.read(int(size[0]) + 1) if size else b"\n"
+                _, kind, *size = reply.readline().split()
+                data = reply.read(int(size[0]) + 1) if size else b"\n"
                 if size and len(data) != int(size[0]) + 1:
                     break
                 replies.append((kind, data[:-1]))
@@ -208,27 +282,11 @@ class ObjectReader:
         except (BrokenPipeError, ValueError):
             pass  # It has ended.
         except BaseException:
-            self._end()
+            self._dialogue.end()
             raise
         if len(replies) < len(names):
-            self._end()
+            self._dialogue.end()
         return replies
-
-    def _end(self) -> None:
-        """End a process with which the dialogue is broken."""
-        if self._process is not None:
-            end_process(self._process)
-        self._process = None
-
-
-def end_process(process: subprocess.Popen[bytes]) -> None:
-    """End `git cat-file`, which holds nothing that can be lost."""
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(BrokenPipeError):
-            if pipe is not None:
-                pipe.close()
-    process.wait()
 
 
 def canonical_mode(mode: int) -> int:
@@ -238,13 +296,9 @@ def canonical_mode(mode: int) -> int:
     return DIRECTORY if stat.S_ISDIR(mode) else LINK if stat.S_ISLNK(mode) else SUBMODULE
 
 
-def blob_id(object_format: str, size: int, chunks: Iterable[bytes]) -> str:
-    """Return git's id of a file with these bytes."""
-    digest = hashlib.new(object_format, b"blob %d\0" % size, usedforsecurity=False)
+def object_id(object_format: str, kind: bytes, size: int, chunks: Iterable[bytes]) -> str:
+    """Return git's id of an object with these bytes."""
+    digest = hashlib.new(object_format, b"%s %d\0" % (kind, size), usedforsecurity=False)
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def quote_path(path: bytes) -> bytes:
-    return b'"%s"' % path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")

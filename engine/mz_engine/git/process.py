@@ -10,12 +10,16 @@ import errno
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import IO, NamedTuple
+from io import BufferedReader
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -91,6 +95,19 @@ class Repository(msgspec.Struct, frozen=True):
     """The executable bit is meaningful here."""
 
 
+class Person(NamedTuple):
+    """An author or a committer."""
+
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.name} <{self.address}>"
+
+
+MZ = Person("mz", "mz@localhost")
+
+
 class Git:
     """Git in one repository."""
 
@@ -99,6 +116,7 @@ class Git:
         self._safe_environment = {**safe_environment(environment), **NO_USER_CONFIG}
         self.user_environment: Mapping[str, str] = user_environment(environment)
         """For work in the user's name."""
+        self._refs, self._refs_lock = Dialogue(self, "update-ref", "--stdin"), threading.Lock()
 
     def run(
         self,
@@ -134,16 +152,77 @@ class Git:
                 start_new_session=True,
             )
 
+    def update_refs(self, commands: str) -> None:
+        """Run the commands of `git update-ref --stdin` as one transaction. Raises RepositoryUnusable."""
+        data = commands.encode("utf-8", "surrogateescape")
+        with self._refs_lock:
+            try:
+                reply = self._refs.ask(b"start\n%scommit\n" % data)
+                if (reply.readline(), reply.readline()) == (b"start: ok\n", b"commit: ok\n"):
+                    return
+            except BrokenPipeError:
+                pass
+            self._refs.end()
+        self.run("update-ref", "--stdin", stdin=data)  # It fails with git's own reason.
+
     @cached_property
-    def identity(self) -> Mapping[str, str]:
-        """The user's configured name and address as variables for git; else `mz <mz@localhost>`."""
-        variables: dict[str, str] = {}
-        for role in ("AUTHOR", "COMMITTER"):
-            ident = self.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
-            name, _, address = ("" if ident.exit_code else ident.text).partition(" <")
-            variables[f"GIT_{role}_NAME"] = name or "mz"
-            variables[f"GIT_{role}_EMAIL"] = address.partition(">")[0] if name else "mz@localhost"
-        return variables
+    def people(self) -> tuple[Person, Person]:
+        """The user as author and as committer; else `mz <mz@localhost>`."""
+        author, committer = (
+            self.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
+            for role in ("AUTHOR", "COMMITTER")
+        )
+        return parse_ident(author), parse_ident(committer)
+
+    @cached_property
+    def ssh_command(self) -> str:
+        """The user's setting; empty: none."""
+        return self.run("config", "--get", "core.sshCommand", as_user=True, check=False).text
+
+
+def parse_ident(ident: ProgramResult) -> Person:
+    """Return the person that `git var` printed: `NAME <ADDRESS> TIME ZONE`."""
+    name, _, address = ("" if ident.exit_code else ident.text).partition(" <")
+    return Person(name, address.partition(">")[0]) if name else MZ
+
+
+class Dialogue:
+    """One git process that answers requests over pipes, started at the first; it ends with this object."""
+
+    def __init__(self, git: Git, *args: str) -> None:
+        self._git, self._args = git, args
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: bytes) -> BufferedReader:
+        """Send a request, wait for the first bytes of the reply, and return the pipe with it. Raises BrokenPipeError
+        if git has ended, RepositoryUnusable."""
+        if self._process is None:
+            self._process = self._git.start(*self._args)
+            weakref.finalize(self, end_process, self._process)
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(request)
+        self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)[0]:
+            message = f"`git {self._args[0]}` did not answer in {TIMEOUT_SECONDS:.0f} s"
+            raise RepositoryUnusable("git-timeout", message)
+        return cast(BufferedReader, self._process.stdout)
+
+    def end(self) -> None:
+        """End a process with which the dialogue is broken."""
+        if self._process is not None:
+            end_process(self._process)
+        self._process = None
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a git process that holds nothing that can be lost."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(BrokenPipeError):
+            if pipe is not None:
+                pipe.close()
+    process.wait()
 
 
 def git_command(args: Sequence[str], settings: Sequence[str] = SAFE_SETTINGS) -> list[str]:

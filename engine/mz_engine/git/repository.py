@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -153,12 +153,12 @@ def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
     return is_stale
 
 
-def retry_without_lock(git: Git, ref: str, act: Callable[[], T]) -> T:
-    """Run `act`; if it fails although git waited, and a lock on this ref is stale, remove the lock and run it again."""
+def retry_without_locks(git: Git, refs: Iterable[str], act: Callable[[], T]) -> T:
+    """Run `act`; if it fails although git waited, and locks on these refs are stale, remove them and run it again."""
     try:
         return act()
     except (RemoteError, RepositoryUnusable):
-        if not remove_stale_lock(git.directory, ref):
+        if True not in {remove_stale_lock(git.directory, ref) for ref in refs}:
             raise
         return act()
 
@@ -188,7 +188,7 @@ def fetch(git: Git, remote: str, branch: str) -> Commit | None:
     source = branch if branch.startswith("refs/") else f"refs/heads/{branch}"
     command = ("fetch", *flags, "--", remote, f"+{source}:{ref}")
     try:
-        retry_without_lock(git, ref, lambda: _run(git, *command, settings=("-c", follow_setting)))
+        retry_without_locks(git, [ref], lambda: _run(git, *command, settings=("-c", follow_setting)))
     except RemoteError as error:
         if NO_SUCH_BRANCH in str(error):
             return None
@@ -224,7 +224,6 @@ def _ssh_variables(git: Git) -> dict[str, str]:
     """Return variables that make ssh fail instead of asking. The user's own ssh command is kept if it is OpenSSH."""
     if git.user_environment.get("GIT_SSH") and not git.user_environment.get("GIT_SSH_COMMAND"):
         return {}
-    configured = git.run("config", "--get", "core.sshCommand", as_user=True, check=False).text
-    command = git.user_environment.get("GIT_SSH_COMMAND") or configured or "ssh"
+    command = git.user_environment.get("GIT_SSH_COMMAND") or git.ssh_command or "ssh"
     is_openssh = pathlib.PurePath(command.split()[0]).name == "ssh"
     return {"GIT_SSH_COMMAND": f"{command} -o BatchMode=yes"} if is_openssh else {}

@@ -97,7 +97,7 @@ class GitWorkspace:
         if not git_worktree.has_environment(digest):
             git_worktree.drop_environment()
         git_worktree.keeps_ignored = git_worktree.notes.last_use == (worktree, tree)
-        git_worktree.change_notes(last_use=(worktree, tree))
+        git_worktree.save_notes(last_use=(worktree, tree))
         git_worktree.write_repository(head)
         made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
         self._restore(git_worktree, head, tree, made)
@@ -155,6 +155,7 @@ class GitWorkspace:
         if written:
             git_worktree.change_notes(hash_cache=self._scan(git_worktree, tree).hash_cache)
         git_worktree.update_index(head, self._objects.listing(head), written)
+        git_worktree.save_notes()
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         git_worktree = self._git_worktree(worktree)
@@ -186,7 +187,7 @@ class GitWorkspace:
             git_worktree.take_environment(environment_digest(target, self._setup), made, target)
             return
         git_worktree.write_manifest(tree, scan.ignored)
-        git_worktree.change_notes(adopted=True)
+        git_worktree.save_notes(adopted=True)
 
     def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         try:
@@ -224,11 +225,8 @@ class GitWorkspace:
             for path, entry in content.items()
             if files is not None and entry.mode != SUBMODULE and listing_before.get(path) != entry
         }
-        capture = git_repository.retry_without_lock(
-            self._git,
-            git_worktree.capture_ref,
-            lambda: self._objects.write_capture(git_worktree.capture_ref, content, readers, parents),
-        )
+        capture = self._objects.write_capture(content, readers, parents)
+        git_worktree.move_capture(capture, newest)
         git_worktree.reachable |= {before, capture}
         return capture
 
@@ -250,21 +248,21 @@ class GitWorkspace:
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         commit = find_by_key(self._git, self._git_worktree(worktree).branch_ref, key)
-        return describe_commit(self._git, commit) if commit else None
+        return describe_commit(self._objects, commit) if commit else None
 
     def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         git_worktree = self._git_worktree(worktree)
         git_worktree.reset_branch(parent)
-        new_commit = make_commit(self._git, tree, (parent,), message)
+        new_commit = self._objects.make_commit(tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
-        return describe_commit(self._git, new_commit)
+        return describe_commit(self._objects, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         git_worktree = self._git_worktree(worktree)
         if is_ancestor(self._git, other, head):
             return MergeResult(commit=head, tree=self._ensure_capture(git_worktree, head), changed=False)
         content = merge_trees(self._git, head, other)
-        merge_commit = make_merge_commit(self._git, head, other, content, message)
+        merge_commit = make_merge_commit(self._git, self._objects, head, other, content, message)
         git_worktree.user_refs = ""  # So that the target branch is where it was merged from.
         git_worktree.clear_adopted_if_lost()
         git_worktree.reset_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
@@ -327,7 +325,7 @@ class GitWorkspace:
             if not has_commit(self._git, commit):
                 message = f"{worktree.feature} starts from {commit}, which is not in the repository"
                 raise RepositoryUnusable("no-base", message)
-        return merge_all(self._git, starts_from, worktree.feature)
+        return merge_all(self._git, self._objects, starts_from, worktree.feature)
 
     def _scan(self, git_worktree: GitWorktree, commit: Commit, reads_rules: bool = False) -> WorktreeScan:
         return WorktreeScanner(
@@ -348,20 +346,11 @@ def _event_paths(paths: Iterable[bytes]) -> tuple[Path, ...]:
 
 
 # commits --------------------------------------------------------------------------------------------------------------
-def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, date: str = "") -> Commit:
-    """Commit the content of `tree` (a commit or a tree) in the user's name, without moving a ref."""
-    command = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", f"{tree}^{{tree}}", "-F", "-")
-    flags = [part for parent in parents for part in ("-p", parent)]
-    dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
-    return Commit(git.run(*command, *flags, stdin=message, env={**git.identity, **dates}).text)
-
-
-def describe_commit(git: Git, commit: Commit) -> CreatedCommit:
+def describe_commit(objects: ObjectStore, commit: Commit) -> CreatedCommit:
     """Count the commit's changes against its first parent; binary files count no lines."""
-    out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).stdout
-    rows = [line.split(b"\t", 2) for line in out.split(b"\0")[:-1]]
-    added, deleted = (sum(int(row[column]) for row in rows if row[column] != b"-") for column in (0, 1))
-    return CreatedCommit(commit=commit, files=len(rows), insertions=added, deletions=deleted)
+    counts = objects.line_counts(f"{commit}^1", commit)
+    added, deleted = (sum(count[column] for count in counts) for column in (0, 1))
+    return CreatedCommit(commit=commit, files=len(counts), insertions=added, deletions=deleted)
 
 
 def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
@@ -380,7 +369,7 @@ def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
     return None
 
 
-def merge_all(git: Git, commits: tuple[Commit, ...], feature: str) -> Commit | MergeConflict:
+def merge_all(git: Git, objects: ObjectStore, commits: tuple[Commit, ...], feature: str) -> Commit | MergeConflict:
     """Merge the commits one by one in the object store, touching no worktree; ancestors need no new commit."""
     merged = commits[0]
     message = f"Merge what {feature} builds upon\n".encode()
@@ -393,7 +382,7 @@ def merge_all(git: Git, commits: tuple[Commit, ...], feature: str) -> Commit | M
         content = merge_trees(git, merged, commit)
         if content.conflicts:
             return MergeConflict(paths=content.conflicts)
-        merged = make_merge_commit(git, merged, commit, content, message)
+        merged = make_merge_commit(git, objects, merged, commit, content, message)
     return merged
 
 
@@ -421,10 +410,12 @@ def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
     return MergedTree(tree.decode(), tuple(conflicts))
 
 
-def make_merge_commit(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes) -> Commit:
+def make_merge_commit(
+    git: Git, objects: ObjectStore, ours: Commit, theirs: Commit, content: MergedTree, message: bytes
+) -> Commit:
     """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
     dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
-    return make_commit(git, content.tree, (ours, theirs), message, f"{max(map(int, dates))} +0000")
+    return objects.make_commit(content.tree, (ours, theirs), message, f"{max(map(int, dates))} +0000")
 
 
 def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:

@@ -23,8 +23,9 @@ from mz_events.names import Commit
 from mz_engine.git.checkouts import is_checkout
 from mz_engine.git.content import FileHash, FileSignature, TreeListing, parent_directories
 from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
+from mz_engine.git.objects import RefMovedError
 from mz_engine.git.process import Git
-from mz_engine.git.repository import remove_stale_lock, retry_without_lock
+from mz_engine.git.repository import remove_stale_lock, retry_without_locks
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import environment_file, private_repository
@@ -81,9 +82,10 @@ class GitWorktree:
         """What `workspace.keep_ignored` names stays; in a checkout only between commands on the same tree."""
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
+        self._saved_notes: WorktreeNotes | None = None
         self.user_refs = ""
         """The user's refs as a file `packed-refs`, in which the own branch need not be current; empty: not read yet."""
-        self._written: tuple[Mapping[str, str], Mapping[str, FileSignature]] | None = None
+        self._written: tuple[Mapping[str, str], Mapping[str, FileSignature]] = {}, {}
         """Files of the private repository as they were last written, and what the file system then said of them."""
 
     @property
@@ -99,10 +101,15 @@ class GitWorktree:
             return WorktreeNotes()
 
     def change_notes(self, **changes: object) -> None:
-        notes = msgspec.structs.replace(self.notes, **changes)
-        if notes != self.notes:
-            write_bytes(self.notes_directory / "notes", msgspec.msgpack.encode(notes))
-            self.notes = notes
+        """Change the notes in memory: what is not saved is found again by looking."""
+        self.notes = msgspec.structs.replace(self.notes, **changes)
+
+    def save_notes(self, **changes: object) -> None:
+        saved = self._saved_notes or self.notes
+        self.change_notes(**changes)
+        if self.notes != saved:
+            write_bytes(self.notes_directory / "notes", msgspec.msgpack.encode(self.notes))
+        self._saved_notes = self.notes
 
     def manifest(self, capture: Commit) -> set[bytes]:
         """Return the ignored files present at that capture; empty if unknown."""
@@ -124,7 +131,7 @@ class GitWorktree:
         write_bytes(environment_file(self._git.repository.root, self.identity), b"\0".join(sorted(folders)))
         signatures = {path: _file_signature(self.path / os.fsdecode(path)) for path in files}
         changes = {path: signature for path, signature in signatures.items() if signature}
-        self.change_notes(environment=digest, environment_files=changes)
+        self.save_notes(environment=digest, environment_files=changes)
 
     def has_environment(self, digest: str) -> bool:
         """Return True if the directory holds what that set-up made."""
@@ -134,14 +141,14 @@ class GitWorktree:
 
     def drop_environment(self) -> None:
         """Forget the environment of a checkout, and remove its directory."""
-        self.change_notes(environment="", environment_files={})
+        self.save_notes(environment="", environment_files={})
         remove_tree(os.fsencode(environment_file(self._git.repository.root, self.identity)))
         remove_tree(self.top)
 
     def clear_adopted_if_lost(self) -> None:
         """Clear the `adopted` note if the worktree is gone: results of the set-up are gone too."""
         if not self.path.is_dir() or not any(self.path.iterdir()):
-            self.change_notes(adopted=False)
+            self.save_notes(adopted=False)
 
     # refs -------------------------------------------------------------------------------------------------------------
     def read_refs(self) -> RefValues:
@@ -164,11 +171,22 @@ class GitWorktree:
             at = self._git.run("for-each-ref", "--format=%(worktreepath)", self.branch_ref).text
             remedy = f"switch to another branch there (`git -C {at} switch --detach`), then `mz resume`"
             raise RepositoryUnusable("branch-checked-out", f"`{self.identity.branch}` is checked out in {at}; {remedy}")
-        self.update_refs(self.branch_ref, f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
+        self.update_refs(f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
 
-    def update_refs(self, locked: str, commands: str) -> None:
-        """Run `git update-ref --stdin`; remove a lock on `locked` that a killed git left."""
-        retry_without_lock(self._git, locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
+    def update_refs(self, commands: str) -> None:
+        """Update refs in one transaction; remove locks on them that a killed git left."""
+        refs = re.findall(r"^\w+ (\S+)", commands, re.MULTILINE)
+        retry_without_locks(self._git, refs, lambda: self._git.update_refs(commands))
+
+    def move_capture(self, new: Commit, old: Commit | None) -> None:
+        """Make `new` the newest capture. Raises RefMovedError if `old` (None: there is none) is not the newest."""
+        try:
+            self.update_refs(f"update {self.capture_ref} {new} {old or '0' * len(new)}\n")
+        except RepositoryUnusable as error:
+            if self.read_refs().capture == old:
+                raise
+            message = f"{self.capture_ref} was moved by another process meanwhile"
+            raise RefMovedError("ref-moved", message) from error
 
     def create_branch(self, start: Commit) -> None:
         """Create branch and first capture. Raises RepositoryUnusable, `branch-exists` if the branch is not ours."""
@@ -189,7 +207,7 @@ class GitWorktree:
             raise RepositoryUnusable("branch-exists", f"{message}: {remedy}; or set another `branch_prefix:`")
         try:
             commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
-            self.update_refs(self.branch_ref, commands)
+            self.update_refs(commands)
         except RepositoryUnusable as error:
             if "; cannot create" not in str(error):
                 raise
@@ -209,7 +227,7 @@ class GitWorktree:
         old = self.read_refs().branch
         if old != head:
             if old:
-                self.update_refs(self.branch_ref, f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n")
+                self.update_refs(f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n")
             self.move_branch(head, old)
 
     # the private repository -------------------------------------------------------------------------------------------
@@ -221,29 +239,32 @@ class GitWorktree:
         self.path.mkdir(parents=True, exist_ok=True)
         self.user_refs = self.user_refs or f"{PACKED_REFS_HEADER}{self._git.run(*LIST_REFS).text}\n"
         directory, object_format = self._git.directory, self._git.repository.object_format
-        name, address = (self._git.identity[f"GIT_AUTHOR_{field}"] for field in ("NAME", "EMAIL"))
+        author, _ = self._git.people
         texts = {
             "HEAD": f"{head}\n",
             "config": f"[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n\tlogAllRefUpdates = true\n"
             f"\tfileMode = {str(self._git.repository.has_file_modes).lower()}\n"
             f"[extensions]\n\tobjectFormat = {object_format}\n"
-            f"[user]\n\tname = {quoted(name)}\n\temail = {quoted(address)}\n",
+            f"[user]\n\tname = {quoted(author.name)}\n\temail = {quoted(author.address)}\n",
             "objects/info/alternates": f"{directory / 'objects'}\n",
             "packed-refs": self.user_refs,
         }
         if not is_checkout(self.identity):
             texts |= {"HEAD": f"ref: {self.branch_ref}\n", self.branch_ref: f"{head}\n"}
         texts |= {name: _read_text(directory / name) for name in ("shallow", "info/exclude", "info/attributes")}
-        if self._written != (texts, _signatures(self.private)):
+        texts = {name: text for name, text in texts.items() if text}
+        written, signatures = self._written
+        if signatures != _signatures(self.private) or written.keys() != texts.keys():
+            written = {}
             for path in self.private.iterdir() if self.private.is_dir() else ():
                 if path.name != "index" or path.is_symlink() or not path.is_file():
                     remove_tree(os.fsencode(path))
+            for folder in ("objects/pack", "objects/info", "info", "refs", *map(os.path.dirname, texts)):
+                (self.private / folder).mkdir(parents=True, exist_ok=True)
+        if written != texts:
             for name, text in texts.items():
-                (self.private / name).parent.mkdir(parents=True, exist_ok=True)
-                if text:
+                if text != written.get(name):
                     (self.private / name).write_bytes(text.encode("utf-8", "surrogateescape"))
-            for name in ("objects/pack", "refs"):
-                (self.private / name).mkdir(parents=True, exist_ok=True)
             self._written = texts, _signatures(self.private)
         link = self.path / ".git"
         if not can_hide():
@@ -258,7 +279,7 @@ class GitWorktree:
         for path in (self.path, self.private, self.notes_directory):
             remove_tree(os.fsencode(path))
         if not self.identity.branch:
-            self.update_refs(self.capture_ref, f"delete {self.capture_ref}\ndelete {self.branch_ref}\n")
+            self.update_refs(f"delete {self.capture_ref}\ndelete {self.branch_ref}\n")
 
     # the index --------------------------------------------------------------------------------------------------------
     def update_index(self, head: Commit, tree: TreeListing, written: bool = False) -> None:
@@ -323,13 +344,15 @@ def _read_text(file: pathlib.Path) -> str:
 
 def _signatures(directory: pathlib.Path) -> dict[str, FileSignature]:
     """Return the signatures of everything in a private repository except its index. Its own times change with it."""
-    top_index = (str(directory), "index")
-    names = ((folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files))
-    return {
-        f"{folder}/{name}": stat_signature(os.lstat(f"{folder}/{name}"))
-        for folder, name in names
-        if (folder, name) != top_index
-    }
+    signatures, pending = dict[str, FileSignature](), [str(directory)] if directory.is_dir() else []
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                signatures[entry.path] = stat_signature(entry.stat(follow_symlinks=False))
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+    signatures.pop(str(directory / "index"), None)
+    return signatures
 
 
 def _file_signature(file: pathlib.Path) -> FileSignature | None:

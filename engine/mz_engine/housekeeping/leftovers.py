@@ -273,7 +273,7 @@ class LeftoverFinder:
         refs = [leftover for leftover in removable if leftover.commit]
         commands = "".join(f"delete {leftover.name} {leftover.commit}\n" for leftover in refs)
         if commands:
-            self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
+            self._git.update_refs(commands)
         for run in {leftover.run for leftover in removable}:
             for kind in (*WORKTREE_FOLDERS, PULL_REQUESTS_FOLDER):
                 with contextlib.suppress(OSError):

@@ -10,12 +10,13 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from mz_engine.git.files import remove_tree
 from mz_engine.paths import MZ_FOLDER, PRIVATE_FOLDER, SCRATCH_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.guard import KEY_VARIABLE, send_signal
-from mz_engine.processes.supervise import Mount
+from mz_engine.processes.supervise import Mount, is_below
 
 INHERITED_NAMES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
@@ -83,7 +84,7 @@ def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> t
     return tuple(
         folder
         for folder in folders
-        if not (folder.is_relative_to(worktree) or any(path.is_relative_to(folder) for path in writable))
+        if not (is_below(folder, worktree) or any(is_below(path, folder) for path in writable))
     )
 
 
@@ -107,29 +108,36 @@ def sandbox_mounts(
     if common is None:
         return ()
     folder, mounts = worktree_path(root, worktree), list[Mount]()
-    tools = [*environment.get("PATH", os.defpath).split(os.pathsep), *sys.path]
+    tools = tool_folders(environment.get("PATH", os.defpath))
     for checkout in (root,) if enclosing is None else (enclosing, root):
         hidden = (checkout, git_directory(checkout) or checkout)
         mounts += [Mount(path, "empty") for path in hidden]
-        marks = (str(path) for path in checkout.iterdir() if (path / ENVIRONMENT_MARK).exists())
-        for path in map(pathlib.Path, (*tools, *marks)):
-            if path.is_relative_to(checkout) and path != checkout:
-                top = checkout / path.relative_to(checkout).parts[0]
+        with os.scandir(checkout) as entries:
+            marks = [entry.path for entry in entries if os.access(f"{entry.path}/{ENVIRONMENT_MARK}", os.F_OK)]
+        for path in (*tools, *map(pathlib.Path, marks)):
+            if is_below(path, checkout) and path != checkout:
+                top = checkout / path.parts[len(checkout.parts)]
                 mounts.append(Mount(path if top.name == MZ_FOLDER else top, "read"))
         for path in (pathlib.Path(environment.get(name, "")) for name in WRITABLE_VARIABLES):
-            if path.is_relative_to(checkout) and path != checkout:
+            if is_below(path, checkout) and path != checkout:
                 mounts.append(Mount(path, "write"))
     with contextlib.suppress(FileNotFoundError):
         names = os.fsdecode(environment_file(root, worktree).read_bytes()).split("\0")
         mounts += [Mount(folder / name, "overlay") for name in names if name]
     home = pathlib.Path(environment.get("HOME", ""))
-    if len(home.parts) > 1 and home.is_absolute() and not home.is_relative_to(enclosing or root):
+    if len(home.parts) > 1 and home.is_absolute() and not is_below(home, enclosing or root):
         mounts.append(Mount(home, "overlay"))
     mounts += [Mount(path, "write") for path in writable]
     mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
     by_target = {mount.target: mount for mount in mounts}
     return tuple(sorted(by_target.values(), key=lambda mount: len(mount.target.parts)))
+
+
+@lru_cache(8)
+def tool_folders(path: str) -> tuple[pathlib.Path, ...]:
+    """Return the folders of PATH, and those from which mz itself is imported."""
+    return tuple(map(pathlib.Path, (*path.split(os.pathsep), *sys.path)))
 
 
 def object_directories(directory: pathlib.Path, depth: int = ALTERNATES_MAX) -> tuple[pathlib.Path, ...]:

@@ -21,7 +21,7 @@ import select
 from typing import NamedTuple
 
 NAMESPACE = "namespace"
-"""PID and mount namespace; the guard is its process 1, so the kernel kills all processes with it. Needs root."""
+"""PID and mount namespace; the guard is process 1 there, so the kernel kills all processes with it. Needs root."""
 USER_NAMESPACE = "user-namespace"
 """The same, inside a user namespace."""
 SUBREAPER = "subreaper"
@@ -32,7 +32,7 @@ LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
 
 KEY_VARIABLE = "MZ_KEY"
 
-SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25  # The same on every POSIX system.
+SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 9, 13, 15, 17, 25  # The same on every POSIX system.
 STREAMS = 3  # Standard input, output and error.
 SERVER_MARK = "-" * 4000
 """The server's MZ_KEY: room for the key that each guard writes there, by which other processes find it."""
@@ -41,7 +41,11 @@ CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000,
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 24, 36, 38
+SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
+"""By machine, where its arguments begin with the flags. Source: clone(2), "C library/kernel differences"."""
+FLAGS_BYTES = 4
+NAMESPACES = {NAMESPACE: CLONE_NEWNS | CLONE_NEWPID, USER_NAMESPACE: CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUSER}
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 ENOSYS = 38
 CAPABILITIES_MAX = 64
@@ -66,6 +70,9 @@ class Request(NamedTuple):
     """A command to run. All texts but the level are bytes."""
 
     level: str
+    user: int
+    """Ids of user and group, which are the same in a user namespace."""
+    group: int
     cwd: bytes
     program: bytes
     argv: list[bytes]
@@ -104,18 +111,19 @@ def serve(server_fd: int) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: reap_guards())
     server = socket.socket(fileno=server_fd)
     while True:
-        _, sockets, _, _ = socket.recv_fds(server, 1, 1)
+        flags, sockets, _, _ = socket.recv_fds(server, FLAGS_BYTES, 1)
         if not sockets:
             return 0
+        pid, failure, problem = -1, 0, ""
         try:
-            pid, failure = os.fork(), 0
+            pid, problem = fork_guard(int.from_bytes(flags, "big"))
         except OSError as error:
-            pid, failure = -1, error.errno or 1
+            failure = error.errno or 1
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             server.close()
             os.setsid()
-            return guard_command(sockets[0])
+            return guard_command(sockets[0], problem)
         os.close(sockets[0])
         server.sendall(bytes([failure]))
 
@@ -126,8 +134,21 @@ def reap_guards() -> None:
             pass
 
 
-def guard_command(control: int) -> int:
-    """Receive the request and run the command in the guard's own process; return the process's exit code."""
+def fork_guard(flags: int) -> tuple[int, str]:
+    """Fork, into new namespaces if any are given. Return the process id (0 in the child) and why that is not in them.
+    Raises OSError."""
+    if not flags:
+        return os.fork(), ""
+    try:
+        return kernel().clone(flags), ""
+    except (OSError, ImportError) as error:
+        problem = str(error)
+    return os.fork(), problem
+
+
+def guard_command(control: int, problem: str) -> int:
+    """Receive the request and run the command in the guard's own process; return the process's exit code. With a
+    problem the level does not work."""
     import socket
 
     with socket.socket(fileno=os.dup(control)) as connection:
@@ -147,13 +168,13 @@ def guard_command(control: int) -> int:
         kernel().write_variable(KEY_VARIABLE.encode(), key, len(SERVER_MARK))
     try:
         os.chdir(request.cwd)
-        head = enter_level(request)
+        if not problem:
+            enter_level(request)
     except (OSError, ImportError) as error:
-        write_status(control, f"broken {error}")
+        problem = str(error)
+    if problem:
+        write_status(control, f"broken {problem}")
         return 1
-    if head:
-        os.waitpid(head, 0)  # The guard is outside the head's namespace.
-        return 0
     return supervise(Tree(request.level, os.fsdecode(key)), control, request)
 
 
@@ -268,7 +289,7 @@ class Tree:
         """Return the limit of the tree that it exceeds, for people; empty: none."""
         if self.level == MARKER or self.code is not None:
             return ""
-        pids = all_pids() if self.level in (NAMESPACE, USER_NAMESPACE) else descendants(os.getpid())
+        pids = all_pids() if self.level in NAMESPACES else descendants(os.getpid())
         pages = threads = 0
         for pid in pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -300,7 +321,7 @@ class Tree:
 
     def _signal(self, number: int) -> bool:
         """Return True if any process was signalled."""
-        if self.level in (NAMESPACE, USER_NAMESPACE):
+        if self.level in NAMESPACES:
             return send_signal(-1, number)
         pids = descendants(os.getpid()) if self.level == SUBREAPER else pids_with_key(self.key)
         sent = [send_signal(pid, number) for pid in pids]
@@ -367,24 +388,17 @@ def pids_from_ps(key: str) -> list[int]:
     return [int(row[0]) for row in rows if f"{KEY_VARIABLE}={key}" in row]
 
 
-def enter_level(request: Request) -> int:
-    """Make this process (or a fork of it, inside a namespace) the head of a tree that can be killed completely.
-
-    Return 0 in the head, the head's process id in the process outside. Raises OSError, ImportError.
-    """
-    level = request.level
-    if level == MARKER:
-        return 0
-    if level == SUBREAPER:
+def enter_level(request: Request) -> None:
+    """Make this process, which is in the namespaces of its level, the head of a tree that can be killed completely.
+    Raises OSError, ImportError."""
+    if request.level == SUBREAPER:
         kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
-        return 0
-    uid, gid = os.geteuid(), os.getegid()
-    more = (CLONE_NEWUSER if level == USER_NAMESPACE else 0) | (CLONE_NEWNET if request.offline else 0)
-    kernel().unshare(CLONE_NEWNS | CLONE_NEWPID | more)
-    if level == USER_NAMESPACE:
+    if request.level not in NAMESPACES:
+        return
+    if request.level == USER_NAMESPACE:
         write("/proc/self/setgroups", "deny")
-        write("/proc/self/uid_map", f"{uid} {uid} 1")
-        write("/proc/self/gid_map", f"{gid} {gid} 1")
+        write("/proc/self/uid_map", f"{request.user} {request.user} 1")
+        write("/proc/self/gid_map", f"{request.group} {request.group} 1")
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
@@ -392,12 +406,8 @@ def enter_level(request: Request) -> int:
     if request.writable:
         make_read_only(request.writable, mounted)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
-    head = os.fork()
-    if head == 0:
-        kernel().prctl(PR_SET_PDEATHSIG, SIGKILL)
-        kernel().mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-        drop_privileges()
-    return head
+    kernel().mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    drop_privileges()
 
 
 def drop_privileges() -> None:
@@ -555,8 +565,14 @@ class Kernel:
         with self._socket() as any_socket:
             self._ioctl(any_socket, SIOCSIFFLAGS, self._pack("16sh14x", b"lo", IFF_UP))
 
-    def unshare(self, flags: int) -> None:
-        self._check(self._libc.unshare(flags), "unshare")
+    def clone(self, flags: int) -> int:
+        """Fork this process, which has one thread, into new namespaces; return 0 in the child."""
+        number = SYS_CLONE.get(os.uname().machine)
+        if number is None:
+            raise OSError(ENOSYS, f"clone: {os.strerror(ENOSYS)} on {os.uname().machine}")
+        pid = int(self._libc.syscall(*map(self._long, (number, flags | SIGCHLD, 0, 0, 0, 0))))
+        self._check(min(pid, 0), "clone")
+        return pid
 
     def prctl(self, option: int, value: int) -> None:
         zero = self._long(0)

@@ -57,6 +57,11 @@ class Mount(msgspec.Struct, frozen=True):
     """None: what is at the target."""
 
 
+def is_below(path: pathlib.Path, folder: pathlib.Path) -> bool:
+    """Return True if the path is the folder or in it; much faster than `is_relative_to`."""
+    return path.parts[: len(folder.parts)] == folder.parts
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """A complete command; nothing is inherited."""
 
@@ -86,7 +91,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_hidden(self, path: pathlib.Path) -> bool:
         """Return True if the command sees nothing at the path, where mount namespaces work."""
-        kinds = [mount.kind for mount in self.mounts if path.is_relative_to(mount.target)]
+        kinds = [mount.kind for mount in self.mounts if is_below(path, mount.target)]
         return kinds[-1:] == ["empty"]
 
 
@@ -190,7 +195,7 @@ def can_run_offline() -> bool:
 
 def can_hide() -> bool:
     """Return True if this machine has mount namespaces, so that commands can be kept from seeing or writing files."""
-    return best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE)
+    return best_level() in guard.NAMESPACES
 
 
 PROBES_MAX = 6
@@ -228,19 +233,22 @@ class GuardServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start_guard(self, guard_end: socket.socket) -> None:
-        """Start a guard at this end of a connection. Raises OSError."""
+    def start_guard(self, guard_end: socket.socket, namespaces: int) -> None:
+        """Start a guard at this end of a connection, in these namespaces. Raises OSError."""
+        message = namespaces.to_bytes(guard.FLAGS_BYTES, "big")
         with self._lock:
-            reply = self._send(guard_end) or self._send(guard_end)  # Once more if the server was killed meanwhile.
+            reply = self._send(guard_end, message) or self._send(
+                guard_end, message
+            )  # Once more if the server was killed meanwhile.
         number = reply[0] if reply else errno.ECHILD
         if number:
             raise OSError(number, os.strerror(number))
 
-    def _send(self, guard_end: socket.socket) -> bytes:
+    def _send(self, guard_end: socket.socket, message: bytes) -> bytes:
         """Return the server's reply; empty if it was killed."""
         server = self._socket or self._start()
         with contextlib.suppress(ConnectionError):
-            socket.send_fds(server, [b"g"], [guard_end.fileno()])
+            socket.send_fds(server, [message], [guard_end.fileno()])
             if reply := server.recv(1):
                 return reply
         self.stop()
@@ -319,7 +327,7 @@ class Supervision:
         with self._guard_end, contextlib.ExitStack() as theirs:
             try:
                 streams = self._open_streams(theirs)
-                SERVER.start_guard(self._guard_end)
+                SERVER.start_guard(self._guard_end, self._namespaces())
                 request = self._request().encode()
                 socket.send_fds(self._control, [request[:8]], streams)
                 self._control.sendall(request[8:])
@@ -329,10 +337,17 @@ class Supervision:
         self._selector.register(self._control, selectors.EVENT_READ, self._read_status)
         return ""
 
+    def _namespaces(self) -> int:
+        """Return the flags of the namespaces that the guard is forked into; 0: none."""
+        flags = guard.NAMESPACES.get(self._level, 0)
+        return flags | guard.CLONE_NEWNET if flags and self._launch.offline else flags
+
     def _request(self) -> guard.Request:
         launch = self._launch
         return guard.Request(
             level=self._level,
+            user=os.geteuid(),
+            group=os.getegid(),
             cwd=os.fsencode(launch.cwd),
             program=os.fsencode(self._program),
             argv=[os.fsencode(text) for text in launch.argv],

@@ -18,7 +18,7 @@ from mz_events.seal import Seal, seal_of
 
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.process import ProgramResult, run_program, safe_environment
-from mz_engine.git.repository import fetch, open_repository, push_ref, retry_without_lock, run_git_as_user
+from mz_engine.git.repository import fetch, open_repository, push_ref, retry_without_locks, run_git_as_user
 from mz_engine.model.config import Config
 from mz_engine.ports import RemoteError, RepositoryUnusable
 
@@ -100,7 +100,7 @@ class Sealer(NamedTuple):
             with NOTES_LOCK:
                 for commit in dict.fromkeys(commits):
                     command, text = (*notes, "append", "-F", "-", commit), seal.text.encode()
-                    retry_without_lock(git, NOTES_REF, partial(git.run, *command, stdin=text, env=AUTHOR))
+                    retry_without_locks(git, [NOTES_REF], partial(git.run, *command, stdin=text, env=AUTHOR))
                 if push and self.config.seal == "push":
                     remote = self.config.pull_requests.remote
                     if (others := fetch(git, remote, NOTES_REF)) is not None:

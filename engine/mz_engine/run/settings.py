@@ -65,7 +65,7 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     `flags` are by setting (`parallel_max`, `budget.run`); None means not given. Raises MzError (MZ20nn) with everything
     that is wrong.
     """
-    known_settings = list_settings()
+    known_settings = list_settings(SETTINGS_TYPE)
     warnings = tuple(_near_misses(environment, known_settings))
     try:
         _reject_wrong_names(root)

@@ -34,16 +34,17 @@ class SpendingRecord:
 
     def __init__(self, folder: Path | None, repository: str = "") -> None:
         self._folder, self._repository = folder, repository
+        self._lock = FileLock(folder / "lock", timeout=LOCK_SECONDS) if folder is not None else None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Exclude all other runs of the user. Raises StoreUnusable and OSError."""
-        if self._folder is None:
+        if self._folder is None or self._lock is None:
             yield
             return
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            with FileLock(self._folder / "lock", timeout=LOCK_SECONDS):
+            with self._lock:
                 yield
         except Timeout as error:
             raise StoreUnusable(f"{error.lock_file} stays locked by another process") from None

@@ -41,7 +41,7 @@ class FileBlobs:
 
     def path(self, digest: Digest) -> Path:
         """Return the file of the blob, whether it exists or not."""
-        return self.root / digest[:2] / digest[2:]
+        return self.root.joinpath(digest[:2], digest[2:])
 
     def put(self, data: bytes) -> Digest:
         """Store the bytes and return their digest. A blob that exists is only touched, which protects it from the next
