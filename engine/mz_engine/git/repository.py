@@ -141,6 +141,12 @@ def run_git_as_user(directory: pathlib.Path, environment: Mapping[str, str], *ar
     return run_git(args, directory, user_environment(environment), settings=())
 
 
+def output_as_user(directory: pathlib.Path, environment: Mapping[str, str], *args: str) -> str:
+    """Return what git prints, run as by `run_git_as_user`; empty if it fails."""
+    result = run_git_as_user(directory, environment, *args)
+    return "" if result.exit_code else result.text
+
+
 def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
     """Remove a stale lock on this ref of mz's; return True if there was one."""
     lock = directory / f"{ref}.lock"

@@ -27,7 +27,7 @@ from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.repository import run_git_as_user
+from mz_engine.git.repository import output_as_user
 from mz_engine.model.config import PullRequests
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.setup.templates import DetectedProject
@@ -129,8 +129,7 @@ def _base_branch(root: Path, remote: str | None) -> str | None:
 
 def _git(root: Path, *arguments: str) -> str:
     with suppress(RepositoryUnusable):
-        result = run_git_as_user(root, os.environ, *arguments)
-        return "" if result.exit_code else result.text
+        return output_as_user(root, os.environ, *arguments)
     return ""
 
 
@@ -144,7 +143,7 @@ def find_stacks(root: Path) -> tuple[Stack, ...]:
 
 
 def _node_stack(root: Path) -> Stack | None:
-    package = _read_json(root, "package.json")
+    package = _read_table(root, "package.json")
     if package is None:
         return None
     program, install = _find_manager(root, tables().node_managers) or ("npm", "")
@@ -164,7 +163,7 @@ def _deno_stack(root: Path) -> Stack | None:
     name = next((name for name in ("deno.json", "deno.jsonc") if _has_file(root, name)), None)
     if name is None:
         return None
-    tasks = {task: f"deno task {task}" for task in _scripts(_read_json(root, name) or {}, "tasks")}
+    tasks = {task: f"deno task {task}" for task in _scripts(_read_table(root, name) or {}, "tasks")}
     return Stack("deno", {"test": "deno test", "lint": "deno lint", **tasks})
 
 
@@ -193,7 +192,7 @@ def _ruby_stack(root: Path) -> Stack | None:
 
 
 def _php_stack(root: Path) -> Stack | None:
-    composer = _read_json(root, "composer.json")
+    composer = _read_table(root, "composer.json")
     if composer is None:
         return None
     commands = {"test": "vendor/bin/phpunit"} if _has_file(root, "phpunit.xml", "phpunit.xml.dist") else {}
@@ -218,17 +217,13 @@ def _read_text(root: Path, name: str) -> str:
     return ""
 
 
-def _read_json(root: Path, name: str) -> dict[str, Any] | None:
+def _read_table(root: Path, name: str) -> dict[str, Any] | None:
+    """Return the content of a JSON or TOML file; None if there is none, or it is no table."""
+    loads = tomllib.loads if name.endswith(".toml") else json.loads
     with suppress(ValueError):
-        value = json.loads(_read_text(root, name) or "null")
+        value = loads(_read_text(root, name))
         return value if isinstance(value, dict) else None
     return None
-
-
-def _read_toml(root: Path, name: str) -> dict[str, Any]:
-    with suppress(ValueError):
-        return tomllib.loads(_read_text(root, name))
-    return {}
 
 
 def _scripts(project: dict[str, Any], key: str) -> dict[str, Any]:
@@ -260,7 +255,7 @@ def _python_stack(root: Path) -> Stack | None:
 
 def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     """Return the commands that make the environment of a project without a manager; none if it needs none."""
-    project = _table(_read_toml(root, "pyproject.toml"), "project")
+    project = _table(_read_table(root, "pyproject.toml") or {}, "project")
     optional = _table(project, "optional-dependencies")
     extras = [name for name in tables().test_extras if name in optional]
     files = [name for name in tables().requirements if _has_file(root, name)]

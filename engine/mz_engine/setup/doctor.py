@@ -175,8 +175,8 @@ def _machine_checks(options: DoctorOptions, directory: Path) -> dict[str, CheckF
     identity = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
     return {
         "python": lambda: ok(f"{format_version(sys.version_info[:3])}, {sys.executable}"),
-        "git": lambda: git_check(_git(directory, environment, "version")),
-        "git-identity": lambda: identity_check(_git(directory, environment, *identity)),
+        "git": lambda: git_check(repository.output_as_user(directory, environment, "version")),
+        "git-identity": lambda: identity_check(repository.output_as_user(directory, environment, *identity)),
         "disk": lambda: disk_check(shutil.disk_usage(directory).free, str(directory)),
         "sqlite": lambda: sqlite_check(sqlite3.sqlite_version_info),
         "isolation": lambda: isolation_check(best_level(), sys.platform),
@@ -217,12 +217,6 @@ def _run_check(check: CheckFunction) -> DoctorCheck | None:
         return fail(message, hint)
     except (OSError, RemoteError) as error:
         return warn(f"the check could not run: {error}")
-
-
-def _git(directory: Path, environment: Mapping[str, str], *arguments: str) -> str:
-    """Return git's output; empty if it fails. Raises RepositoryUnusable if git is not installed."""
-    result = repository.run_git_as_user(directory, environment, *arguments)
-    return result.text if result.exit_code == 0 else ""
 
 
 # the machine, from versions and sizes ---------------------------------------------------------------------------------

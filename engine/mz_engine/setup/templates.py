@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from mz_engine.model.config import SCHEMA_PATH, Config, PullRequests, WorkspaceSettings
 from mz_engine.model.pipeline import Autonomy
@@ -52,18 +53,14 @@ class InitChoices(msgspec.Struct, frozen=True, kw_only=True):
 def starter_config(detected: DetectedProject, choices: InitChoices) -> str:
     """Return the text of an `mz.yaml` that its schema accepts."""
     commands = {"test": choices.test, **{name: line for name, line in detected.commands.items() if name != "test"}}
-    return _render(
-        "mz.yaml.j2",
-        schema=SCHEMA_PATH,
-        agent=choices.agent,
-        autonomy=choices.autonomy,
-        strategy=choices.strategy,
-        base=detected.base,
-        commands=[(name, line) for name, line in commands.items() if line],
-        setup=detected.setup,
-        keep=detected.keep or WorkspaceSettings().keep_ignored,
-        remote=detected.remote if detected.remote != PullRequests().remote else None,
-    )
+    values = {
+        **asdict(choices),
+        **asdict(detected),
+        "commands": [(name, line) for name, line in commands.items() if line],
+        "keep": detected.keep or WorkspaceSettings().keep_ignored,
+        "remote": detected.remote if detected.remote != PullRequests().remote else None,
+    }
+    return _render("mz.yaml.j2", schema=SCHEMA_PATH, **values)
 
 
 def starter_backlog() -> str:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.process import NO_USER_CONFIG, mask_credentials, run_program, safe_environment
-from mz_engine.git.repository import run_git_as_user
+from mz_engine.git.repository import output_as_user
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.plan import program_of
 from mz_engine.setup.detect import tables
@@ -74,7 +75,7 @@ def checked_requirement(requirement: str, root: Path, environment: Mapping[str, 
         raise refusal(f"{requirement} installs {names[0] if names else 'nothing'}, not {PACKAGE}")
     origin = msgspec.convert(downloads[0]["download_info"], Origin)
     path = Path(unquote(urlsplit(origin.url).path))
-    if path.is_relative_to(root) and run_git_as_user(root, environment, "ls-files", "--", str(path)).text:
+    if path.is_relative_to(root) and output_as_user(root, environment, "ls-files", "--", str(path)):
         return f"./{path.relative_to(root)}"
     is_of_pypi = origin.url.startswith("https://files.pythonhosted.org/")
     return f"{PACKAGE}=={downloads[0]['metadata']['version']}" if is_of_pypi else _pinned(origin)
@@ -92,11 +93,7 @@ def _pinned(origin: Origin) -> str:
 
 def _pushed_commit(checkout: Path, environment: Mapping[str, str]) -> str:
     """Return the requirement of the checkout's commit on a remote that others can reach."""
-
-    def git(*arguments: str) -> str:
-        result = run_git_as_user(checkout, environment, *arguments)
-        return "" if result.exit_code else result.text
-
+    git = partial(output_as_user, checkout, environment)
     try:
         commit, changes = git("rev-parse", "--verify", "HEAD"), git("status", "--porcelain")
         remotes = git("remote").split() if commit else []
