@@ -32,7 +32,10 @@ def read_seals(root: Path, sources: Sequence[str], run: str | None = None) -> tu
     notes. Raises MzError (MZ5013)."""
     seals, noted = list[Seal](), tuple(_noted_seals(root))
     for source in sources:
-        named, roots = _parse(source, _source_text(root, source))
+        try:
+            named, roots = parse_seals(_source_text(root, source))
+        except InvalidSeal as error:
+            raise MzError("MZ5013", f"{source}: {error}", hint="do not trust it; see `mz help MZ5013`") from None
         seals += named
         if missing := {*roots} - {seal.root for seal in named}:
             by_root = {seal.root: seal for seal in noted}
@@ -54,13 +57,6 @@ def _noted_seals(root: Path) -> Iterator[Seal]:
                 yield from parse_seals(reader.read(note, b"blob").decode("utf-8", "replace"))[0]
             except (InvalidSeal, RepositoryUnusable) as error:
                 print_note(f"the git note of {commit[:12]} was left out: {error}")
-
-
-def _parse(source: str, text: str) -> tuple[tuple[Seal, ...], tuple[str, ...]]:
-    try:
-        return parse_seals(text)
-    except InvalidSeal as error:
-        raise MzError("MZ5013", f"{source}: {error}", hint="do not trust it; see `mz help MZ5013`") from None
 
 
 def _source_text(root: Path, source: str) -> str:

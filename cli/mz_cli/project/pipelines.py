@@ -309,17 +309,20 @@ def copy(pipeline: str, name: str | None, as_json: bool) -> None:
 
 def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, with_material: bool = False) -> None:
     """Create a pipeline, a starter or a copy of `origin`, `with_material` also the built-in texts that it uses, and
-    print the result. Raises MzError: MZ2013 for a name that it cannot have, and as `copy_pipeline` does."""
+    print the result. Raises MzError: MZ2013 for a name that it cannot have, and as `find_source` does."""
     try:
         parse_name(name)
     except InvalidName as error:
         raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
     root = project_root(Path.cwd())
     config, file = load_settings(root), f"{PIPELINES_FOLDER}/{name}.yaml"
-    text, left_out = (
-        copy_pipeline(origin, name, root, config) if origin else (starter_pipeline(name, config.commands), ())
-    )
-    texts = built_in_material(find_source(origin, root).parse()[0]) if origin and with_material else {}
+    text, left_out, texts = starter_pipeline(name, config.commands), tuple[str, ...](), dict[str, str]()
+    if origin:
+        source = find_source(origin, root)
+        definition, _ = source.parse()
+        left_out = missing_commands(definition, config.commands) if source.built_in else ()
+        text = rename_pipeline(source.text, name, origin, left_out)
+        texts = built_in_material(definition) if with_material else {}
     material = tuple(path for path in texts if not (root / path).exists())
     create_file(root / file, file, text)
     for path in material:
@@ -338,13 +341,6 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
         print_note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
     for diagnostic in diagnostics:
         print_note(format_diagnostic(diagnostic))
-
-
-def copy_pipeline(origin: str, name: str, root: Path, config: Config) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a copy, and the commands whose steps it omits. Raises MzError as `find_source` does."""
-    source = find_source(origin, root)
-    missing = missing_commands(source.parse()[0], config.commands) if source.built_in else ()
-    return rename_pipeline(source.text, name, origin, missing), missing
 
 
 def create_file(path: Path, name: str, text: str) -> None:

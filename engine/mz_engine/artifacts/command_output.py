@@ -27,11 +27,7 @@ OMITTED_LINES = "[... lines left out ...]"
 CUT_MARK = " [... cut ...]"
 
 
-class PatternData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base: an unknown key is an error."""
-
-
-class Replacement(PatternData, frozen=True, kw_only=True):
+class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every match of `find` becomes `put` (with `\\1` for groups)."""
 
     name: str
@@ -39,7 +35,7 @@ class Replacement(PatternData, frozen=True, kw_only=True):
     put: str
 
 
-class RunnerPatterns(PatternData, frozen=True, kw_only=True):
+class RunnerPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Report format of one test runner. Within each match of `block` the numbers (first group) are added up; a pattern
     without a group counts 1. Passed is `passed`, or else `total` minus the others."""
 
@@ -58,7 +54,7 @@ class RunnerPatterns(PatternData, frozen=True, kw_only=True):
     """Used only if no other runner reported."""
 
 
-class OutputPatterns(PatternData, frozen=True, kw_only=True):
+class OutputPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `output.yaml` and `counts.yaml`, in their order."""
 
     replacements: tuple[Replacement, ...]
@@ -96,7 +92,9 @@ def without_lines(text: str, ids: Iterable[str]) -> str:
 
 def failure_signature(text: str) -> str:
     """Return the hexadecimal SHA-256 of the first five significant lines of an excerpt; empty without any."""
-    lines = [line.strip() for line in text.splitlines() if is_significant(line)][:SIGNATURE_LINES]
+    patterns = [compile_multiline(pattern) for pattern in output_patterns().insignificant]
+    stripped = filter(None, map(str.strip, text.splitlines()))
+    lines = [line for line in stripped if not any(pattern.match(line) for pattern in patterns)][:SIGNATURE_LINES]
     return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest() if lines else ""
 
 
@@ -147,11 +145,6 @@ def count_block(runner: RunnerPatterns, block: str) -> tuple[int, int]:
 def sum_matches(patterns: tuple[str, ...], block: str) -> int:
     matches = (match for pattern in patterns for match in compile_multiline(pattern).finditer(block))
     return sum(int(match[1]) if match.re.groups else 1 for match in matches)
-
-
-def is_significant(line: str) -> bool:
-    text = line.strip()
-    return bool(text) and not any(compile_multiline(pattern).match(text) for pattern in output_patterns().insignificant)
 
 
 def plain_lines(raw: bytes) -> Iterator[str]:

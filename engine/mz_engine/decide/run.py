@@ -9,10 +9,9 @@ from itertools import product
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from mz_events.catalog.call import CallOverBudget, CallReserved
 from mz_events.catalog.run import (
-    BudgetChanged,
     CancelAccepted,
     ClaimCompared,
     ClaimRejected,
@@ -207,8 +206,8 @@ def due_features(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
 
 
 # requests of features -------------------------------------------------------------------------------------------------
-def current_limits(state: RunState, pins: Pins) -> Budget | BudgetChanged:
-    return state.budget or pins.config.budget
+def current_limits(state: RunState, pins: Pins) -> Budget:
+    return Budget(**asdict(state.budget)) if state.budget else pins.config.budget
 
 
 def exceeded_budget(state: RunState, call: CallOverBudget, pins: Pins, day: DaySpending) -> CallOverBudget | None:

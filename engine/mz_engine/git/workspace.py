@@ -136,14 +136,12 @@ class GitWorkspace:
     def copy_environment(self, git_worktree: GitWorktree, tree: Commit) -> bool:
         """Copy what the set-up made in a checkout of the run, if it would make the same here; return True if so."""
         digest = environment_digest(self._objects.listing(tree), self._setup)
-        run, copied = git_worktree.identity.run, False
-        for name in self._run_checkouts(run).names if digest else ():
+        for name in self._run_checkouts(git_worktree.identity.run).names if digest else ():
             checkout = self._git_worktree(replace(git_worktree.identity, feature=name))
             if checkout.has_environment(digest):
                 folders, files = environment_parts(checkout.manifest(CHECKOUT_MANIFEST), self._objects.listing(tree))
-                copied = copy_made(checkout.path, git_worktree.path, folders | files)
-                break
-        return copied
+                return copy_made(checkout.path, git_worktree.path, folders | files)
+        return False
 
     def _restore(self, git_worktree: GitWorktree, head: Commit, tree: Commit, kept: set[bytes]) -> None:
         """Make the directory hold `tree` and what is `kept` besides, and the index match `head`."""

@@ -227,7 +227,9 @@ class GitWorktree:
         old = self.read_refs().branch
         if old != head:
             if old:
-                self.update_refs(f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n")
+                # The value comes last, so that no name is a directory of another.
+                rescue_ref = f"refs/mz/{self.identity.run}/rescue/{self.branch_ref.removeprefix('refs/')}/{old}"
+                self.update_refs(f"update {rescue_ref} {old}\n")
             self.move_branch(head, old)
 
     # the private repository -------------------------------------------------------------------------------------------
@@ -327,11 +329,6 @@ def quoted(text: str) -> str:
     """Return a value for a configuration file of git."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return f'"{escaped}"'
-
-
-def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:
-    """Name the ref that keeps an old value. The value comes last, so that no name is a directory of another."""
-    return f"refs/mz/{worktree.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
 
 
 def _read_text(file: pathlib.Path) -> str:

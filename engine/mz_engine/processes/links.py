@@ -67,9 +67,8 @@ def environment_links(worktree: Path, checkout: Path, variables: Mapping[str, st
 def _site_folders(path: str, home: str) -> Iterable[Path]:
     """Return the folders with the packages of the Python programs that a command finds first."""
     paths = (shutil.which(name, path=path) for name in PYTHON_PROGRAMS)
-    programs = [Path(program) for program in paths if program]
     folders = dict[Path, None]()
-    for program in programs:
+    for program in map(Path, filter(None, paths)):
         prefix = program.parent.parent
         prefixes = [prefix]
         settings = prefix / ENVIRONMENT_MARK

@@ -125,10 +125,9 @@ class Coordinator:
 
     def set_budget(self, budget: Budget) -> None:
         """Record new limits if they differ from those of the run."""
-        limits = current_limits(self.state, self.pins)
-        # Events hold plain integers: the log has no encoding for the quantities of settings.
-        values = {name: None if value is None else int(value) for name, value in asdict(budget).items()}
-        if any(getattr(limits, name) != value for name, value in values.items()):
+        if budget != current_limits(self.state, self.pins):
+            # Events hold plain integers: the log has no encoding for the quantities of settings.
+            values = {name: None if value is None else int(value) for name, value in asdict(budget).items()}
             self.append((BudgetChanged(**values),))
 
     def pause(self) -> None:
@@ -231,14 +230,9 @@ class Coordinator:
                 # An answer must not apply to a later question.
                 if stop is not None and event.question in (None, stop.version):
                     return (AnswerAccepted(feature=feature, verdict=event.verdict, note=event.note, actor=event.actor),)
-            case RetryPosted(feature=feature, keeps_tree=keeps_tree) if feature in tracks:
-                if _stop_as(tracks[feature], *(DELIVERED_OUTCOMES if keeps_tree else RETRIABLE_OUTCOMES)):
-                    note, actor = event.note, event.actor
-                    return (
-                        RetryAccepted(
-                            feature=feature, phase=event.phase, note=note, actor=actor, keeps_tree=keeps_tree
-                        ),
-                    )
+            case RetryPosted(feature=feature) if feature in tracks:
+                if _stop_as(tracks[feature], *(DELIVERED_OUTCOMES if event.keeps_tree else RETRIABLE_OUTCOMES)):
+                    return (RetryAccepted(**asdict(event)),)
             case PausePosted(actor=who) if not self.is_stopping() and not self.state.all_ended:
                 return (RunPaused(actor=who),)
             case ResumePosted() if self.state.paused and not self.state.is_ending:

@@ -108,15 +108,20 @@ class FeatureLoop:
         if self._steps is None:
             return self._begin_action()
         try:
-            step = self._next_step(self._steps)
+            error, self._error = self._error, None
+            result, self._result = self._result, None
+            step = self._steps.throw(error) if error is not None else self._steps.send(result)
+        except StopIteration:
+            self._steps = None
+            return True
         except StorageFailed:
             raise
-        except RepositoryUnusable as error:
+        except RepositoryUnusable as unusable:
             self._steps = None
             if self.has_messages() and isinstance(decide_feature(self.state, self.pins), BEFORE_MESSAGES):
                 # Held, it would be released for the message, and fail again.
-                raise StorageFailed(error.code, str(error)) from error
-            self._append((FeatureHeld(hold=Hold.FATAL, code=error.code),))
+                raise StorageFailed(unusable.code, str(unusable)) from unusable
+            self._append((FeatureHeld(hold=Hold.FATAL, code=unusable.code),))
             return True
         except TemplateError as template_error:
             self._steps = hold_for_broken_template(template_error)
@@ -124,10 +129,7 @@ class FeatureLoop:
         except Interrupted:
             self._steps = None
             return False
-        if step is None:
-            self._steps = None
-        else:
-            self._execute(step)
+        self._execute(step)
         return True
 
     def stopped_event(self) -> FeatureStopped:
@@ -192,10 +194,8 @@ class FeatureLoop:
                 return FeatureCancelled(run_version=version)
             case FeatureReleased(hold=hold), Held():
                 return HoldReleased(run_version=version, hold=hold)
-            case TimerFired(), Held(hold=hold):
+            case (TimerFired(), Held(hold=hold)) | (ChecksChanged(), Held(hold=Hold.CHECKS as hold)):
                 return HoldReleased(run_version=version, hold=hold)
-            case ChecksChanged(), Held(hold=Hold.CHECKS):
-                return HoldReleased(run_version=version, hold=Hold.CHECKS)
             case RetryAccepted(keeps_tree=keeps_tree, note=note, actor=who), state if (
                 is_delivered(state) if keeps_tree else not isinstance(state, NotStarted) and not is_delivered(state)
             ):
@@ -248,16 +248,6 @@ class FeatureLoop:
         return StepContext(
             run=self.run, feature=self.feature, state=self.state, pins=self.pins, base_branch=started.base
         )
-
-    def _next_step(self, steps: Effect) -> Step | None:
-        try:
-            if self._error is not None:
-                error, self._error = self._error, None
-                return steps.throw(error)
-            result, self._result = self._result, None
-            return steps.send(result)
-        except StopIteration:
-            return None
 
     def _execute(self, step: Step) -> None:
         match step:

@@ -30,7 +30,6 @@ from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.process import STORAGE_ERRORS
 from mz_engine.git.repository import branch_commit
-from mz_engine.model.config import Budget
 from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.ports import StorageFailed
@@ -241,8 +240,7 @@ class RunProcess:
             coordinator.spending = open_record(self.environment, str(self.root), pins.config.budget)
 
         def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
-            limits = current_limits(coordinator.state, pins)
-            budget = Budget(**{name: getattr(limits, name) for name in Budget.__struct_fields__})
+            budget = current_limits(coordinator.state, pins)
             current = replace(pins, config=replace(pins.config, budget=budget))
             return FeatureLoop(run, feature, current, self.store, machine, run_side, self.observe)
 

@@ -11,6 +11,7 @@ from base64 import b32decode
 from binascii import a2b_base64
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -148,15 +149,7 @@ def _hex_parts(text: bytes) -> Parts:
         yield decoded, (Piece(0, match.start(), len(decoded), len(match[0]) // len(decoded), 1),)
 
 
-def _percent_parts(text: bytes) -> Parts:
-    return _substituted(text, PERCENT, b"%", 3)
-
-
-def _unicode_parts(text: bytes) -> Parts:
-    return _substituted(text, UNICODE, b"u00", 5)
-
-
-def _substituted(text: bytes, regex: str, mark: bytes, size: int) -> Parts:
+def _substituted_parts(text: bytes, regex: str, mark: bytes, size: int) -> Parts:
     """Decode words in which codes of `size` bytes, a mark and two digits, are each a byte."""
     code = re.compile(mark + rb"([0-9A-Fa-f]{2})")
     for match in compile_regex(regex).finditer(text):
@@ -189,8 +182,8 @@ DECODERS: tuple[tuple[str, str, Callable[[bytes], Parts]], ...] = (
     ("in base64", BASE64, _base64_parts),
     ("in base32", BASE32, _base32_parts),
     ("in hexadecimal", HEX, _hex_parts),
-    ("URL-encoded", PERCENT_CODE, _percent_parts),
-    ("escaped", UNICODE_CODE, _unicode_parts),
+    ("URL-encoded", PERCENT_CODE, partial(_substituted_parts, regex=PERCENT, mark=b"%", size=3)),
+    ("escaped", UNICODE_CODE, partial(_substituted_parts, regex=UNICODE, mark=b"u00", size=5)),
     (SEVERAL_LINES, "", _split_parts),
 )
 """Name of the encoding, what occurs in it, and its decoder; all that search for secrets share them."""

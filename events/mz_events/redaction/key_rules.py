@@ -114,21 +114,17 @@ def load_rules() -> tuple[KeyRule, ...]:
     return (*own.rules, *rules)
 
 
+@cache
 def compile_regex(regex: str) -> Any:
     """Compile an expression over bytes."""
-    return _compile(regex.encode())
+    import re2
+
+    return re2.compile(regex.encode(), _options())
 
 
 @cache
 def _compile_joined(expressions: tuple[str, ...]) -> Any:
     return compile_regex("|".join(f"(?:{expression})" for expression in expressions))
-
-
-@cache
-def _compile(regex: bytes) -> Any:
-    import re2
-
-    return re2.compile(regex, _options())
 
 
 def _options(case_sensitive: bool = True) -> Any:

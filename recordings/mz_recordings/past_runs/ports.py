@@ -244,15 +244,10 @@ class RecordedPorts:
         return self._key_patterns.names_in(data)
 
     def hint(self, signature: str) -> str | None:
-        request = next(
-            (
-                recorded
-                for recorded in self.stream.events[self.stream.position :]
-                if isinstance(recorded.event, AgentRequested | CallOverBudget)
-            ),
-            None,
-        )
-        return self.inputs.hints(signature, request.position) if request is not None else None
+        for recorded in self.stream.events[self.stream.position :]:
+            if isinstance(recorded.event, AgentRequested | CallOverBudget):
+                return self.inputs.hints(signature, recorded.position)
+        return None
 
     def now_us(self) -> int:
         return self.stream.now_us()
