@@ -14,21 +14,10 @@ _MARGIN = rb"(?:[ \t]*\d{1,6}(?:\xe2\x86\x92|\\+u2192|\\+t|[:|\t-]))?[ \t+>|-]*?
 _ENDS = rb"(?=" + _BREAK + rb"|[\"'\\]|\Z)"
 _HEADER = rb"[A-Za-z][A-Za-z-]*:[^\"\\\r\n]*"
 _NOT_END = rb"(?!" + _MARGIN + BLOCK_END + rb")"
-BLOCK = (
-    BLOCK_BEGIN + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
-    rb"(?:"
-    + _BREAK
-    + _NOT_END
-    + _MARGIN
-    + rb"(?:(?:"
-    + _HEADER
-    + rb"|[A-Za-z0-9+/=]+[ \t]*)"
-    + _ENDS
-    + rb"|(?="
-    + _BREAK
-    + rb")))*"
-    rb"(?:" + _BREAK + _MARGIN + BLOCK_END + rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)?"
-)
+_KIND = rb"[A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
+_LINE = rb"(?:%b|[A-Za-z0-9+/=]+[ \t]*)%b" % (_HEADER, _ENDS)
+_LINES = rb"(?:%b%b%b(?:%b|(?=%b)))*" % (_BREAK, _NOT_END, _MARGIN, _LINE, _BREAK)
+BLOCK = BLOCK_BEGIN + _KIND + _LINES + rb"(?:%b%b%b%b)?" % (_BREAK, _MARGIN, BLOCK_END, _KIND)
 """A private key over several lines, with real or JSON-escaped line breaks; its end may be cut off."""
 BLOCK_REGEX = re.compile(BLOCK)
 BLOCK_BODY = re.compile(rb"[A-Za-z0-9+/]{32}")

@@ -148,13 +148,8 @@ def _reject_reply(unit_run: UnitRun, report: Digest, role: str) -> UnitRun:
 
 
 def _on_checks_polled(unit_run: UnitRun, event: ChecksPolled, at_us: int) -> UnitRun:
-    return replace(
-        unit_run,
-        last_poll=event,
-        polled_at_us=at_us,
-        checks_began_at_us=unit_run.checks_began_at_us or at_us,
-        last_event=event,
-    )
+    began_at_us = unit_run.checks_began_at_us or at_us
+    return replace(unit_run, last_poll=event, polled_at_us=at_us, checks_began_at_us=began_at_us, last_event=event)
 
 
 # any ------------------------------------------------------------------------------------------------------------------

@@ -208,16 +208,10 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
         case RetryAccepted() if not track.admitted:
             return replace(track, last_stop=None, held_by=None)
         case message if isinstance(message, RunMessage):
-            messages = (*track.messages, (recorded.version, message))
+            messages, admitted = (*track.messages, (recorded.version, message)), isinstance(event, FeatureAdmitted)
             track = replace(track, claim=None, claim_compared=False) if isinstance(event, RetryAccepted) else track
             track = replace(track, was_resumed=False) if isinstance(event, FeatureReleased) else track
-            return replace(
-                track,
-                messages=messages,
-                active=True,
-                admitted=track.admitted or isinstance(event, FeatureAdmitted),
-                held_by=None,
-            )
+            return replace(track, messages=messages, active=True, admitted=track.admitted or admitted, held_by=None)
         case FeatureStopped():
             return replace(track, active=False, last_stop=event)
         case ItemHeld(blocked_by=blocked_by):
