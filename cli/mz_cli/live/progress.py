@@ -164,8 +164,8 @@ class LiveView:
         return ()
 
 
-Action = tuple[Callable[[LiveView], object], Callable[[], str]]
-"""What a live view does, and the line that is printed without one; empty: none."""
+Action = tuple[Callable[[LiveView], object], Callable[[], str | None]]
+"""What a live view does, and the line that is printed without one; empty or None: none."""
 
 
 class Progress:
@@ -205,11 +205,7 @@ class Progress:
     def ring(self) -> None:
         """Ring the terminal's bell. Never raises."""
         if not self._quiet and is_terminal(self._stream):
-            self._actions.put((lambda _: self._print(BELL), self._ring))
-
-    def _ring(self) -> str:
-        self._print(BELL)
-        return ""
+            self._actions.put((lambda _: self._print(BELL), lambda: self._print(BELL)))
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Show an event. Never raises, never waits; may be called from any thread."""

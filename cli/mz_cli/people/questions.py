@@ -182,7 +182,11 @@ def verdict_effects(state: State, pipeline: Pipeline | None) -> Effects:
         return approved, (Verdict.RETRY, "you are asked again"), (Verdict.REJECT, FAILS_TEXT)
     match state.suspended:
         case InPhase(phase=phase, unit_run=UnitRun() as unit_run):
-            return _unit_effects(state.question, phase, unit_run, pipeline)
+            effects = _question_effects(state.question, phase, unit_run, pipeline)
+            if gate := rejecting_gate(unit_run):
+                accepted = f"the feature continues although {gate} failed; the same failure passes from here on"
+                return (*effects[:2], (Verdict.ACCEPT, accepted), *effects[2:])
+            return effects
         case CreatingWorkspace():
             again = CREATION_EFFECTS.get(state.question.code, "mz tries again; first fix the reported error")
         case RunningSetup():
@@ -195,14 +199,6 @@ def verdict_effects(state: State, pipeline: Pipeline | None) -> Effects:
 def _same_effect(again: str) -> Effects:
     """Return effects for a question where approve and retry do the same."""
     return (Verdict.RETRY, again), (Verdict.APPROVE, again), (Verdict.REJECT, FAILS_TEXT)
-
-
-def _unit_effects(question: HumanRequested, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
-    effects = _question_effects(question, phase, unit_run, pipeline)
-    if gate := rejecting_gate(unit_run):
-        accepted = f"the feature continues although {gate} failed; the same failure passes from here on"
-        return (*effects[:2], (Verdict.ACCEPT, accepted), *effects[2:])
-    return effects
 
 
 def _question_effects(question: HumanRequested, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:

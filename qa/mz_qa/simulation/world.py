@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
 import msgspec
+from mz_engine.forge.github import find_keys
 from mz_engine.ports import (
     Agents,
     CallResult,
@@ -406,10 +407,6 @@ class SimulatedAdapter:
         return prompt
 
 
-def key_in_body(body: str) -> str:
-    return body.rsplit("Mz-Key: ", 1)[1].split()[0]
-
-
 class SimulatedForge:
     def __init__(self, world: World) -> None:
         self.world = world
@@ -420,7 +417,7 @@ class SimulatedForge:
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         self.world.tick("open_pr.before")
-        key, number = key_in_body(body), len(self.world.pull_requests) + 1
+        key, number = find_keys(body)[0], len(self.world.pull_requests) + 1
         assert key not in self.world.pull_requests, "opened twice"
         opened = PullRequest(url=f"forge/{number}", number=number, key=key)
         self.world.pull_requests[key] = opened
@@ -432,7 +429,8 @@ class SimulatedForge:
         self.world.tick("update.before")
         pulls = self.world.pull_requests
         old_key = next(key for key, pull in pulls.items() if pull.number == number)
-        pulls[key_in_body(body)] = msgspec.structs.replace(pulls.pop(old_key), key=key_in_body(body))
+        key = find_keys(body)[0]
+        pulls[key] = msgspec.structs.replace(pulls.pop(old_key), key=key)
         self.world.targets[number] = target
         self.world.tick("update.after")
 
