@@ -46,11 +46,8 @@ def find_root(start: Path) -> Path:
             return folder
         if marker.is_file():
             return main_worktree(marker) or folder
-    raise MzError(
-        "MZ1003",
-        f"{start} is not in a git repository",
-        hint="change into the repository, or create one with `git init`",
-    )
+    hint = "change into the repository, or create one with `git init`"
+    raise MzError("MZ1003", f"{start} is not in a git repository", hint=hint)
 
 
 def main_worktree(marker: Path) -> Path | None:

@@ -113,8 +113,7 @@ class _LogScan:
 
     def includes(self, stream: str) -> bool:
         """Return True if the stream is selected, or the finding has none."""
-        run = self._run
-        return run is None or stream == LOG_REF or is_of_run(stream, run)
+        return self._run is None or stream == LOG_REF or is_of_run(stream, self._run)
 
     def visit(self, event: Stored) -> None:
         self._scanned_count += 1

@@ -135,9 +135,8 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
     else:
         subject = ", ".join(features) or f"the rest of run {posted.run}"
         was_done = posted.messages_read and not posted.process_running
-        print_line(
-            f"cancelled: {subject}" if was_done else f"cancellation of {subject} requested; {posted_text(posted)}"
-        )
+        requested = f"cancellation of {subject} requested; {posted_text(posted)}"
+        print_line(f"cancelled: {subject}" if was_done else requested)
 
 
 def cancel_at_once(root: Path, run: str) -> bool:

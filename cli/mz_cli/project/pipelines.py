@@ -228,11 +228,8 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     lint_names = known_names(load_settings(root), material)
     checked = [check_pipeline(name, root, lint_names) for name in pipeline or project_pipelines(root)]
     all_diagnostics = (*material.diagnostics, *(diagnostic for _, diagnostics in checked for diagnostic in diagnostics))
-    result = LintResult(
-        files=(*material.files, *(file for file, _ in checked)),
-        diagnostics=all_diagnostics,
-        **severity_counts(all_diagnostics),
-    )
+    files = (*material.files, *(file for file, _ in checked))
+    result = LintResult(files=files, diagnostics=all_diagnostics, **severity_counts(all_diagnostics))
     if as_json:
         print_document("pipelines-lint", result)
     else:
@@ -330,9 +327,8 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
     diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
     if as_json:
         counts = severity_counts(diagnostics)
-        print_document(
-            f"pipelines-{command}", NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
-        )
+        shown = NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
+        print_document(f"pipelines-{command}", shown)
         return
     print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
     for path in material:

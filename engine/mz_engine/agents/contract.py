@@ -171,11 +171,8 @@ class Adapter:
     def _query_version(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, str]:
         """Run the version command. Return the match of the pattern in its output (its last group, or all of it if it
         has none), else empty and the reason for people."""
-        launch = Launch(
-            argv=argv,
-            env=command_environment(environment, query_key(self.name), extra=self.set_variables),
-            cwd=Path(environment.get("HOME", "/")),
-        )
+        variables = command_environment(environment, query_key(self.name), extra=self.set_variables)
+        launch = Launch(argv=argv, env=variables, cwd=Path(environment.get("HOME", "/")))
         output = CapturedOutput()
         end = supervise(launch, ProcessLimits(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
         match = self.version_pattern.search(bytes(output.stdout))

@@ -31,10 +31,6 @@ BASE = FeatureId("_base")
 """Stands for a feature in paths and keys of what runs on the base; no feature can have this name."""
 
 
-def setup_command(line: str) -> Command:
-    return Command(run=line, timeout=Duration(SETUP_SECONDS))
-
-
 def open_checkout(
     worktree: FeatureWorktree, key: str, head: Commit, tree: Commit, pins: Pins
 ) -> Steps[tuple[Checkout, CommandRan | None]]:
@@ -44,7 +40,7 @@ def open_checkout(
     if not checkout.needs_setup:
         return checkout, None
     for line in pins.config.workspace.setup:
-        ran = yield from run_command(checkout, setup_command(line), "setup", key)
+        ran = yield from run_setup_command(checkout, line, key)
         if ran.exit != 0:
             return checkout, ran
         yield from emit(ran)
@@ -52,17 +48,21 @@ def open_checkout(
     return (yield from call_port(Workspace.checkout, worktree, head, tree)), None
 
 
+def run_setup_command(target: Checkout | FeatureWorktree, line: str, key: str) -> Steps[CommandRan]:
+    """Run a command of the set-up; `key` is that of the feature or of the base."""
+    command = Command(run=line, timeout=Duration(SETUP_SECONDS))
+    return (yield from run_command(target, command, "setup", f"{key}/setup/{line}", line))
+
+
 def run_command(
     target: Checkout | FeatureWorktree,
     command: Command,
     stage: Literal["setup", "prepare", "gate", "base"],
     key: str,
-    name: str = "",
+    name: str,
 ) -> Steps[CommandRan]:
-    """Run a command; without a name, it is one of the set-up. Raises EnvironmentOutside if it may have used code
-    outside its worktree, or fails on the base because it could not."""
-    if not name:
-        name, key = command.run, f"{key}/setup/{command.run}"
+    """Run a command. Raises EnvironmentOutside if it may have used code outside its worktree, or fails on the base
+    because it could not."""
     worktree, environment = (target.worktree, target.environment) if isinstance(target, Checkout) else (target, None)
     result = yield from call_port(Executor.run, worktree, command.run, command.timeout, key)
     is_base_red = stage == "base" and result.exit != 0

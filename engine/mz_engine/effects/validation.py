@@ -25,7 +25,7 @@ from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
-from mz_engine.effects.commands import known_failures, open_checkout, run_command, setup_command
+from mz_engine.effects.commands import known_failures, open_checkout, run_command, run_setup_command
 from mz_engine.effects.prompt import outputs_of, read_file, write_scope
 from mz_engine.effects.steps import (
     Effect,
@@ -56,7 +56,7 @@ TREE_CHANGES = {
 def run_setup(action: RunSetup, context: StepContext) -> Effect:
     """Run one set-up command and capture the worktree again, so that what the command created belongs to it."""
     assert isinstance(context.state, RunningSetup)
-    ran = yield from _run_setup_command(context, action.command)
+    ran = yield from run_setup_command(context.worktree, action.command, f"{context.run}/{context.feature}")
     worktree, progress = context.worktree, context.state.progress
     capture = yield from call_port(Workspace.capture, worktree, progress.tree)
     if ran.exit == 0:
@@ -122,17 +122,12 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
     needs_setup = yield from call_port(Workspace.ensure, context.worktree, context.phase_state.progress.head, tree)
     commands = context.pins.config.workspace.setup if needs_setup else ()
     for command in commands:
-        ran = yield from _run_setup_command(context, command)
+        ran = yield from run_setup_command(context.worktree, command, f"{context.run}/{context.feature}")
         yield from emit(ran)
         if ran.exit != 0:
             raise RepositoryUnusable("setup-failed", f"the set-up command `{command}` failed")
     if commands:
         yield from call_port(Workspace.adopt, context.worktree, tree)
-
-
-def _run_setup_command(context: StepContext, line: str) -> Steps[CommandRan]:
-    key = f"{context.run}/{context.feature}"
-    return (yield from run_command(context.worktree, setup_command(line), "setup", key))
 
 
 def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[tuple[CommandRan, str]]:

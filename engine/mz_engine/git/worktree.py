@@ -191,9 +191,8 @@ class GitWorktree:
     def create_branch(self, start: Commit) -> None:
         """Create branch and first capture. Raises RepositoryUnusable, `branch-exists` if the branch is not ours."""
         if self.identity.feature == "rescue":
-            raise RepositoryUnusable(
-                "bad-name", "a feature cannot be called `rescue`: rescued refs are kept under that name"
-            )
+            message = "a feature cannot be called `rescue`: rescued refs are kept under that name"
+            raise RepositoryUnusable("bad-name", message)
         branch = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
         oid, _, checked_out_at = branch.partition(" ")
         if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):

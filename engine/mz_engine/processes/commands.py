@@ -218,8 +218,9 @@ class BoundedOutput:
         room = self._half - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
-        if len(self._tail) > 2 * self._half:
-            self._trim()
+        excess = max(0, len(self._tail) - self._half)
+        del self._tail[:excess]
+        self._omitted_bytes += excess
 
     err = out
 
@@ -230,11 +231,5 @@ class BoundedOutput:
             held_back, self._redactor = self._redactor.finish(), None
             self._pending += held_back
             self._take()
-        self._trim()
         gap = f"\n[mz: {self._omitted_bytes} bytes left out]\n".encode() if self._omitted_bytes else b""
         return bytes(self._head) + gap + bytes(self._tail)
-
-    def _trim(self) -> None:
-        excess = max(0, len(self._tail) - self._half)
-        del self._tail[:excess]
-        self._omitted_bytes += excess

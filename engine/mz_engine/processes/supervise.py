@@ -237,9 +237,8 @@ class GuardServer:
         """Start a guard at this end of a connection, in these namespaces. Raises OSError."""
         message = namespaces.to_bytes(guard.FLAGS_BYTES, "big")
         with self._lock:
-            reply = self._send(guard_end, message) or self._send(
-                guard_end, message
-            )  # Once more if the server was killed meanwhile.
+            # Once more if the server was killed meanwhile.
+            reply = self._send(guard_end, message) or self._send(guard_end, message)
         number = reply[0] if reply else errno.ECHILD
         if number:
             raise OSError(number, os.strerror(number))

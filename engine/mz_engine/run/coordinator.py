@@ -249,9 +249,8 @@ class Coordinator:
 
     def append(self, events: tuple[Event, ...], *feature_appends: Append) -> tuple[Recorded[Event], ...]:
         """Append events to the run's stream, and with them others to streams of features."""
-        recorded = self.store.append(
-            [Append(self.stream, self.state.version, events), *feature_appends], self.clock.now_us()
-        )
+        appends = (Append(self.stream, self.state.version, events), *feature_appends)
+        recorded = self.store.append(appends, self.clock.now_us())
         for event in recorded:
             if event.stream == self.stream:
                 self.state = evolve_run(self.state, event)

@@ -160,7 +160,10 @@ class FeatureLoop:
             self.run_side.is_stopping() and not (isinstance(action, BEFORE_MESSAGES) and self.has_messages())
         ):
             return False
-        self._steps, self._result, self._error = effect_of(action, self._step_context()), None, None
+        started = self.run_side.state.started
+        assert started is not None
+        context = StepContext(self.run, self.feature, self.state, self.pins, started.base)
+        self._steps, self._result, self._error = effect_of(action, context), None, None
         return True
 
     def has_messages(self) -> bool:
@@ -210,6 +213,7 @@ class FeatureLoop:
         run_state, prefix = self.run_side.state, self.pins.config.branch_prefix
         started, item = run_state.started, run_state.tracks[self.feature].item
         assert started is not None
+        base_test, is_strict = run_state.base_test, self.pins.config.gates.baseline == "strict"
         return FeatureStarted(
             feature=self.feature,
             run_version=version,
@@ -219,10 +223,8 @@ class FeatureLoop:
             title=item.title,
             body=item.body,
             suspicions=item.suspicions if item.quarantined else None,
-            known_failures=run_state.base_test.known_failures
-            if run_state.base_test and self.pins.config.gates.baseline == "no-new-failures"
-            else None,
-            base_results=run_state.base_test.results if run_state.base_test else None,
+            known_failures=base_test.known_failures if base_test and not is_strict else None,
+            base_results=base_test.results if base_test else None,
         )
 
     def _retry_phase(self, requested: str | None) -> str:
@@ -241,13 +243,6 @@ class FeatureLoop:
             case InPhase(phase=phase) | Restoring(to=phase):
                 return phase
         return next(reversed(progress.start_trees), "")
-
-    def _step_context(self) -> StepContext:
-        started = self.run_side.state.started
-        assert started is not None
-        return StepContext(
-            run=self.run, feature=self.feature, state=self.state, pins=self.pins, base_branch=started.base
-        )
 
     def _execute(self, step: Step) -> None:
         match step:

@@ -114,7 +114,7 @@ class RunProcess:
             unfinished, started = plan.unfinished, plan.unfinished.started
             assert started is not None
             skipped = [item for item in plan.intake.skipped if item.feature not in unfinished.skipped]
-            self._append(started.run, unfinished.version, (*skipped, *plan.intake.added))
+            self._append(Append(run_stream(started.run), unfinished.version, (*skipped, *plan.intake.added)))
             self.resume(started.run)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
@@ -133,7 +133,7 @@ class RunProcess:
             provenance=self._provenance(plan.pins),
             isolation=best_level(),
         )
-        self._append(run, 0, (started, *plan.intake.skipped, *plan.intake.added))
+        self._append(Append(run_stream(run), 0, (started, *plan.intake.skipped, *plan.intake.added)))
         self._create_coordinator(run, plan.pins)
         return plan
 
@@ -157,9 +157,7 @@ class RunProcess:
             isolation=best_level(),
         )
         forked = RunForked(source=original.started.run, feature=FeatureId(feature), version=version)
-        appends = initial_appends(started, forked, original.tracks[feature].item, events, pins)
-        for recorded in self.store.append(appends, self.clock.now_us()):
-            self.observe(recorded)
+        self._append(*initial_appends(started, forked, original.tracks[feature].item, events, pins))
         self._create_coordinator(run, pins)
         return forked
 
@@ -205,9 +203,8 @@ class RunProcess:
         state = find_unfinished_run(self.store, run)
         if state is None or state.started is None:
             problem = "there is no run to resume" if run is None else f"run {run} is finished"
-            raise MzError(
-                "MZ5001", problem, hint=f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
-            )
+            hint = f"`mz status{f' {run}' if run else ''}` shows it; `mz run` starts another"
+            raise MzError("MZ5001", problem, hint=hint)
         return state, state.started, decode_pins(self.blobs.get(state.started.pins))
 
     def _check_prerequisites(self, pins: Pins) -> None:
@@ -228,10 +225,9 @@ class RunProcess:
     def _secrets(self) -> Secrets:
         return Secrets(project_secrets(self.root, self.environment))
 
-    def _append(self, run: str, version: int, events: tuple[Event, ...]) -> None:
-        if events:
-            for recorded in self.store.append([Append(run_stream(run), version, events)], self.clock.now_us()):
-                self.observe(recorded)
+    def _append(self, *appends: Append) -> None:
+        for recorded in self.store.append(appends, self.clock.now_us()):
+            self.observe(recorded)
 
     def _create_coordinator(self, run: RunId, pins: Pins) -> Coordinator:
         machine = self._machine

@@ -93,9 +93,7 @@ FOLDERS_MAX = 3
 def detect(root: Path) -> DetectedProject:
     """Detect tools, branch and remote of the repository at `root`. Only reads; ignores what cannot be read."""
     stacks = find_stacks(root)
-    commands: dict[str, str] = {}
-    for stack in stacks:
-        commands = {**stack.commands, **commands}
+    commands = {name: line for stack in reversed(stacks) for name, line in stack.commands.items()}
     remotes = _git(root, "remote").split()
     remote = PullRequests().remote if PullRequests().remote in remotes else next(iter(remotes), None)
     return DetectedProject(

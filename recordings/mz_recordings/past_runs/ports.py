@@ -237,9 +237,8 @@ class RecordedPorts:
     def names_in(self, data: bytes) -> tuple[str, ...]:
         """Search for keys by their rules; a recorded secret remains one."""
         checked, path = self.stream.changes_checked(), self.workspace.read_last
-        if checked is not None and any(
-            change.kind == "secret" and change.path == path for change in checked.forbidden_changes
-        ):
+        changes = checked.forbidden_changes if checked is not None else ()
+        if any(change.kind == "secret" and change.path == path for change in changes):
             return ("recorded",)
         return self._key_patterns.names_in(data)
 

@@ -149,9 +149,8 @@ class RecordedWorkspace:
         outcome = self.stream.outcome(AgentReplied, AgentFailed, AgentLost)
         if isinstance(outcome, AgentLost) or (isinstance(outcome, AgentFailed) and outcome.problem == WORKTREE_LOST):
             raise RepositoryUnusable("worktree-lost", "as it was recorded")
-        return Capture(
-            tree=outcome.tree, forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else ()
-        )
+        changes = outcome.forbidden_changes if isinstance(outcome, AgentReplied) else ()
+        return Capture(tree=outcome.tree, forbidden_changes=changes)
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         pass
