@@ -313,8 +313,10 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
         raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
     root = project_root(Path.cwd())
     config, file = load_settings(root), f"{PIPELINES_FOLDER}/{name}.yaml"
-    text, left_out, texts = starter_pipeline(name, config.commands), tuple[str, ...](), dict[str, str]()
-    if origin:
+    left_out, texts = tuple[str, ...](), dict[str, str]()
+    if not origin:
+        text = starter_pipeline(name, config.commands)
+    else:
         source = find_source(origin, root)
         definition, _ = source.parse()
         left_out = missing_commands(definition, config.commands) if source.built_in else ()
