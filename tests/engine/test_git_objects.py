@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 import threading
@@ -22,6 +23,7 @@ from mz_events.names import Commit
 from mz_events.store import StoreUnusable
 
 from tests.support.gitrepo import GitRepo
+from tests.support.processes import is_alive
 
 
 @pytest.fixture
@@ -257,3 +259,19 @@ def test_a_ref_is_moved_from_its_value_only(repo: GitRepo) -> None:
         git.update_refs(f"update refs/mz/r1/f1 {head} {'1' * 40}\n")
     git.update_refs(f"delete refs/mz/r1/f1 {head}\n")
     assert "refs/mz" not in repo.git("for-each-ref")
+
+
+def test_processes_that_stay_end_with_what_started_them(repo: GitRepo) -> None:
+    git, head = git_in(repo.root), Commit(repo.head())
+    store = ObjectStore(git)
+    assert store.listing(head)
+    assert store.line_counts(head, head) == []
+    git.update_refs(f"update refs/mz/r1/f1 {head}\n")
+    processes = [item._process for item in (store._reader._dialogue, store._differ, git._refs)]
+    assert all(process is not None and is_alive(process.pid) for process in processes)
+    gc.disable()  # A reference in a circle would be found only by chance.
+    try:
+        del store, git
+        assert not any(process is not None and is_alive(process.pid) for process in processes)
+    finally:
+        gc.enable()

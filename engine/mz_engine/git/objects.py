@@ -12,6 +12,7 @@ import struct
 import tempfile
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -19,7 +20,7 @@ from functools import lru_cache
 from mz_events.names import Commit, Path
 
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry, TreeListing, display_path
-from mz_engine.git.process import MZ, Dialogue, Git, Person, file_error
+from mz_engine.git.process import MZ, Git, Person, file_error
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
@@ -50,12 +51,19 @@ class ObjectStore:
     def __init__(self, git: Git) -> None:
         self._git, self._object_format = git, git.repository.object_format
         self._objects, self._reader = str(git.directory / "objects"), ObjectReader(git)
-        self._differ, self._differ_lock = Dialogue(git, "diff-tree", "--stdin", *NUMSTAT), threading.Lock()
+        self._differ, self._differ_lock = git.dialogue("diff-tree", "--stdin", *NUMSTAT), threading.Lock()
         self._id_bytes = hashlib.new(self._object_format).digest_size
         self._empty_tree = object_id(self._object_format, b"tree", 0, ())
-        self._directory: Callable[[str], DirectoryEntries] = lru_cache(CACHED_DIRECTORIES_MAX)(self._read_directory)
-        self.listing: Callable[[str], TreeListing] = lru_cache(CACHED_LISTINGS_MAX)(self._read_listing)
-        self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(self._read_rules)
+        own = weakref.proxy(self)  # With a true reference, the processes would live until the garbage collector comes.
+        self._directory: Callable[[str], DirectoryEntries] = lru_cache(CACHED_DIRECTORIES_MAX)(
+            lambda name: own._read_directory(name)
+        )
+        self.listing: Callable[[str], TreeListing] = lru_cache(CACHED_LISTINGS_MAX)(
+            lambda commit: own._read_listing(commit)
+        )
+        self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(
+            lambda files: own._read_rules(files)
+        )
 
     def _read_listing(self, commit: str) -> TreeListing:
         """List a commit's tree. Raises RepositoryUnusable if the commit does not exist."""
@@ -248,7 +256,7 @@ class ObjectReader:
 
     def __init__(self, git: Git) -> None:
         self._git, self._lock = git, threading.Lock()
-        self._dialogue = Dialogue(git, "cat-file", "--batch")
+        self._dialogue = git.dialogue("cat-file", "--batch")
 
     def read(self, name: str, kind: bytes) -> bytes:
         """Return an object of that type. Raises RepositoryUnusable, also if git does not have it."""

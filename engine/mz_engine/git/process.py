@@ -116,7 +116,7 @@ class Git:
         self._safe_environment = {**safe_environment(environment), **NO_USER_CONFIG}
         self.user_environment: Mapping[str, str] = user_environment(environment)
         """For work in the user's name."""
-        self._refs, self._refs_lock = Dialogue(self, "update-ref", "--stdin"), threading.Lock()
+        self._refs, self._refs_lock = self.dialogue("update-ref", "--stdin"), threading.Lock()
 
     def run(
         self,
@@ -138,19 +138,8 @@ class Git:
             raise git_error(args[0], result)
         return result
 
-    def start(self, *args: str) -> subprocess.Popen[bytes]:
-        """Start git for a dialogue over pipes, in its own session. Raises RepositoryUnusable."""
-        pipe, environment = subprocess.PIPE, {**self._safe_environment, "GIT_DIR": str(self.directory)}
-        with explain_missing(self.directory):
-            return subprocess.Popen(
-                git_command(args),
-                cwd=self.directory,
-                env=environment,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+    def dialogue(self, *args: str) -> Dialogue:
+        return Dialogue(self.directory, {**self._safe_environment, "GIT_DIR": str(self.directory)}, args)
 
     def update_refs(self, commands: str) -> None:
         """Run the commands of `git update-ref --stdin` as one transaction. Raises RepositoryUnusable."""
@@ -187,23 +176,36 @@ def parse_ident(ident: ProgramResult) -> Person:
 
 
 class Dialogue:
-    """One git process that answers requests over pipes, started at the first; it ends with this object."""
+    """One git process that answers requests over pipes, in its own session, started at the first; it ends with this
+    object, which therefore knows no other that knows it."""
 
-    def __init__(self, git: Git, *args: str) -> None:
-        self._git, self._args = git, args
+    def __init__(self, directory: pathlib.Path, environment: Mapping[str, str], args: Sequence[str]) -> None:
+        self._directory, self._environment, self._args = directory, environment, args
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: bytes) -> BufferedReader:
         """Send a request, wait for the first bytes of the reply, and return the pipe with it. Raises BrokenPipeError
         if git has ended, RepositoryUnusable."""
         if self._process is None:
-            self._process = self._git.start(*self._args)
+            pipe = subprocess.PIPE
+            with explain_missing(self._directory):
+                self._process = subprocess.Popen(
+                    git_command(self._args),
+                    cwd=self._directory,
+                    env=self._environment,
+                    stdin=pipe,
+                    stdout=pipe,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
             weakref.finalize(self, end_process, self._process)
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(request)
         self._process.stdin.flush()
-        if not select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)[0]:
+        poll = select.poll()  # Unlike select, it takes any number.
+        poll.register(self._process.stdout, select.POLLIN)
+        if not poll.poll(TIMEOUT_SECONDS * 1000):
             message = f"`git {self._args[0]}` did not answer in {TIMEOUT_SECONDS:.0f} s"
             raise RepositoryUnusable("git-timeout", message)
         return cast(BufferedReader, self._process.stdout)
