@@ -5,6 +5,7 @@ Paths in arguments are relative to the repository; a worktree is identified by i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
@@ -211,6 +212,10 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     failed_tests: tuple[str, ...] | None = None
     """Ids of the failed tests, sorted, from reports that the command wrote; None: from its output, if at all."""
     outside_links: tuple[OutsideLink, ...] = ()
+
+
+SETUP_KEY = re.compile(r"[^/]+/[^/]+/setup/(?![^/]+/\d+/\d+/)")
+"""Matches the key of a set-up command, not that of a feature, phase or unit named `setup`."""
 
 
 class Executor(Protocol):

@@ -2,7 +2,7 @@
 
 Each script of `attacks.toml` runs as an agent's process in a repository made for it. It does harm if anything but its
 worktree and its private repository differs afterwards: the user's checkout, repository and log, another feature's
-worktree, HOME, a folder on PATH, or the system."""
+worktree, HOME, a folder on PATH, or the system; or if it prints a secret of HOME."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ from mz_events.redaction.redactor import Secrets
 SECONDS = 30
 NAMED_MAX = 3
 SYSTEM_FOLDERS = ("/usr", "/etc", "/opt")
+SECRET = "the secret of an attacked user"
+SECRET_FILES = (
+    ".ssh/id_ed25519 .aws/credentials .config/gh/hosts.yml .cargo/credentials.toml .codex/auth.json other/.env"
+)
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 
 
@@ -57,6 +61,9 @@ class Victim:
             path.mkdir(parents=True)
         for name in (".bashrc", ".npmrc", "notes.txt"):
             (self.home / name).write_text("mine\n")
+        for name in SECRET_FILES.split():
+            (self.home / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.home / name).write_text(SECRET)
         (self.tools / "pytest").write_text("#!/bin/sh\n")
         (self.tools.parent / "pyvenv.cfg").write_text("")
         for name in ("README.md", "src/app.py", "mz.yaml", ".gitignore"):
@@ -96,16 +103,17 @@ class Victim:
         return {**state, "core_pattern": CORE_PATTERN.read_text() if CORE_PATTERN.exists() else ""}
 
     def suffer(self, attack: Attack) -> list[str]:
-        """Run the attack as an agent; return what it changed."""
+        """Run the attack as an agent; return what it changed, or that it read a secret."""
         before = self.state()
         processes = AgentProcesses(self.root, self.environment, Secrets({}), passed=tuple(self.environment))
         spec = CallSpec(
             key=f"r/f/{attack.target}/-/1/1/{attack.name}", worktree=self.worktree, agent="attacker", model="",
             prompt="", session=None, resumes=False, tools=(), total_seconds=SECONDS, idle_seconds=SECONDS,
         )  # fmt: skip
-        processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
+        result = processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
         after = self.state()
-        return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        return [*changed, *(["read a secret"] if SECRET.encode() in result.stdout else [])]
 
 
 def _digest(path: Path) -> str:

@@ -15,7 +15,7 @@ from mz_engine.agents.registry import built_in_adapters
 from mz_engine.artifacts.junit import failed_cases
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import SandboxSettings
-from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted
+from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
 from mz_engine.processes.environment import git_directory, sandbox_mounts
 from mz_engine.processes.supervise import can_hide, can_run_offline
@@ -256,3 +256,18 @@ def test_commands_have_no_network_where_settings_say_so(tmp_path: Path) -> None:
     refused = commands.run(WORKTREE, connect, 60, "r1/f1/x")
     assert refused.exit == 1
     assert "1 attempts to reach a network failed: `sandbox.offline` in mz.yaml" in refused.output.decode()
+
+
+@pytest.mark.parametrize(
+    ("key", "is_setup"),
+    [
+        ("r1/login/setup/npm ci", True),
+        ("r1/_base/setup/sh tools/setup/install.sh", True),
+        ("r1/setup/code/-/1/0/gate.test", False),
+        ("r1/login/setup/-/1/0/gate.test", False),
+        ("r1/login/code/setup/1/0/gate.test", False),
+        ("r1/login/code/-/1/0/gate.setup", False),
+    ],
+)
+def test_only_the_set_up_is_taken_for_the_set_up(key: str, is_setup: bool) -> None:
+    assert bool(SETUP_KEY.match(key)) == is_setup

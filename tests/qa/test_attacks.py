@@ -8,15 +8,15 @@ import pytest
 from mz_engine.processes import guard, supervise
 from mz_qa.attacks import Attack, attacks, harm_of
 
-HARMFUL_BELOW = ("config", "commit-in-the-checkout", "change", "blobs", "gitconfig")
-"""Names of attacks that succeed where nothing is mounted, and that harm nothing but what is made for them."""
+HARMFUL_BELOW = ("config", "cloud-login", "commit-in-the-checkout", "change", "blobs", "gitconfig")
+"""Names of attacks that succeed where nothing is mounted, and that concern nothing but what is made for them."""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not supervise.can_hide(), reason="no mount namespaces here")
 def test_no_attack_does_harm(tmp_path: Path) -> None:
     harm = {f"{attack.target}/{attack.name}": harm_of(attack, tmp_path) for attack in attacks()}
-    assert len(harm) >= 60
+    assert len(harm) >= 75
     assert {name: changed for name, changed in harm.items() if changed} == {}
 
 

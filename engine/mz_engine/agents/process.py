@@ -213,7 +213,7 @@ class AgentProcesses(WorktreeProcesses):
         query, output = replace(spec, key=query_key(spec.agent)), CapturedOutput()
         launch = self._launch(query, replace(invocation, private_tmpdir=False))
         read_only = (replace(mount, kind="read") if mount.kind == "write" else mount for mount in launch.mounts)
-        launch = replace(launch, mounts=tuple(read_only))
+        launch = self.hide_home(replace(launch, mounts=tuple(read_only)))
         limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
         end = supervise(launch, limits, output, stop=self._stop)
         if end.reason is EndReason.STOPPED:

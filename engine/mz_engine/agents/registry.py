@@ -139,15 +139,16 @@ class AgentRegistry:
         """Count the tokens of a call's first request; None after a count of this agent timed out in this process."""
         if spec.agent in self._uncounted_agents:
             return None
-        waited_ms = 0
+        waited_ms, adapter = 0, self.adapter(spec.agent)
+        own = adapter.own_paths(self._environment)
 
         def ask(query: CallSpec, invocation: Invocation) -> CallResult:
             nonlocal waited_ms
-            result = self._processes.query(query, invocation)
+            result = self._processes.query(query, msgspec.structs.replace(invocation, writable=own))
             waited_ms += result.duration_ms
             return result
 
-        tokens = self.adapter(spec.agent).count_tokens(spec, self._environment, ask)
+        tokens = adapter.count_tokens(spec, self._environment, ask)
         if tokens is None and waited_ms >= COUNT_WAIT_MAX_MS:
             self._uncounted_agents.add(spec.agent)
         return tokens

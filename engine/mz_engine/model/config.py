@@ -112,6 +112,13 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
         tuple[NonEmpty, ...],
         doc("Further existing folders that they may change, such as a cache; `~` is the home directory."),
     ] = ()
+    read: Annotated[
+        tuple[NonEmpty, ...],
+        doc(
+            "Further files and folders of the home directory that they may read; `~` alone: all of it. Without it they "
+            "see tools, their caches, and what an agent has there itself."
+        ),
+    ] = ()
     offline: Annotated[
         tuple[Literal["commands", "setup"], ...],
         doc("What has no network but its own loopback: the commands of gates and preparations, or the set-up."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import stat
 import tempfile
 import threading
@@ -18,7 +19,7 @@ from mz_events.redaction.redactor import Redactor, Secrets
 from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
 from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
-from mz_engine.ports import CommandResult, FeatureWorktree, Interrupted, OutsideLink
+from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
     DEFAULT_DIRECTORIES,
     command_environment,
@@ -30,6 +31,7 @@ from mz_engine.processes.environment import (
     worktree_path,
 )
 from mz_engine.processes.guard import KEY_VARIABLE, SIGKILL
+from mz_engine.processes.home import hidden_paths
 from mz_engine.processes.links import environment_links
 from mz_engine.processes.supervise import (
     DeniedHandler,
@@ -48,8 +50,6 @@ from mz_engine.processes.supervise import (
 MB = 1_000_000
 MACHINE_MB = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MB
 DEFAULTS = SandboxSettings()
-SETUP_MARK = "/setup/"
-"""Part of the keys of set-up commands."""
 OUTPUT_BYTES_MAX = 20_000_000
 """Bytes kept of a command's output; half from its beginning, half from its end."""
 
@@ -92,7 +92,11 @@ class WorktreeProcesses:
         self._enclosing_repository = enclosing_repository
         self._temporary_folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""))
         self._sandbox = sandbox
-        self._writable = tuple(pathlib.Path(path).expanduser() for path in sandbox.write)
+        home = environment.get("HOME", "~")
+        self._writable, self._readable = (
+            tuple(pathlib.Path(re.sub(r"~(?=/|\Z)", home, path, count=1)).expanduser() for path in paths)
+            for paths in (sandbox.write, sandbox.read)
+        )
         self._spending = Mount(spending_folder(environment), "empty")
 
     def launch(
@@ -118,8 +122,13 @@ class WorktreeProcesses:
     def _is_offline(self, key: str) -> bool:
         return self._on_denied is not None
 
+    def hide_home(self, launch: Launch) -> Launch:
+        """Return the launch without what it must not see of HOME."""
+        return replace(launch, hidden=hidden_paths(launch, self._readable)) if launch.mounts and can_hide() else launch
+
     def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = bool) -> ProcessEnd:
         """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
+        launch = self.hide_home(launch)
         key, folder = launch.env[KEY_VARIABLE], scratch_folder(self._root)
         with suppress(OSError):
             folder.mkdir(exist_ok=True)
@@ -140,7 +149,7 @@ class ProcessExecutor(WorktreeProcesses):
     kept_bytes = OUTPUT_BYTES_MAX
 
     def _is_offline(self, key: str) -> bool:
-        kind = "setup" if SETUP_MARK in key else "commands"
+        kind = "setup" if SETUP_KEY.match(key) else "commands"
         return super()._is_offline(key) or kind in self._sandbox.offline
 
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:

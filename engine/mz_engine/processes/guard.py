@@ -79,6 +79,8 @@ class Request(NamedTuple):
     env: dict[bytes, bytes]
     mounts: list[tuple[str, bytes, bytes]]
     """Kind, source and target of what the tree sees, as in `supervise.Mount`, if the level has a mount namespace."""
+    hidden: list[bytes]
+    """Files and folders that seem empty, likewise."""
     writable: list[bytes]
     """With a mount namespace everything is read-only but these paths and mounts that are writable; empty: nothing is
     changed."""
@@ -137,10 +139,8 @@ def reap_guards() -> None:
 def fork_guard(flags: int) -> tuple[int, str]:
     """Fork, into new namespaces if any are given. Return the process id (0 in the child) and why that is not in them.
     Raises OSError."""
-    if not flags:
-        return os.fork(), ""
     try:
-        return kernel().clone(flags), ""
+        return kernel().clone(flags) if flags else os.fork(), ""
     except (OSError, ImportError) as error:
         problem = str(error)
     return os.fork(), problem
@@ -244,12 +244,9 @@ def wait_for_end(tree: Tree, control: int, request: Request) -> str:
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll_ms = POLL_MS
-    if hasattr(os, "pidfd_open"):
-        try:
-            poll.register(os.pidfd_open(tree.command), select.POLLIN)
-            poll_ms = REAP_MS
-        except OSError:
-            poll_ms = POLL_MS
+    with contextlib.suppress(AttributeError, OSError):
+        poll.register(os.pidfd_open(tree.command), select.POLLIN)
+        poll_ms = REAP_MS
     while tree.code is None:
         ready = poll.poll(poll_ms)
         if any(fd == control for fd, _ in ready):
@@ -329,12 +326,11 @@ class Tree:
 
 
 def send_signal(pid: int, number: int) -> bool:
+    """Return False if there is no such process."""
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -396,15 +392,18 @@ def enter_level(request: Request) -> None:
     if request.level not in NAMESPACES:
         return
     if request.level == USER_NAMESPACE:
-        write("/proc/self/setgroups", "deny")
-        write("/proc/self/uid_map", f"{request.user} {request.user} 1")
-        write("/proc/self/gid_map", f"{request.group} {request.group} 1")
+        user, group = (f"{number} {number} 1" for number in (request.user, request.group))
+        for name, text in (("setgroups", "deny"), ("uid_map", user), ("gid_map", group)):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
     mounted = mount_all(request.mounts, request.scratch, bool(request.writable))
     if request.writable:
         make_read_only(request.writable, mounted)
+    if request.hidden:
+        hide(request.hidden)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
     kernel().mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     drop_privileges()
@@ -521,6 +520,14 @@ def make_read_only(writable: list[bytes], mounted: dict[bytes, bool]) -> None:
         kernel().set_read_only(path, is_read_only)
 
 
+def hide(paths: list[bytes]) -> None:
+    """Cover folders by an empty one that nobody can change, and files by /dev/null."""
+    kernel().mount(b"tmpfs", b"/proc", b"tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY)  # Until the real one is mounted.
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            kernel().mount(b"/proc" if os.path.isdir(path) else b"/dev/null", path, None, MS_BIND)
+
+
 def make_mount_point(path: bytes, is_directory: bool) -> None:
     if is_directory:
         os.makedirs(path, exist_ok=True)
@@ -533,11 +540,6 @@ def remount_read_only(path: bytes) -> None:
     """Make a mount read-only; in a user namespace a remount must keep the other flags."""
     locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
     kernel().mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
-
-
-def write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
 
 
 class Kernel:
@@ -567,9 +569,7 @@ class Kernel:
 
     def clone(self, flags: int) -> int:
         """Fork this process, which has one thread, into new namespaces; return 0 in the child."""
-        number = SYS_CLONE.get(os.uname().machine)
-        if number is None:
-            raise OSError(ENOSYS, f"clone: {os.strerror(ENOSYS)} on {os.uname().machine}")
+        number = SYS_CLONE.get(os.uname().machine, -1)  # There is no such call: ENOSYS.
         pid = int(self._libc.syscall(*map(self._long, (number, flags | SIGCHLD, 0, 0, 0, 0))))
         self._check(min(pid, 0), "clone")
         return pid

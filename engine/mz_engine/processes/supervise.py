@@ -73,6 +73,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Written, then closed; empty: /dev/null."""
     mounts: tuple[Mount, ...] = ()
     """In this order, if mount namespaces work; see `can_hide`."""
+    hidden: tuple[pathlib.Path, ...] = ()
+    """Files and folders that seem empty, if mount namespaces work."""
     writable: tuple[pathlib.Path, ...] = ()
     """With mount namespaces everything else is read-only, but for writable mounts; empty: nothing is restricted."""
     offline: bool = False
@@ -355,6 +357,7 @@ class Supervision:
                 (mount.kind, os.fsencode(mount.source or mount.target), os.fsencode(mount.target))
                 for mount in launch.mounts
             ],
+            hidden=[os.fsencode(path) for path in launch.hidden],
             writable=[os.fsencode(path) for path in launch.writable],
             offline=launch.offline,
             scratch=os.fsencode(launch.scratch or ""),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from mz_engine.effects.call import WORKTREE_LOST
 from mz_engine.ports import (
+    SETUP_KEY,
     AgentAdapter,
     CallResult,
     CallSpec,
@@ -99,7 +100,6 @@ class RecordedForge:
         return ""
 
 
-SETUP_KEY = "/setup/"
 """Part of the keys of set-up commands, before their names."""
 Hints = Callable[[str, int], str | None]
 """Returns the known hint about a failure's signature before a position of the log."""
@@ -163,7 +163,7 @@ class RecordedPorts:
     # commands ---------------------------------------------------------------------------------------------------------
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         command_ran = self.stream.outcome(CommandRan)
-        if SETUP_KEY in key and not key.endswith(f"{SETUP_KEY}{command_ran.name}"):
+        if SETUP_KEY.match(key) and not key.endswith(f"/setup/{command_ran.name}"):
             raise NotInRecord  # The process died in between, and the set-up started again.
         failed_tests: tuple[str, ...] | None = None
         if command_ran.failures is not None:

@@ -1,0 +1,94 @@
+"""What agents and commands see of the user's home directory: tools, their caches, and what settings or an agent's
+description name. Everything else there, such as keys, logins and other projects, is hidden."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Set
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from mz_engine.processes.supervise import Launch, is_below
+
+CACHED_MAX = 64
+Names = tuple[str, ...]
+
+
+def paths(*names: str) -> frozenset[Names]:
+    return frozenset(tuple(name.split("/")) for name in names)
+
+
+KEPT = paths(
+    ".asdf", ".bun", ".bundle", ".cabal", ".cache", ".cargo", ".ccache", ".composer", ".conda", ".deno", ".dotnet",
+    ".gem", ".ghcup", ".gitconfig", ".gradle", ".hex", ".ivy2", ".julia", ".m2", ".mix", ".node-gyp", ".npm", ".nuget",
+    ".nvm", ".opam", ".pnpm-store", ".pub-cache", ".pyenv", ".rbenv", ".rustup", ".sbt", ".sdkman", ".stack", ".volta",
+    ".yarn", "go", ".config/git/attributes", ".config/git/config",
+    ".config/git/ignore", ".local/bin", ".local/lib", ".local/pipx", ".local/share/fnm", ".local/share/mise",
+    ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".local/share/virtualenv", ".local/share/virtualenvs",
+)  # fmt: skip
+"""Tools and caches that set-ups and tests need, and the name that commits get."""
+HIDDEN = paths(
+    ".bundle/config", ".cargo/credentials", ".cargo/credentials.toml", ".composer/auth.json", ".gem/credentials",
+    ".gradle/gradle.properties", ".m2/settings-security.xml", ".m2/settings.xml", ".nuget/NuGet/NuGet.Config",
+)  # fmt: skip
+"""Logins within them."""
+NESTED = {".config": 2, ".local": 2, ".local/share": 3}
+"""Folders of many programs: how many names lead to what one of them has there. Of others, the first does."""
+
+
+def hidden_paths(launch: Launch, read: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the files and folders of HOME that a command must not see, besides what its mounts hide. `read` are
+    paths that settings name. Links stay: what they lead to is hidden or not by itself."""
+    home = Path(launch.env.get("HOME", ""))
+    if len(home.parts) < 2 or not home.is_absolute():
+        return ()
+    homes = (home, home.resolve())
+    targets = [mount.target for mount in launch.mounts if mount.target not in homes]
+    named = set(_below(homes, (*targets, *launch.writable, launch.cwd, *read)))
+    if () in named:
+        return ()
+    kept = named.union(KEPT, map(_tool, _below(homes, _programs(launch.env.get("PATH", ""), launch.argv[0], homes))))
+    hidden = HIDDEN - named
+    inner = {names[:end] for names in kept | hidden for end in range(1, len(names))}
+    return tuple(_walk(homes[1], kept, hidden, inner))
+
+
+def _below(homes: Iterable[Path], paths: Iterable[Path]) -> Iterator[Names]:
+    """Yield the names below HOME, under any of its names, of the paths that are there."""
+    return (path.parts[len(home.parts) :] for path in paths for home in homes if is_below(path, home))
+
+
+def _walk(home: Path, kept: Set[Names], hidden: Set[Names], inner: Set[Names]) -> Iterator[Path]:
+    pending = list[tuple[Names, bool]]([((), False)])
+    while pending:
+        names, is_kept = pending.pop()
+        with suppress(OSError), os.scandir(home.joinpath(*names)) as entries:
+            for entry in entries:
+                path = (*names, entry.name)
+                stays = path not in hidden and (is_kept or path in kept)
+                if path in inner and path not in hidden:
+                    pending.append((path, stays))
+                elif not (stays or entry.is_symlink()):
+                    yield Path(entry.path)
+
+
+@lru_cache(CACHED_MAX)
+def _programs(path: str, program: str, homes: tuple[Path, Path]) -> tuple[Path, ...]:
+    """Return the folders below HOME with programs on PATH, with this one, and with those that links there lead to."""
+    named = [*map(Path, (*path.split(os.pathsep), sys.prefix, sys.base_prefix)), Path(program).parent]
+    folders = dict.fromkeys(folder for name in named for folder in (name, name.resolve()))
+    inside = [folder for folder in folders if folder not in homes and any(is_below(folder, home) for home in homes)]
+    for folder in tuple(inside):
+        with suppress(OSError), os.scandir(folder) as entries:
+            links = (Path(os.path.realpath(entry.path)) for entry in entries if entry.is_symlink())
+            inside += (target.parent for target in links if target.parent not in homes)
+    return tuple(inside)
+
+
+def _tool(names: Names) -> Names:
+    """Return the folder of the tool that has programs in this folder."""
+    if names[0].startswith("."):
+        return names[: max(NESTED.get("/".join(names[:length]), 1) for length in (1, 2))]
+    return names[:-1] if names[-1] == "bin" and len(names) > 1 else names
