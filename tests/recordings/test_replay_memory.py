@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.ports import ParsedReply
+from mz_engine.processes.supervise import can_run_offline
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Fixture, Kind, RecordedCall
 from mz_recordings.findings.model import ReplayResult
@@ -227,6 +230,23 @@ def test_a_damaged_patch_is_left_to_git(copy: Copy) -> None:
         memory, real = copy.settle(), copy.settle(real=True)
         assert not memory.in_memory
         assert [finding.kind for finding in memory.findings] == [finding.kind for finding in real.findings]
+
+
+@pytest.mark.skipif(not can_run_offline(), reason="no network namespaces here")
+def test_a_set_up_that_needs_a_network_has_one_in_replays_if_settings_say_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        line = f"python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {server.getsockname()[1]}), 5)'"
+        settings = f"workspace: {{setup: [{json.dumps(line)}]}}\n"
+        workshop = Workshop(tmp_path, settings=settings)
+        workshop.keep(workshop.record(workshop.run()).cassette)
+        copy = Copy(workshop.root)
+        assert copy.settle(real=True).findings != ()
+        with open(workshop.root / "mz.yaml", "a") as file:
+            file.write("sandbox: {online_in_replays: [setup]}\n")
+        copy = Copy(workshop.root)
+        assert copy.settle(keep=True).findings == ()
+    result = copy.settle()
+    assert (result.findings, result.in_memory, result.commands_executed) == ((), True, 0), "without the server"
 
 
 def test_set_up_commands_are_answered_and_a_new_command_after_them_is_played_for_real(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
         tuple[Literal["commands", "setup"], ...],
         doc("What has no network but its own loopback: the commands of gates and preparations, or the set-up."),
     ] = ()
+    online_in_replays: Annotated[
+        tuple[Literal["setup"], ...],
+        doc(
+            "What has a network in replays too: a set-up that downloads, as those of pip and npm do. Replays take kept "
+            "results (`mz record`, `mz replay --keep`) where they can, and then need no network."
+        ),
+    ] = ()
     memory_mb: Annotated[
         int, doc("Memory of a call or command with all its processes; 0: three quarters of the machine's.", ge=0)
     ] = 0

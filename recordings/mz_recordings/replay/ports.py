@@ -24,7 +24,17 @@ from mz_engine.git.worktree import GitWorktree
 from mz_engine.model.config import Config, WorkspaceSettings
 from mz_engine.path_patterns import select
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import Agents, Capture, Checkout, Clock, CommandResult, Executor, FeatureWorktree, Workspace
+from mz_engine.ports import (
+    SETUP_KEY,
+    Agents,
+    Capture,
+    Checkout,
+    Clock,
+    CommandResult,
+    Executor,
+    FeatureWorktree,
+    Workspace,
+)
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
@@ -180,6 +190,10 @@ class ReplayExecutor(ProcessExecutor):
         workspace.command_runs.append(run)
         return result
 
+    def _is_offline(self, key: str) -> bool:
+        is_online = "setup" in self._sandbox.online_in_replays and SETUP_KEY.match(key) is not None
+        return super()._is_offline(key) and not is_online
+
     def _kept_files(self, worktree: FeatureWorktree) -> frozenset[tuple[str, int]]:
         """Return path and time of change of the ignored files that stay."""
         top = worktree_path(self._root, worktree)
@@ -230,6 +244,7 @@ class ScratchPorts(ReplayPorts):
             passed=config.pass_environment,
             stop=self.stop,
             on_denied=self.network_attempts,
+            sandbox=config.sandbox,
         )
         executor.workspace, executor.kept_patterns = self.workspace, config.workspace.keep_ignored
 
