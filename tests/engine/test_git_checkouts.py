@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mz_engine.git.checkouts import Checkouts, environment_digest
-from mz_engine.git.content import FILE, TreeEntry
+from mz_engine.git.content import FILE, LINK, SUBMODULE, TreeEntry
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import Checkout, FeatureWorktree
@@ -158,10 +158,80 @@ def test_without_a_set_up_there_is_no_environment(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_an_environment_depends_on(path: bytes, matters: bool) -> None:
     trees = [{path: TreeEntry(FILE, oid), b"a": TreeEntry(FILE, "0")} for oid in ("1", "2")]
-    first, second = (environment_digest(tree, ("sh ./setup.sh",)) for tree in trees)
+    first, second = (environment_digest(tree, settings_of("sh ./setup.sh"), empty) for tree in trees)
     assert (first != second) is matters
-    assert environment_digest(trees[0], ("sh other.sh",)) != first
-    assert environment_digest(trees[0], ()) == ""
+    assert environment_digest(trees[0], settings_of("sh other.sh"), empty) != first
+    assert environment_digest(trees[0], WorkspaceSettings(), empty) == ""
+
+
+def settings_of(*setup: str) -> WorkspaceSettings:
+    return WorkspaceSettings(setup=setup, inputs=("deps/x*", "!*.md"))
+
+
+def empty(oid: str) -> bytes:
+    return b""
+
+
+PIP = "pip install -r a.txt"
+
+
+@pytest.mark.parametrize(
+    ("setup", "texts", "path", "matters"),
+    [
+        (PIP, {"a.txt": "-r other.txt"}, "other.txt", True),
+        (PIP, {"a.txt": "  -cother"}, "other", True),
+        (PIP, {"a.txt": "#-r other.txt\nx # via other.txt"}, "other.txt", False),
+        (PIP, {"a.txt": 'x\r\n--constraint "other.txt"\r\n'}, "other.txt", True),
+        (PIP, {"a.txt": "--requirement=./deps/a"}, "deps/a", True),
+        (PIP, {"a.txt": "./vendor/x-1.whl\n-e ./lib"}, "vendor/x-1.whl", True),
+        (PIP, {"a.txt": "-e ./lib"}, "lib/setup.cfg", True),
+        (PIP, {"a.txt": "-e ./lib"}, "lib/x.py", False),
+        ("pip install -r deps/a", {"deps/a": "-c b", "deps/b": "-r ../c/d.txt", "c/d.txt": "-r e"}, "c/e", True),
+        ("pip install -r deps/a", {"deps/a": "-c b", "deps/b": "c"}, "d", False),
+        ("pip install -rdeps/a", {"deps/a": "-r b", "deps/b": "-r a\n-r c"}, "deps/c", True),
+        ("pip install -r deps/a", {"deps/a": "x @ file:vendor/x.zip"}, "vendor/x.zip", True),
+        ("pip install .", {"sub/requirements/dev.in": "-c ../other"}, "sub/other", True),
+        ("sh setup.sh", {"setup.sh": "pip install -r other"}, "other", False),
+        ("sh setup.sh", {}, "deps/x/y", True),
+        ("sh setup.sh", {}, "deps/x.md", False),
+    ],
+)  # fmt: skip
+def test_what_files_of_an_environment_name(setup: str, texts: dict[str, str], path: str, matters: bool) -> None:
+    """What requirements name belongs to it, and what `workspace.inputs` selects."""
+    blobs = {"1": "", "2": "# changed"} | texts
+    tree = {name.encode(): TreeEntry(FILE, name) for name in texts}
+    changed = [
+        environment_digest(
+            tree | {path.encode(): TreeEntry(FILE, oid)}, settings_of(setup), lambda name: blobs[name].encode()
+        )
+        for oid in ("1", "2")
+    ]
+    assert (changed[0] != changed[1]) is matters
+
+
+def test_a_link_belongs_to_an_environment_with_what_it_leads_to() -> None:
+    blobs = {"link": b"../common/locked"}
+    tree = {b"a/uv.lock": TreeEntry(LINK, "link"), b"requirements.txt": TreeEntry(SUBMODULE, "commit")}
+    trees = [tree | {b"common/locked": TreeEntry(FILE, oid)} for oid in ("1", "2")]
+    first, second = (environment_digest(tree, settings_of("uv sync"), blobs.__getitem__) for tree in trees)
+    assert first != second
+
+
+def test_a_digest_without_included_files_stays_what_runs_recorded() -> None:
+    tree = {name: TreeEntry(FILE, "1") for name in (b"uv.lock", b"setup.sh", b"x", b"requirements.txt")}
+    settings = WorkspaceSettings(setup=("sh ./setup.sh", "uv sync"))
+    recorded = "63050eb3f5467676bc30e8e52075ebfb43e4c74a87e9cc8043e45552b30d0f4e"
+    assert environment_digest(tree, settings, lambda oid: b"y==1  # via x\n") == recorded
+
+
+def test_a_feature_that_changes_only_constraints_gets_a_new_environment(tmp_path: Path) -> None:
+    project = Project(tmp_path, setup=(PIP,))
+    base = project.repository.commit({"a.txt": "-c constraints.txt\n", "constraints.txt": "x<2\n"})
+    first = project.checkout(base)
+    changed = project.repository.commit({"constraints.txt": "x<3\n"})
+    needed = project.workspace.checkout(ALPHA, project.base, changed)
+    assert needed.needs_setup
+    assert needed.environment != first.environment
 
 
 def test_the_environment_of_the_base_is_kept() -> None:

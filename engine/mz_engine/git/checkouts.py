@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+import posixpath
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 
-from mz_engine.git.content import TreeListing
+from mz_engine.git.content import LINK, SUBMODULE, TreeListing
 from mz_engine.git.files import remove_tree
+from mz_engine.model.config import WorkspaceSettings
+from mz_engine.path_patterns import matches
 from mz_engine.ports import FeatureWorktree
 
 CHECKOUT_NAME = "_checkout"
@@ -28,19 +31,40 @@ ENVIRONMENT_INPUT = re.compile(
     rb"|[^/]*\.(?:csproj|gemspec))"
 )
 """Files that say what an environment consists of."""
-WORD = re.compile(r"[\w./-]+")
+NAMED = re.compile(r"(?:(?:^|\s)(-[rc]|--(?:requirement|constraint)\b)[\s=]*)?[\"']?([\w./-]+)")
+"""A word that may name a file, and before it the option of pip by which that is a file of requirements."""
+COMMENT = re.compile(r"(?:^|\s)#.*$", re.MULTILINE)
 
 
-def environment_digest(tree: TreeListing, setup: tuple[str, ...]) -> str:
-    """Return a digest of the set-up and of the files that it reads; empty without a set-up. Besides lock files and
-    manifests these are the files that its commands name."""
-    if not setup:
+def environment_digest(tree: TreeListing, settings: WorkspaceSettings, read: Callable[[str], bytes]) -> str:
+    """Return a digest of the set-up and of the files that it reads; empty without a set-up. Besides lock files,
+    manifests and `workspace.inputs` these are the files that its commands name, and those that files of requirements
+    and links name in turn. `read` returns a blob."""
+    if not settings.setup:
         return ""
-    named = {os.fsencode(word.removeprefix("./")) for line in setup for word in WORD.findall(line)}
-    digest = hashlib.sha256("\0".join(setup).encode())
-    for path in sorted(path for path in tree if path in named or ENVIRONMENT_INPUT.fullmatch(path)):
+    pending, files = named_files("\n".join(settings.setup), b"", tree), set[tuple[bytes, bool]]()
+    for path in tree:
+        if ENVIRONMENT_INPUT.fullmatch(path) or (settings.inputs and matches(settings.inputs, os.fsdecode(path))):
+            pending.add((path, False))
+    while pending:
+        path, is_requirements = file = pending.pop()
+        files.add(file)
+        mode, oid = tree[path]
+        is_requirements |= path.endswith((b".txt", b".in"))
+        if mode == LINK or (is_requirements and mode != SUBMODULE):
+            text = COMMENT.sub("", os.fsdecode(read(oid)))
+            pending |= named_files(text, posixpath.dirname(path), tree) - files
+    digest = hashlib.sha256("\0".join(settings.setup).encode())
+    for path in sorted({path for path, _ in files}):
         digest.update(b"\0%s\0%d %s" % (path, tree[path].mode, tree[path].oid.encode()))
     return digest.hexdigest()
+
+
+def named_files(text: str, folder: bytes, tree: TreeListing) -> set[tuple[bytes, bool]]:
+    """Return the files that a text names from its folder or from the top, and whether as files of requirements."""
+    names = [(os.fsencode(name), bool(option)) for option, name in NAMED.findall(text)]
+    paths = ((posixpath.normpath(start + name), flag) for name, flag in names for start in (b"", folder + b"/"))
+    return {(path, flag) for path, flag in paths if path in tree}
 
 
 def is_checkout(worktree: FeatureWorktree) -> bool:

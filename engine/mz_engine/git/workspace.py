@@ -11,8 +11,8 @@ import os
 import pathlib
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from mz_engine.git import repository as git_repository
 from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, copy_made, environment_digest, is_checkout
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_path, event_path
 from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
-from mz_engine.git.objects import ObjectStore, RefMovedError
+from mz_engine.git.objects import CACHED_LISTINGS_MAX, ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
 from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts
 from mz_engine.model.config import WorkspaceSettings
@@ -56,7 +56,9 @@ class GitWorkspace:
         self._objects = ObjectStore(self._git)
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
-        self._setup = settings.setup
+        self._environment: Callable[[str], str] = lru_cache(CACHED_LISTINGS_MAX)(
+            lambda tree: environment_digest(self._objects.listing(tree), settings, self._objects.blob)
+        )
         self._worktrees: dict[tuple[str, str], GitWorktree] = {}
         self._checkouts: dict[str, Checkouts] = {}
         """By run."""
@@ -75,8 +77,7 @@ class GitWorkspace:
         head = head or tree
         write_if_changed(self._git.repository.root / MZ_FOLDER / ".gitignore", "*\n")
         needs_setup = self.ensure(worktree, head, tree)
-        environment = environment_digest(self._objects.listing(tree), self._setup)
-        return WorkspaceCreated(head=head, tree=tree, environment=None if needs_setup else environment)
+        return WorkspaceCreated(head=head, tree=tree, environment=None if needs_setup else self._environment(tree))
 
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
@@ -85,8 +86,7 @@ class GitWorkspace:
 
     # checkouts --------------------------------------------------------------------------------------------------------
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
-        target = self._objects.listing(tree)
-        digest = environment_digest(target, self._setup)
+        digest = self._environment(tree)
 
         def fits(name: str) -> bool:
             return self._git_worktree(replace(worktree, feature=name)).has_environment(digest)
@@ -135,7 +135,7 @@ class GitWorkspace:
 
     def copy_environment(self, git_worktree: GitWorktree, tree: Commit) -> bool:
         """Copy what the set-up made in a checkout of the run, if it would make the same here; return True if so."""
-        digest = environment_digest(self._objects.listing(tree), self._setup)
+        digest = self._environment(tree)
         for name in self._run_checkouts(git_worktree.identity.run).names if digest else ():
             checkout = self._git_worktree(replace(git_worktree.identity, feature=name))
             if checkout.has_environment(digest):
@@ -182,7 +182,7 @@ class GitWorkspace:
         if is_checkout(worktree):
             target = self._objects.listing(tree)
             made = scan.ignored | (scan.files.keys() - target.keys())
-            git_worktree.take_environment(environment_digest(target, self._setup), made, target)
+            git_worktree.take_environment(self._environment(tree), made, target)
             return
         git_worktree.write_manifest(tree, scan.ignored)
         git_worktree.save_notes(adopted=True)

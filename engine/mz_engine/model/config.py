@@ -96,6 +96,10 @@ class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
         tuple[NonEmpty, ...],
         doc("Commands run once in each new worktree or checkout, which has neither dependencies nor build results."),
     ] = ()
+    inputs: Annotated[
+        tuple[Pattern, ...],
+        doc("Further files whose content the set-up depends on, such as `deps/**`; patterns as in .gitignore."),
+    ] = ()
     copy: Annotated[
         tuple[RepositoryPath, ...], doc("Ignored files of the main checkout that each worktree gets a copy of.")
     ] = ()

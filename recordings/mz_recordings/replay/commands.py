@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.git.repository import run_git_as_user
 from mz_engine.model.config import Config
@@ -62,7 +63,9 @@ class CommandRun(msgspec.Struct):
 
 def environment_digest(config: Config, history: bytes, start_tree: str) -> str:
     """Return a digest of everything besides tree, command and time limit that influences a command."""
-    values = config.workspace, config.pass_environment, history.hex(), start_tree if config.workspace.setup else ""
+    # Cassettes that are older than the setting have the digest without it.
+    workspace = {name: value for name, value in asdict(config.workspace).items() if value or name != "inputs"}
+    values = workspace, config.pass_environment, history.hex(), start_tree if config.workspace.setup else ""
     return sha256(msgspec.json.encode(values, enc_hook=encode_quantity, order="sorted")).hexdigest()
 
 
