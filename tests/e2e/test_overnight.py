@@ -144,7 +144,7 @@ def test_a_night_ends_with_one_question(tmp_path: Path) -> None:
     night.mz("resume", code=21)
     features = json.loads(night.mz("status", "--json"))["features"]
     statuses = {feature["id"]: feature["status"] for feature in features}
-    assert Counter(statuses.values()) == {"delivered": 39, "waiting": 1}
+    assert Counter(statuses.values()) == {"delivered": 39, "waiting": 1}, night.mz("review", "list")
     assert "which currency" in night.mz("review", "list")
     night.mz("review", "answer", "f21", "EUR")
     night.mz("resume")
