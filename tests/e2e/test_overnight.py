@@ -58,6 +58,11 @@ def good(feature: str) -> dict[str, object]:
     return {"write": {f"notes/{feature}.md": f"# {feature}\nThis is long enough.\n", f"{feature}.py": "X = 1\n"}}
 
 
+def mended(feature: str) -> dict[str, object]:
+    """With the note, which is missing if a kill lost the first attempt."""
+    return {"write": {f"notes/{feature}.md": "# Note\nThis is long enough.\n", "prices.py": "OK = 1\n"}}
+
+
 def broken(feature: str) -> dict[str, object]:
     return {"write": {f"notes/{feature}.md": "# Note\nThis is long enough.\n", "prices.py": "BROKEN = 1\n"}}
 
@@ -69,7 +74,7 @@ SCRIPT: dict[str, dict[str, object]] = {
     "f09.write.1.1": {"fail": OVERLOAD},
     "f09.write.1.2": {"fail": OVERLOAD},
     "f14.write.1.1": broken("f14"),
-    **{f"f14.write.1.{attempt}": {"write": {"prices.py": "OK = 1\n"}} for attempt in range(2, 6)},
+    **{f"f14.write.1.{attempt}": mended("f14") for attempt in range(2, 6)},
     "f21.write.1.1": {"say": "Blocker - need: which currency do the totals have?"},
 }
 

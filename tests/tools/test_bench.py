@@ -138,6 +138,7 @@ def test_the_page_shows_the_figures_that_were_measured_last() -> None:
             "import",
             "pricing",
             "simulation",
+            "sandbox",
         )
     }
     assert all(figure.ratio == figure.value / figure.reference_value for figure in measured.figures)

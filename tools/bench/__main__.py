@@ -20,7 +20,7 @@ from tools.bench.figure import Figure, document, number
 HISTORY = "history"
 NAMES = (
     *("import", "overhead", "changes", "redaction", "store", "startup", "transport", "library", HISTORY, "transcripts"),
-    *("pricing", "simulation"),
+    *("pricing", "simulation", "sandbox"),
 )
 """In the order of `all`. The kernel counts the memory of this process as that of those it starts, so `import`, which
 measures memory, comes first."""
@@ -64,7 +64,7 @@ def bench(name: str, out: Path | None, path: Path | None, quick: bool, profile: 
     commands), `transport` (a recorded call through the whole pipeline), `library` (10,000 recordings, two at a time),
     `history` (a past run through the current code, against Temporal's replayer), `transcripts` (reading agents' output
     files), `import` (a gigabyte of sessions into the user log), `pricing` (cost of requests, against the price table's
-    own code), `simulation` (runs with faults by seed), or `all`. No agent is called and the network is not used. A
+    own code), `simulation` (runs with faults by seed), `sandbox` (what isolation costs), or `all`. No agent is called and the network is not used. A
     missed goal is reported and does not change the exit code.
     """
     if profile and (name != "overhead" or out):
@@ -165,6 +165,12 @@ def measure_simulation(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...
     return simulation(seeds=QUICK_RECORDINGS if quick else SEEDS)
 
 
+def measure_sandbox(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+    from tools.bench.sandbox import sandbox
+
+    return sandbox(folder, calls=QUICK_RECORDINGS, sizes=(QUICK_FILES,), rounds=1) if quick else sandbox(folder)
+
+
 MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "overhead": measure_overhead,
     "changes": measure_changes,
@@ -178,6 +184,7 @@ MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
     "import": measure_import,
     "pricing": measure_pricing,
     "simulation": measure_simulation,
+    "sandbox": measure_sandbox,
 }
 
 
