@@ -64,8 +64,8 @@ def bench(name: str, out: Path | None, path: Path | None, quick: bool, profile: 
     commands), `transport` (a recorded call through the whole pipeline), `library` (10,000 recordings, two at a time),
     `history` (a past run through the current code, against Temporal's replayer), `transcripts` (reading agents' output
     files), `import` (a gigabyte of sessions into the user log), `pricing` (cost of requests, against the price table's
-    own code), `simulation` (runs with faults by seed), `sandbox` (what isolation costs), or `all`. No agent is called and the network is not used. A
-    missed goal is reported and does not change the exit code.
+    own code), `simulation` (runs with faults by seed), `sandbox` (what isolation costs), or `all`. No agent is called
+    and the network is not used. A missed goal is reported and does not change the exit code.
     """
     if profile and (name != "overhead" or out):
         raise click.UsageError("--profile goes with `overhead`, and without --out")
