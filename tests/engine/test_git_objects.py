@@ -17,6 +17,8 @@ from mz_engine.git import objects
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry
 from mz_engine.git.objects import ObjectReader, ObjectStore, object_id
 from mz_engine.git.process import Git, ProgramResult, Repository, git_error
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import RepositoryUnusable, StorageFailed
 from mz_engine.run.process import storage_error
 from mz_events.names import Commit
@@ -273,5 +275,18 @@ def test_processes_that_stay_end_with_what_started_them(repo: GitRepo) -> None:
     try:
         del store, git
         assert not any(process is not None and is_alive(process.pid) for process in processes)
+    finally:
+        gc.enable()
+
+
+def test_so_do_those_of_a_workspace(repo: GitRepo) -> None:
+    workspace = GitWorkspace(repo.root, WorkspaceSettings(setup=("true",)))
+    assert workspace.paths(Commit(repo.head()))
+    process = workspace._objects._reader._dialogue._process
+    assert process is not None
+    gc.disable()
+    try:
+        del workspace
+        assert not is_alive(process.pid)
     finally:
         gc.enable()

@@ -53,11 +53,11 @@ class GitWorkspace:
         self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
     ) -> None:
         self._git = git_repository.open_repository(root, environment)
-        self._objects = ObjectStore(self._git)
+        self._objects = objects = ObjectStore(self._git)
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
         self._environment: Callable[[str], str] = lru_cache(CACHED_LISTINGS_MAX)(
-            lambda tree: environment_digest(self._objects.listing(tree), settings, self._objects.blob)
+            lambda tree: environment_digest(objects.listing(tree), settings, objects.blob)
         )
         self._worktrees: dict[tuple[str, str], GitWorktree] = {}
         self._checkouts: dict[str, Checkouts] = {}
