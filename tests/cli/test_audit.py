@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from mz_cli.app import context
+from mz_cli.audit import command as audit_command
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import ChecksPolled
@@ -60,6 +61,16 @@ def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> No
     shown = on_terminal(stored_run.home, "audit", "audit", "--full", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_a_run_whose_process_is_gone_was_interrupted(home: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = StoredRun(home).begin("login")
+    log.close()
+    assert "\tinterrupted\t" in mz("status").out
+    assert "; now interrupted" in mz("audit").out
+    assert not report(mz)["process_running"]
+    monkeypatch.setattr(audit_command, "is_process_running", lambda _: True)
+    assert "; now running" in mz("audit").out
 
 
 def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, mz: Mz) -> None:

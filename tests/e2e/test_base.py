@@ -223,9 +223,47 @@ def test_the_set_up_runs_again_if_what_it_reads_changes(tmp_path: Path) -> None:
         ("gate", 0, b"new\n"),
     ]
     lint = [event for event in project.events("command.ran") if event["name"] == "lint" and event["stage"] == "gate"]
-    assert [event["exit"] for event in lint] == [3, 0], "the first command after the change"
-    assert len({event["environment"] for event in (*tests, *lint)}) == 3
+    assert [event["exit"] for event in lint] == [0], "the first command after the change did not run"
+    (failed,) = (event for event in project.events("command.ran") if event["stage"] == "setup" and event["exit"])
+    assert (failed["name"], failed["phase"], failed["exit"]) == ("sh setup.sh", "write", 3)
+    shown, took = project.mz("show", "alpha").out, failed["duration_ms"]
+    assert "gate lint: exit 3" not in shown
+    what = "the set-up (`sh setup.sh`), which precedes the command `lint`, failed with exit 3, so `lint` did not run"
+    assert f"rejected: {what} (gate lint)" in shown
+    assert "    setup sh setup.sh: exit 3" in shown
+    audit = project.mz("audit", "--full").out
+    assert f"lint rejected (lint), did not run: the set-up `sh setup.sh` failed, exit 3 in {took} ms, output" in audit
+    assert "setup sh setup.sh write: exit 3" in audit
+    assert failed["environment"] != lint[0]["environment"]
+    assert "matches" in project.mz("replay", "--run", project.events("run.started")[0]["run"]).out
+    assert len({event["environment"] for event in (*tests, *lint, failed)}) == 3
     assert not list((project.root / ".mz").rglob("_checkout*")), "the run is finished"
+
+
+def test_a_preparation_says_that_its_set_up_failed(tmp_path: Path) -> None:
+    """Its gate fails for the same reason, until a person accepts that."""
+    attempts: dict[str, dict[str, object]] = {f"alpha.sign.1.{attempt}": {"write": LETTER} for attempt in range(1, 5)}
+    trace: dict[str, dict[str, object]] = {"alpha.write.1.1": {"write": NOTE | {"setup.sh": "echo no wheel; exit 3\n"}}}
+    settings = SETTINGS.replace(f"PYTHONPATH=src {TEST}", "true") + "workspace: {setup: [sh setup.sh]}\n"
+    project = Project(tmp_path, trace | attempts, settings)
+    pipeline = PIPELINE.replace("  gates: [{run: lint}, {run: test}]\n", "").replace(", must_pass: true", "")
+    shown = "{% for command in prepared %}{{ command.excerpt }}{% endfor %}"
+    files = {"pipelines/notes.yaml": pipeline, "pipelines/templates/sign.md.j2": TEMPLATE + REWORK + shown}
+    project.workshop.repository.commit(files | {"setup.sh": "true\n"})
+    project.mz("run", code=21)
+    what = "the set-up (`sh setup.sh`), which precedes the command `test`, failed with exit 3, so `test` did not run"
+    assert f"mz: {what}; it printed:\nno wheel" in project.prompts()[1]
+    ran = [(e["stage"], e["name"], e["exit"]) for e in project.events("command.ran") if e["phase"] == "sign"]
+    failed = ("setup", "sh setup.sh", 3)
+    assert ran[:3] == [failed, ("prepare", "test", 127), failed]
+    assert {entry for entry in ran if entry[0] == "gate"} == set()
+    project.mz("review", "accept", "alpha", "-m", "no matter")
+    project.mz("resume")
+    assert project.events("gate.checked")[-1]["passed"] is False
+    (request,) = project.events("pull-request.requested")
+    body = FileBlobs(project.root / ".mz" / "blobs").get(request["body"]).decode()
+    assert "| `test` | passed | not run, the set-up failed |" in body
+    assert "matches" in project.mz("replay", "--run", project.events("run.started")[0]["run"]).out
 
 
 FORGED = """\

@@ -95,7 +95,11 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
         ),
         (
             replace(sample(CommandRan), exit=None, passed=None, unit="", new_failures=None),
-            "setup name phase: killed at its time limit, 11 ms, for environment environment",
+            "setup name phase: killed at its time limit, 11 ms",
+        ),
+        (
+            replace(sample(CommandRan), exit=0, passed=None, unit="", new_failures=None),
+            "setup name phase: exit 0, 11 ms, for environment environment",
         ),
         (
             replace(

@@ -19,7 +19,7 @@ from mz_projections.run.pins import decode_pinned
 from mz_projections.views.run import run_view
 from mz_projections.views.timeline import timeline
 
-from mz_cli.app.context import open_log
+from mz_cli.app.context import is_process_running, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select_part
 from mz_cli.app.user_log import open_imported_log
@@ -104,8 +104,9 @@ def audit(
         durations = durations_of(view)
         selected_events = tuple(filter(selected.includes, events))
         report = audit_report(
-            statements, verification, timeline(selected_events), str(log.root), feature, log.load_text
-        )
+            statements, verification, timeline(selected_events), str(log.root), feature, log.load_text,
+            is_process_running(log.root),
+        )  # fmt: skip
     if as_json:
         print_document("audit", report)
     elif not prints_tsv(sys.stdout):

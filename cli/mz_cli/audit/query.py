@@ -49,6 +49,8 @@ class TestEvidence(Shape, frozen=True, kw_only=True):
 class CommandEvidence(Shape, frozen=True, kw_only=True):
     """The process whose result decided a gate."""
 
+    stage: str
+    """`gate`, or `setup`: it failed, so the gate did not run."""
     name: str
     exit: int | None
     """Null: killed at its time limit."""
@@ -166,6 +168,8 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     """yes or no."""
     status: str
     """As in mz.status/1."""
+    process_running: bool
+    """As in mz.status/1."""
     pipeline: str
     base: str
     base_commit: str
@@ -194,14 +198,16 @@ def audit_report(
     repository: str,
     feature: str | None,
     load_text: TextLoader,
+    process_running: bool,
 ) -> AuditReport:
     """Return the document. `record`: result of verifying the run's events and blobs; `feature`: the only one included,
-    or None for all."""
+    or None for all; `process_running`: a process drives the run."""
     return shape_of(
         AuditReport,
         audit.view,
         repository=repository,
         feature=feature,
+        process_running=process_running,
         verdict="yes" if record.intact and not audit.faults else "no",
         started_event_ref=audit.started_ref,
         last_event_ref=audit.last_ref,

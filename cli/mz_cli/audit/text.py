@@ -20,7 +20,7 @@ from mz_cli.audit.query import (
     GateEvidence,
     ReplyEvidence,
 )
-from mz_cli.common.run_text import duration_cell, money_text, run_duration
+from mz_cli.common.run_text import duration_cell, live_status, money_text, run_duration
 from mz_cli.terminal.table import SECOND_US, Table, columns
 from mz_cli.terminal.text import count_noun, format_elapsed, iso_time, single_line
 
@@ -73,7 +73,7 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
     yield Claim("verdict", report.verdict, f"{subject}: {', '.join(counts)}", (report.last_event_ref,))
     origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz_version}"
     refs = report.started_event_ref, report.last_event_ref
-    yield Claim("verdict", "run", f"{origin}; now {report.status}{duration}", refs)
+    yield Claim("verdict", "run", f"{origin}; now {live_status(report.status, report.process_running)}{duration}", refs)
     yield Claim("verdict", "isolation", ", ".join(report.isolation) or "unknown", refs)
     record = report.record
     state = "intact" if record.intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
@@ -140,6 +140,9 @@ def _gate_text(gate: GateEvidence, digits: int | None) -> str:
         return f"{description} (rule)"
     command = gate.command
     ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
+    if command.stage == "setup":
+        description += f", did not run: the set-up `{command.name}` failed, {ending} in {command.duration_ms} ms"
+        return f"{description}, output sha256 {command.output_digest[:digits]}"
     has_counts = (command.passed, command.failed) != (None, None)
     tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
     tests += _new_text(command.new_failures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from mz_projections.views.model import CommitView
 from mz_projections.views.timeline import code_suffix, forbidden_text
@@ -25,7 +25,8 @@ def render_text(detail: FeatureDetail) -> Iterator[Line]:
     """Yield the feature's head data, then the attempts and results of each phase."""
     yield (Span(detail.feature, "bold"), Span(f": {detail.title}"))
     yield from _head_lines(detail)
-    yield from section("set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c)))
+    setups = [c for c in detail.commands if c.stage == "setup" and not c.phase]
+    yield from section("set-up", (text for c in setups for text in command_lines(c)))
     for phase in detail.history:
         yield ()
         yield from _phase_lines(phase, detail)
@@ -69,10 +70,10 @@ def _phase_lines(phase: PhaseShape, detail: FeatureDetail) -> Iterator[Line]:
     state = Span(phase.state, STATE_STYLES.get(phase.state, ""))
     yield (Span(phase.phase, "bold"), Span(": "), state, Span(f"{again}{units}"))
     phase_key = phase.phase, phase.iteration
-    commands = [c for c in detail.commands if (c.phase, c.iteration) == phase_key and c.stage != "setup"]
+    commands = [c for c in detail.commands if (c.phase, c.iteration) == phase_key]
     calls = [call for call in detail.calls if (call.phase, call.iteration) == phase_key]
     unmatched = [c for c in commands if not any(_belongs_to_call(c, call) for call in calls)]
-    yield from (text for c in unmatched if c.stage == "prepare" for text in command_lines(c))
+    yield from (text for c in unmatched if c.stage != "gate" for text in command_lines(c))
     for call in calls:
         judging = [c for c in commands if _belongs_to_call(c, call)]
         yield from _attempt_lines(call, {c.name for c in judging if c.exit != 0})
@@ -85,7 +86,7 @@ def _belongs_to_call(command: CommandShape, call: AttemptShape) -> bool:
     return call.role == "builder" and (command.unit, command.attempt) == (call.unit, call.attempt)
 
 
-def _attempt_lines(call: AttemptShape, shown_commands: Container[str]) -> Iterator[Line]:
+def _attempt_lines(call: AttemptShape, shown_commands: Collection[str]) -> Iterator[Line]:
     """Yield one attempt. `shown_commands`: names of the commands whose output is shown below it."""
     unit = f" {call.unit}" if call.unit else ""
     elapsed = f" in {format_elapsed(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
@@ -122,7 +123,7 @@ def _output_lines(call: AttemptShape) -> Iterator[Line]:
             yield from (styled_line(f"    | {output_line}") for output_line in strip_escapes(text).splitlines())
 
 
-def _rejection_lines(rejection: RejectionShape, shown_commands: Container[str]) -> Iterator[Line]:
+def _rejection_lines(rejection: RejectionShape, shown_commands: Collection[str]) -> Iterator[Line]:
     """Yield `rejected: path:line: message (rule X)` for each violation."""
     gate = f"gate {rejection.gate}" if rejection.gate else ""
     for violation in rejection.violations:
@@ -131,6 +132,8 @@ def _rejection_lines(rejection: RejectionShape, shown_commands: Container[str]) 
         source = ", ".join(part for part in (gate, rule) if part)
         is_shown = violation.rule == rejection.gate and rejection.gate in shown_commands
         message_text = "" if is_shown else short_message(violation.message or "", location, violation.rule)
+        if any(f"(`{name}`)" in message_text for name in shown_commands):
+            message_text = message_text.partition("; it printed:\n")[0]  # The output is shown below.
         message = ": ".join(part for part in (location, single_line(message_text)) if part)
         yield styled_line(f"    rejected: {message} ({source})" if message else f"    rejected by {source}", "red")
     others = () if rejection.gate in shown_commands else rejection.messages[len(rejection.violations) :]

@@ -202,8 +202,12 @@ def duration_cell(view: FeatureView) -> Cell:
 
 def run_status_label(view: RunView, process_running: bool) -> str:
     """Return the status of the run with its code in brackets. `process_running`: a process drives it."""
-    code = f" ({view.code})" if view.code else ""
-    return ("interrupted" if view.status in ("running", "paused") and not process_running else view.status) + code
+    return live_status(view.status, process_running) + (f" ({view.code})" if view.code else "")
+
+
+def live_status(status: str, process_running: bool) -> str:
+    """Return the status of a run: `interrupted` if the log says that it is active, but no process drives it."""
+    return "interrupted" if status in ("running", "paused") and not process_running else status
 
 
 def run_exit(view: RunView) -> Exit:

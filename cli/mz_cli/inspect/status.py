@@ -17,7 +17,7 @@ from mz_cli.app.context import is_process_running, open_log
 from mz_cli.app.help import command, format_options, view_options
 from mz_cli.app.selectors import select_part
 from mz_cli.common.advice import run_context
-from mz_cli.common.run_text import print_run, run_status
+from mz_cli.common.run_text import live_status, print_run, run_status
 from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, time_cell
 
@@ -56,9 +56,6 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
             print_document("status", run_status(view, context))
         else:
             print_run(view, context)
-
-
-ACTIVE_STATUSES = ("started", "paused")
 
 
 class RunLine(Shape, frozen=True, kw_only=True):
@@ -111,11 +108,11 @@ def runs(as_json: bool) -> None:
 
 
 def run_line(row: RunView, process_running: bool) -> RunLine:
-    status, fork = "started" if row.status == "running" else row.status, row.fork
+    status, fork = live_status(row.status, process_running), row.fork
     return shape_of(
         RunLine,
         row,
-        status="interrupted" if status in ACTIVE_STATUSES and not process_running else status,
+        status="started" if status == "running" else status,
         started_us=row.started_us or 0,
         features={feature.feature: feature.status for feature in row.features},
         fork_of=f"{feature_stream(fork.source, fork.feature)}@{fork.version}" if fork else None,

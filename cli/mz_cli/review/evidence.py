@@ -150,7 +150,8 @@ class _Selection:
         _, gate = self._newest(GateChecked)
         if not isinstance(command, CommandRan) or self._kind not in (*VIOLATION_KINDS, QuestionKind.CONFLICT):
             return
-        if isinstance(gate, GateChecked) and gate.gate == command.name and not gate.passed:
+        is_of_gate = isinstance(gate, GateChecked) and (gate.gate == command.name or command.stage == "setup")
+        if isinstance(gate, GateChecked) and is_of_gate and not gate.passed:
             return
         ended = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
         tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if command.passed is not None else ""

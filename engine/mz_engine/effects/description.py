@@ -12,6 +12,7 @@ from mz_engine.effects.commands import result_counts
 from mz_engine.effects.steps import StepContext, Steps, get_json, get_text
 
 NOT_RUN = "not run"
+SETUP_FAILED = "not run, the set-up failed"
 
 
 def pull_request_body(context: StepContext, key: str) -> Steps[str]:
@@ -49,7 +50,8 @@ def _gates(context: StepContext) -> Steps[str]:
     gate_runs = {**progress.gate_runs, **context.unit_run.gate_runs}
     base = dict((yield from get_json(progress.started.base_results)))
     rows = [
-        f"| `{name}` | {_result(*base[name]) if name in base else NOT_RUN} | {_result(*result_counts(ran))} |"
+        f"| `{name}` | {_result(*base[name]) if name in base else NOT_RUN} | "
+        f"{_result(*result_counts(ran)) if ran.stage == 'gate' else SETUP_FAILED} |"
         for name, ran in gate_runs.items()
     ]
     table = ["| command | before | after |", "|---|---|---|", *rows] if rows else ["No command of `mz.yaml` is a gate."]

@@ -20,7 +20,7 @@ from mz_events.catalog.validation import (
 from mz_events.names import BUILDER, Commit, Path, parse_path
 from mz_projections.feature.state import RunningSetup, has_passed
 
-from mz_engine.artifacts.command_output import without_lines
+from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
@@ -65,18 +65,26 @@ def run_setup(action: RunSetup, context: StepContext) -> Effect:
 
 
 def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
-    yield from emit((yield from _run_command(context, "prepare", action.command))[0])
+    ran = yield from _run_command(context, "prepare", action.command)
+    if ran.stage != "setup":
+        yield from emit(ran)
+        return
+    text = f"mz: {_failed_setup_text(ran, action.command)}; it printed:\n{yield from get_text(ran.excerpt)}"
+    digest = yield from put_blob(text)
+    not_run = replace(ran, stage="prepare", name=action.command, exit=UNSTARTABLE_EXITS[-1], duration_ms=0)
+    not_run = replace(not_run, passed=None, failed=None, failures=None, output=digest, excerpt=digest)
+    yield from emit(ran, not_run)
 
 
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
-    ran, failed_setup = yield from _run_command(context, "gate", gate)
+    ran = yield from _run_command(context, "gate", gate)
     missing_tests = yield from _missing_tests(context, ran)
     if has_passed(ran) and not missing_tests:
         yield from emit(ran, (yield from gate_checked(context, gate, action.cause)))
         return
     output, new = (yield from get_text(ran.excerpt)), ""
-    ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
+    ending = _ending(ran)
     if missing_tests:
         new = f": no test ran, although {missing_tests} passed on the base; "
         ending = "proves nothing"
@@ -86,10 +94,18 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
         names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
         new = f"; tests that did not fail before your work fail now:\n{names}\n"
     command = context.pins.config.commands[gate].run
-    what = f"the set-up (`{failed_setup}`), which precedes the command `{gate}`," if failed_setup else ""
-    message = f"{what or f'the command `{gate}` ({command})'} {ending}{new or '; '}it printed:\n{output}"
+    what = f"the command `{gate}` ({command}) {ending}" if ran.stage == "gate" else _failed_setup_text(ran, gate)
+    message = f"{what}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
     yield from emit(ran, (yield from gate_checked(context, gate, action.cause, (finding,), ran.signature)))
+
+
+def _ending(ran: CommandRan) -> str:
+    return "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
+
+
+def _failed_setup_text(ran: CommandRan, name: str) -> str:
+    return f"the set-up (`{ran.name}`), which precedes the command `{name}`, {_ending(ran)}, so `{name}` did not run"
 
 
 def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
@@ -130,28 +146,25 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
         yield from call_port(Workspace.adopt, context.worktree, tree)
 
 
-def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[tuple[CommandRan, str]]:
-    """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before. A set-up
-    that fails there fails the command, since it succeeded on the base; also return its line, empty otherwise."""
+def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
+    """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before. Return
+    the command of the set-up instead if that fails there: it succeeded on the base, so the work is the reason."""
     head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
     setup_key = f"{context.run}/{context.feature}"
     checkout, failed_setup = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)
-    if failed_setup is None:
-        ran = yield from run_command(checkout, context.pins.config.commands[name], stage, key, name)
-    else:
-        ran = replace(failed_setup, stage=stage, name=name)
+    command = context.pins.config.commands[name]
+    ran = failed_setup or (yield from run_command(checkout, command, stage, key, name))
     yield from call_port(Workspace.release, context.worktree)
     ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
-    line = failed_setup.name if failed_setup else ""
     if not ran.exit:
-        return ran, line
+        return ran
     gates = context.phase_state.progress.accepted_gates
     accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
     expected = yield from known_failures(context, name)
-    if expected and ran.failures is not None:
+    if expected and ran.failures is not None and failed_setup is None:
         failed = yield from get_json(ran.failures)
-        return replace(ran, new_failures=(Counter(failed) - Counter(expected)).total()), line
-    return (replace(ran, new_failures=0) if (name, ran.exit, ran.excerpt) in accepted else ran), line
+        return replace(ran, new_failures=(Counter(failed) - Counter(expected)).total())
+    return replace(ran, new_failures=0) if (ran.name, ran.exit, ran.excerpt) in accepted else ran
 
 
 # the tree -------------------------------------------------------------------------------------------------------------

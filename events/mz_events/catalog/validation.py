@@ -35,6 +35,7 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "failures", "environment"})
     stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
+    """Empty for a set-up, unless it failed before a preparation or gate of the phase, which then did not run."""
     unit: str
     name: str
     """Name of the command in `mz.yaml`; of a set-up command, the command itself."""

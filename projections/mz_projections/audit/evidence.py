@@ -49,6 +49,8 @@ class Evidence:
         """Key of the last call by phase and unit."""
         self._commit_requests: dict[str, CommitRequested] = {}
         self._commands: dict[tuple[str, str, str], Recorded[CommandRan]] = {}
+        self._failed_setup: Recorded[CommandRan] | None = None
+        """The set-up that failed before the next gate."""
         self._has_run_gate = False
         self._failing_gates: dict[tuple[str, str], dict[str, str]] = {}
         """Event refs by gate, by phase and unit: gates that rejected the current work."""
@@ -133,6 +135,7 @@ class Evidence:
     # events -----------------------------------------------------------------------------------------------------------
     def _apply_command(self, recorded: Recorded[CommandRan]) -> None:
         event = recorded.event
+        self._failed_setup = recorded if event.stage == "setup" and event.phase else None
         counts_tests = event.passed is not None or event.failed is not None
         if event.stage == "gate":
             self._has_run_gate = True
@@ -144,7 +147,8 @@ class Evidence:
 
     def _apply_gate(self, recorded: Recorded[GateChecked]) -> None:
         event = recorded.event
-        command = self._commands.pop((event.phase, event.unit, event.gate), None)
+        command = self._commands.pop((event.phase, event.unit, event.gate), self._failed_setup)
+        self._failed_setup = None
         self.gates.append(GateDecision(recorded, command))
         failing_gates, self._allowed_by = self._failing_gates.setdefault((event.phase, event.unit), {}), ""
         failing_gates.pop(event.gate, None)

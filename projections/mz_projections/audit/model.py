@@ -60,7 +60,8 @@ class CommitMade(NamedTuple):
 class GateDecision(NamedTuple):
     checked: Recorded[GateChecked]
     command: Recorded[CommandRan] | None
-    """The process started by `mz`; None: a rule over artifacts and tree decided."""
+    """The process started by `mz`: the gate, or the set-up that failed before it; None: a rule over artifacts and tree
+    decided."""
 
 
 class ArtifactMade(NamedTuple):

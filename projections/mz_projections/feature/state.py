@@ -204,7 +204,9 @@ class UnitRun(StateStruct, frozen=True):
     attempts: dict[str, Attempts] = {}
     preparation_runs: tuple[CommandRan, ...] = ()
     gate_runs: dict[str, CommandRan] = {}
-    """The last run of each command that is a gate."""
+    """The last run of each command that is a gate; if the set-up failed before it, that of the set-up."""
+    failed_setup: CommandRan | None = None
+    """The set-up that failed before the next gate."""
     check_results: dict[str, bool] = {}
     """Results of gates and rules on the current reply."""
     approved_questions: tuple[str, ...] = ()

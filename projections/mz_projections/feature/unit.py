@@ -116,6 +116,7 @@ def count_wait(unit_run: UnitRun, until_us: int) -> UnitRun:
 
 # checks ---------------------------------------------------------------------------------------------------------------
 def _on_command_ran(unit_run: UnitRun, event: CommandRan, at_us: int) -> UnitRun | None:
+    unit_run = replace(unit_run, failed_setup=event if event.stage == "setup" and event.phase else None)
     if event.stage == "prepare":
         return replace(unit_run, preparation_runs=(*unit_run.preparation_runs, event), last_event=event)
     if event.stage == "gate":
@@ -130,6 +131,9 @@ def _on_artifact_validated(unit_run: UnitRun, event: ArtifactValidated, at_us: i
 
 
 def _on_gate_checked(unit_run: UnitRun, event: GateChecked, at_us: int) -> UnitRun:
+    if unit_run.failed_setup is not None:
+        gate_runs = {**unit_run.gate_runs, event.gate: unit_run.failed_setup}
+        unit_run = replace(unit_run, gate_runs=gate_runs, failed_setup=None)
     unit_run = replace(unit_run, check_results={**unit_run.check_results, event.gate: event.passed}, last_event=event)
     if event.passed or event.report is None:
         return unit_run

@@ -112,7 +112,7 @@ class CommandView(View, frozen=True, kw_only=True):
     """Blob: normalised and shortened."""
     duration_ms: int
     iteration: int = 0
-    """Iteration of the phase; 0: the set-up, which belongs to none."""
+    """Iteration of the phase; 0: a set-up that belongs to none."""
     attempt: int = 0
     """The last builder call in that unit before it ran; 0: none yet."""
 

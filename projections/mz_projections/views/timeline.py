@@ -128,7 +128,8 @@ def _command_ran(event: validation.CommandRan) -> str:
     tests = "" if event.passed is None else f", {count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
     tests += "" if event.new_failures is None else f", {event.new_failures or 'none'} of them new"
     exit_text = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
-    made = f", for environment {event.environment[:12]}" if event.environment and event.stage == "setup" else ""
+    is_made = event.environment and event.stage == "setup" and event.exit == 0
+    made = f", for environment {(event.environment or '')[:12]}" if is_made else ""
     name = f"{event.stage} {event.name} {unit_name(event)}".strip()
     return f"{name}: {exit_text}{tests}, {event.duration_ms} ms{made}"
 

@@ -75,7 +75,7 @@ def feature_trace(events: Iterable[Event]) -> tuple[Event, ...]:
 def is_in_trace(event: Event) -> bool:
     if isinstance(event, FeatureHeld | HoldReleased):
         return event.hold not in WAITS
-    if isinstance(event, CommandRan) and event.stage == "setup" and event.environment is not None:
+    if isinstance(event, CommandRan) and event.stage == "setup" and not event.phase and event.environment is not None:
         return False  # Whether a checkout needs a set-up depends on which one is free.
     return not isinstance(event, (*MONEY_EVENTS, *FORGE_EVENTS))
 
@@ -156,7 +156,7 @@ def features_with_copied_environment(cassette: Cassette) -> frozenset[str]:
     set_up = {
         feature
         for feature, trace in cassette.traces.items()
-        if any(event["stage"] == "setup" for event in trace_events(trace, COMMAND_RAN))
+        if any(event["stage"] == "setup" and not event["phase"] for event in trace_events(trace, COMMAND_RAN))
     }
     return frozenset(cassette.traces.keys() - set_up)
 
