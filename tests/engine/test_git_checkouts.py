@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.git.checkouts import Checkouts, environment_digest
 from mz_engine.git.content import FILE, LINK, SUBMODULE, TreeEntry
 from mz_engine.git.workspace import GitWorkspace
@@ -234,14 +235,26 @@ def test_a_feature_that_changes_only_constraints_gets_a_new_environment(tmp_path
     assert needed.environment != first.environment
 
 
-def test_the_environment_of_the_base_is_kept() -> None:
-    checkouts = Checkouts([])
-    assert checkouts.take(ALPHA, lambda name: False) == "_checkout1"
-    checkouts.release(ALPHA)
-    assert checkouts.take(ALPHA, lambda name: False) == "_checkout2"
-    checkouts.release(ALPHA)
-    assert checkouts.take(ALPHA, lambda name: False) == "_checkout2"
-    assert checkouts.take(BETA, lambda name: name == "_checkout1") == "_checkout1"
+def test_which_checkout_is_taken() -> None:
+    """An environment that others may use is kept, wherever it is; one that is broken, or was never made, is not."""
+    held: dict[str, str | None] = {}
+    checkouts = Checkouts(["_checkout1", "_checkout3"])
+
+    def take(digest: str, holder: FeatureWorktree = ALPHA) -> str:
+        name = checkouts.take(holder, digest, held.get)
+        checkouts.release(ALPHA)
+        return name
+
+    assert take("a") == "_checkout1", "neither has an environment"
+    held |= {"_checkout1": "a", "_checkout3": ""}
+    assert take("b") == "_checkout3"
+    held |= {"_checkout1": None, "_checkout3": "b"}
+    assert take("a") == "_checkout1"
+    assert take("b") == "_checkout3"
+    held |= {"_checkout1": "a"}
+    assert take("c") == "_checkout3"
+    assert take("a", BETA) == "_checkout1"
+    assert take("c") == "_checkout2", "the only one that is free has an environment"
 
 
 def execute(project: Project, checkout: Checkout, command: str) -> str:
@@ -299,6 +312,47 @@ def test_another_environment_is_not_taken(tmp_path: Path, content: bytes | None)
     project.workspace.open(BETA, (base,))
     assert project.workspace.ensure(BETA, base, base)
     assert not (worktree_path(project.repository.root, BETA) / ".venv/program").exists()
+
+
+def test_a_checkout_gets_what_the_same_set_up_made_in_another(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    first = project.checkout(project.base)
+    (project.path(first) / ".venv" / "runner").write_text(f"{project.path(first)}/a")
+    second = project.workspace.checkout(BETA, project.base, project.base)
+    assert second == replace(first, worktree=second.worktree)
+    assert second.worktree.feature != first.worktree.feature
+    assert project.files(second) == MADE | {"a.py": "1\n", ".venv/runner": f"{project.path(second)}/a"}
+    execute(project, second, "echo forged > .venv/runner")
+    project.workspace = project.reopen()
+    assert not project.workspace.checkout(BETA, project.base, project.base).needs_setup
+    assert (project.path(second) / ".venv" / "runner").read_text() == f"{project.path(second)}/a"
+
+
+def test_what_another_tree_has_in_the_environment_is_not_copied(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.checkout(project.base)
+    tracked = project.repository.commit({".venv/conftest.py": "tracked"})
+    project.checkout(tracked)
+    assert project.files(project.checkout(project.base, BETA)) == MADE | {"a.py": "1\n"}
+
+
+def test_nothing_is_copied_from_a_checkout_whose_set_up_runs(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    first = project.workspace.checkout(ALPHA, project.base, project.base)
+    (project.path(first) / ".venv").mkdir()
+    second = project.workspace.checkout(BETA, project.base, project.base)
+    assert second.needs_setup
+    assert project.files(second) == {"a.py": "1\n", "uv.lock": "1\n"}
+
+
+def test_an_environment_that_was_made_again_is_kept(tmp_path: Path) -> None:
+    """After a set-up that was interrupted, another one on the same tree makes all of the environment."""
+    project = Project(tmp_path)
+    project.workspace.checkout(ALPHA, project.base, project.base)
+    project.workspace = project.reopen()
+    project.checkout(project.base)
+    checkout = project.checkout(project.capture(a_dot_py="2\n"))
+    assert project.files(checkout) == MADE | {"a.py": "2\n"}
 
 
 def test_a_copy_follows_no_link(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import posixpath
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import count
 
 from mz_engine.git.content import LINK, SUBMODULE, TreeListing
 from mz_engine.git.files import remove_tree
@@ -123,13 +124,17 @@ class Checkouts:
     def names(self) -> tuple[str, ...]:
         return tuple(self._holders)
 
-    def take(self, holder: FeatureWorktree, fits: Callable[[str], bool]) -> str:
-        """Return the name of the holder's checkout, or else of a free one that fits, or else of a new one; the first
-        one, which has the environment of the base, is given another only if it has none."""
+    def take(self, holder: FeatureWorktree, digest: str, environment: Callable[[str], str | None]) -> str:
+        """Return the name of the holder's checkout, or else of a free one with this environment, or else of a free one
+        with none that others may use, or else of the last of several free ones, or else of a new one."""
         name = next((name for name, other in self._holders.items() if other == holder), None)
-        free = [name for name, other in self._holders.items() if other is None]
-        name = name or next(filter(fits, free), None)
-        name = name or (free[-1] if len(free) > 1 else f"{CHECKOUT_NAME}{len(self._holders) + 1}")
+        free = {name: environment(name) for name, other in self._holders.items() if other is None}
+        if name is None and free:
+            spare = next((name for name, held in free.items() if not held), None)
+            name = next((name for name, held in free.items() if held == digest), spare)
+            name = name or (list(free)[-1] if len(free) > 1 else None)
+        unused = (new for number in count(1) if (new := f"{CHECKOUT_NAME}{number}") not in self._holders)
+        name = name or next(unused)
         self._holders[name] = holder
         return name
 

@@ -63,6 +63,8 @@ class GitWorkspace:
         self._checkouts: dict[str, Checkouts] = {}
         """By run."""
         self._lock, self._fetch_lock = threading.RLock(), threading.Lock()
+        self._environment_lock = threading.Lock()
+        """Held while an environment is copied or dropped, so that no copy is of half of one."""
 
     # opening and closing ----------------------------------------------------------------------------------------------
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
@@ -88,14 +90,17 @@ class GitWorkspace:
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
         digest = self._environment(tree)
 
-        def fits(name: str) -> bool:
-            return self._git_worktree(replace(worktree, feature=name)).has_environment(digest)
+        def environment(name: str) -> str | None:
+            return self._git_worktree(replace(worktree, feature=name)).environment()
 
         with self._lock:
-            identity = replace(worktree, feature=self._run_checkouts(worktree.run).take(worktree, fits))
+            name = self._run_checkouts(worktree.run).take(worktree, digest, environment)
+        identity = replace(worktree, feature=name)
         git_worktree = self._git_worktree(identity)
-        if not git_worktree.has_environment(digest):
-            git_worktree.drop_environment()
+        if git_worktree.environment() != digest:
+            with self._environment_lock:
+                git_worktree.drop_environment()
+            self.copy_environment(git_worktree, tree)  # What another tree has in it, `_restore` removes.
         git_worktree.keeps_ignored = git_worktree.notes.last_use == (worktree, tree)
         git_worktree.save_notes(last_use=(worktree, tree))
         git_worktree.write_repository(head)
@@ -135,12 +140,18 @@ class GitWorkspace:
 
     def copy_environment(self, git_worktree: GitWorktree, tree: Commit) -> bool:
         """Copy what the set-up made in a checkout of the run, if it would make the same here; return True if so."""
-        digest = self._environment(tree)
+        digest, tracked = self._environment(tree), self._objects.listing(tree)
         for name in self._run_checkouts(git_worktree.identity.run).names if digest else ():
             checkout = self._git_worktree(replace(git_worktree.identity, feature=name))
-            if checkout.has_environment(digest):
-                folders, files = environment_parts(checkout.manifest(CHECKOUT_MANIFEST), self._objects.listing(tree))
-                return copy_made(checkout.path, git_worktree.path, folders | files)
+            with self._environment_lock:
+                if checkout.environment() != digest:
+                    continue
+                made = checkout.manifest(CHECKOUT_MANIFEST)
+                folders, files = environment_parts(made, tracked)
+                copied = copy_made(checkout.path, git_worktree.path, folders | files)
+            if copied and is_checkout(git_worktree.identity):
+                git_worktree.take_environment(digest, made, tracked)
+            return copied
         return False
 
     def _restore(self, git_worktree: GitWorktree, head: Commit, tree: Commit, kept: set[bytes]) -> None:

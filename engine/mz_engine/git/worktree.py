@@ -133,15 +133,15 @@ class GitWorktree:
         changes = {path: signature for path, signature in signatures.items() if signature}
         self.save_notes(environment=digest, environment_files=changes)
 
-    def has_environment(self, digest: str) -> bool:
-        """Return True if the directory holds what that set-up made."""
+    def environment(self) -> str | None:
+        """Return the digest of the set-up whose results the directory holds; None if it is gone or they changed."""
         files = self.notes.environment_files.items()
         unchanged = all(_file_signature(self.path / os.fsdecode(path)) == signature for path, signature in files)
-        return self.notes.environment == digest and self.path.is_dir() and unchanged
+        return self.notes.environment if self.path.is_dir() and unchanged else None
 
     def drop_environment(self) -> None:
         """Forget the environment of a checkout, and remove its directory."""
-        self.save_notes(environment="", environment_files={})
+        self.save_notes(environment="", environment_files={}, last_use=None)
         remove_tree(os.fsencode(environment_file(self._git.repository.root, self.identity)))
         remove_tree(self.top)
 
