@@ -44,7 +44,7 @@ def parts() -> Iterator[Part]:
 class Team:
     """A repository with tests and nothing else, a home, and `mz`, `python3` and an agent on PATH."""
 
-    def __init__(self, folder: Path, index: str) -> None:
+    def __init__(self, folder: Path, index: dict[str, str]) -> None:
         self.root, programs = folder / "tally", folder / "bin"
         create_sample(self.root, os.environ)
         for name in ("mz.yaml", "features.md"):
@@ -60,8 +60,7 @@ class Team:
         kept = {name: value for name, value in os.environ.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join((str(programs), os.environ["PATH"]))
         own = {"PATH": path, "HOME": str(folder / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
-        own |= {"PIP_INDEX_URL": index, "PIP_CONFIG_FILE": os.devnull}
-        self.environment = {**kept, **read_at_start(os.environ), **IDENTITY, **own}
+        self.environment = {**kept, **read_at_start(os.environ), **IDENTITY, **own, **index}
         for args in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
             self.run(args)
 
@@ -76,8 +75,8 @@ class Team:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
-    with package_index(tmp_path / "index", ("mz-engine", VERSION)) as url:
-        follow(Team(tmp_path, url))
+    with package_index(tmp_path / "index", ("mz-engine", VERSION)) as variables:
+        follow(Team(tmp_path, variables))
 
 
 def follow(team: Team) -> None:

@@ -16,7 +16,7 @@ from mz_engine.setup.workflow import checked_requirement, installed_requirement,
 from mz_engine.version import VERSION
 
 from tests.support.gitrepo import GitRepo
-from tests.support.package_index import make_wheel, package_index
+from tests.support.package_index import INDEX, make_wheel, package_index
 
 URL = "https://example.org/mz"
 
@@ -90,6 +90,8 @@ def reported(monkeypatch: pytest.MonkeyPatch, origin: object, name: str = "mz_en
         ({"url": "https://files.pythonhosted.org/packages/0a/mz.whl"}, "mz-engine==1.2"),
         ({"url": f"{URL}.whl", "archive_info": {"hashes": {"sha256": "0a"}}}, f"mz-engine @ {URL}.whl#sha256=0a"),
         ({"url": URL, "vcs_info": {"vcs": "git", "commit_id": "abc"}}, f"mz-engine @ git+{URL}@abc"),
+        ({"url": "https://localhost.example.org/mz"}, "mz-engine @ https://localhost.example.org/mz"),
+        ({"url": "https://127.example.org/mz"}, "mz-engine @ https://127.example.org/mz"),
     ],
 )
 def test_what_is_named_is_pinned(monkeypatch: pytest.MonkeyPatch, origin: object, expected: str) -> None:
@@ -109,6 +111,10 @@ def test_what_ci_cannot_get_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert "token" not in refused(requirement, tmp_path)
     reported(monkeypatch, {"url": "ssh://example.org/mz", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
     assert refused("git+ssh://example.org/mz", tmp_path).endswith("CI does not have ssh://example.org/mz")
+    for host in ("localhost", "LOCALHOST.", "mz.localhost:80", "127.0.0.1", "127.8.9.1:8080", "127.1", "[::1]:80"):
+        for vcs in ({}, {"vcs_info": {"vcs": "git", "commit_id": "abc"}}):
+            reported(monkeypatch, {"url": f"http://{host}/mz", **vcs})
+            assert refused("SPEC", tmp_path).endswith(f"CI does not have http://{host}/mz")
     for name, outcome in (("other", "installs other, not mz-engine"), ("", "installs nothing, not mz-engine")):
         reported(monkeypatch, {"url": f"{URL}.whl"}, name=name)
         assert refused("SPEC", tmp_path).endswith(outcome)
@@ -139,11 +145,11 @@ def test_a_wheel_of_the_repository_is_installed_from_there(monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_what_an_index_does_not_have_is_refused(tmp_path: Path) -> None:
-    with package_index(tmp_path / "index", ("mz-engine", "1.2")) as url:
-        environment = {**os.environ, "PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull}
+    with package_index(tmp_path / "index", ("mz-engine", "1.2")) as variables:
+        environment = {**os.environ, **variables}
         pinned = checked_requirement("mz-engine>=1", tmp_path, environment)
         reason = refused("mz-engine==1.3", tmp_path, environment)
-    assert pinned.startswith(f"mz-engine @ {url}/mz-engine/mz_engine-1.2-py3-none-any.whl#sha256=")
+    assert pinned.startswith(f"mz-engine @ {INDEX}/mz-engine/mz_engine-1.2-py3-none-any.whl#sha256=")
     expected = "Could not find a version that satisfies the requirement mz-engine==1.3 (from versions: 1.2)"
     assert reason.endswith(f"pip cannot install mz-engine==1.3: {expected}")
 
@@ -157,6 +163,8 @@ def test_what_an_index_does_not_have_is_refused(tmp_path: Path) -> None:
         ("/srv/mz.git", ""),
         ("../mz", ""),
         ("file:///srv/mz", ""),
+        ("http://localhost:3000/ada/mz", ""),
+        ("git@127.0.0.1:ada/mz.git", ""),
     ],
 )
 def test_the_address_of_a_remote_for_everybody(url: str, expected: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlsplit
 
 
 def make_wheel(folder: Path, name: str, version: str) -> Path:
@@ -27,21 +29,30 @@ def make_wheel(folder: Path, name: str, version: str) -> Path:
     return path
 
 
+INDEX = "http://index.example/simple"
+
+
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
 
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(urlsplit(path).path)  # A proxy gets whole addresses.
+
 
 @contextlib.contextmanager
-def package_index(folder: Path, *packages: tuple[str, str]) -> Iterator[str]:
-    """The address of an index that has these packages, each a name and a version; for `PIP_INDEX_URL`."""
+def package_index(folder: Path, *packages: tuple[str, str]) -> Iterator[dict[str, str]]:
+    """The variables with which pip uses an index that has these packages, each a name and a version. Its address is no
+    loopback: the server is a proxy for a host that does not exist."""
     for name, version in packages:
         make_wheel(folder / "simple" / name, name, version)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/simple"
+            proxy = f"http://127.0.0.1:{server.server_port}"
+            own = {"PIP_INDEX_URL": INDEX, "PIP_TRUSTED_HOST": "index.example", "PIP_CONFIG_FILE": os.devnull}
+            yield {**own, "PIP_PROXY": proxy, "no_proxy": "", "NO_PROXY": ""}
         finally:
             server.shutdown()
             thread.join()

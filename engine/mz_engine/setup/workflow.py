@@ -25,6 +25,8 @@ from mz_engine.version import VERSION
 PACKAGE = "mz-engine"
 INSTALL_HINT = "name what the workflow installs: mz init --ci --install 'mz-engine @ git+https://HOST/PATH@COMMIT'"
 SCP_URL = re.compile(r"(?:[\w.-]+@)?([\w.-]+\.[\w-]+):(?!/)(.+)")
+LOOPBACK = re.compile(r"(?:.+\.)?localhost\.?|127(?:\.\d+){0,3}\.?|[0:]*:0*1|::ffff:127\.[\d.]+")
+"""Names and addresses of this machine, as `urlsplit` gives a host."""
 MODULE = re.compile(r"python3?\s+-m\s+([\w-]+)")
 PIP_SECONDS = 300
 PIP_OPTIONS = "--dry-run --ignore-installed --no-deps --no-input --disable-pip-version-check --quiet --report - --"
@@ -82,7 +84,7 @@ def checked_requirement(requirement: str, root: Path, environment: Mapping[str, 
 
 
 def _pinned(origin: Origin) -> str:
-    if urlsplit(origin.url).scheme not in ("https", "http"):
+    if urlsplit(origin.url).scheme not in ("https", "http") or not public_url(origin.url):
         raise refusal(f"CI does not have {origin.url}")
     if origin.vcs_info:
         folder = f"#subdirectory={origin.subdirectory}" if origin.subdirectory else ""
@@ -111,10 +113,10 @@ def _pushed_commit(checkout: Path, environment: Mapping[str, str]) -> str:
 def public_url(url: str) -> str:
     """Return the address of a remote for people without its keys; empty for a path of this machine."""
     if match := SCP_URL.fullmatch(url):
-        return f"https://{match[1]}/{match[2]}"
+        url = f"https://{match[1]}/{match[2]}"
     parts = urlsplit(url)
-    is_remote = parts.scheme in ("https", "http", "ssh")
-    return f"https://{parts.hostname}{parts.path}" if is_remote and parts.hostname else ""
+    is_remote = parts.scheme in ("https", "http", "ssh") and not LOOPBACK.fullmatch(parts.hostname or "localhost")
+    return f"https://{parts.hostname}{parts.path}" if is_remote else ""
 
 
 def program_installs(setup: Iterable[str], commands: Iterable[str]) -> tuple[str, ...]:
