@@ -140,12 +140,13 @@ class Stage:
         self.worktree = repository(self.root)
         self.library = directory / "library" / "small"
         self.library.parent.mkdir()
+        (directory / "home").mkdir()
         self.tree = git(self.root, "rev-parse", "HEAD^{tree}")
         save(cassette(recording(self.tree, **more)), self.library)
         install(directory / "bin", self.library, ("claude",), INHERITED_VARIABLES.pattern)
         self.outside = {
             "ANTHROPIC_API_KEY": "recorded",
-            "HOME": str(directory),
+            "HOME": str(directory / "home"),
             "LANG": "C.UTF-8",
             "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
         }
