@@ -102,12 +102,12 @@ class GitWorktree:
 
     def change_notes(self, **changes: object) -> None:
         """Change the notes in memory: what is not saved is found again by looking."""
+        self._saved_notes = self._saved_notes or self.notes
         self.notes = msgspec.structs.replace(self.notes, **changes)
 
     def save_notes(self, **changes: object) -> None:
-        saved = self._saved_notes or self.notes
         self.change_notes(**changes)
-        if self.notes != saved:
+        if self.notes != self._saved_notes:
             write_bytes(self.notes_directory / "notes", msgspec.msgpack.encode(self.notes))
         self._saved_notes = self.notes
 
