@@ -1,4 +1,5 @@
-"""Three usual projects, from `mz init` to a delivered feature, with the real Claude Code; a bug in each is refused."""
+"""Three usual projects, from `mz init` to a delivered feature and its replays, with the real Claude Code; a bug in each
+is refused."""
 
 from __future__ import annotations
 
@@ -202,6 +203,10 @@ def test_a_project_is_delivered_without_its_bug(tmp_path: Path, name: str) -> No
     delivered = repository.git("show", f"feat/totals:{project.source}")
     assert delivered + "\n" == project.text.format(project.values[2])
     assert repository.git("status", "--porcelain") == ""
+    mz(root, environment, "record")
+    in_memory, real = mz(root, environment, "replay").stdout, mz(root, environment, "replay", "--real").stdout
+    assert "2 commands answered" in in_memory
+    assert f"{2 + (name == 'node') + 2 * (name == 'src')} commands executed" in real, "the set-up too"
 
 
 def of_type(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:

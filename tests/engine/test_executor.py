@@ -62,6 +62,12 @@ def test_other_variables_do_not_go_in(tmp_path: Path) -> None:
     assert run(tmp_path, "echo [$TOKEN$DATABASE]").output == b"[]\n"
 
 
+def test_tools_do_not_look_for_newer_versions_of_themselves(tmp_path: Path) -> None:
+    """What they note in HOME is lost, so they would ask at each command, and a replay would report it."""
+    names = "$npm_config_update_notifier $PIP_DISABLE_PIP_VERSION_CHECK"
+    assert run(tmp_path, f"echo {names}").output == b"false 1\n"
+
+
 def test_a_command_over_its_time_has_no_exit(tmp_path: Path) -> None:
     result = run(tmp_path, "echo begun; sleep 60", timeout_seconds=1)
     assert result.exit is None

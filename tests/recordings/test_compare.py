@@ -332,6 +332,7 @@ def test_whoever_wanted_the_network_is_named(key: str, effect: tuple[str, str, s
         item for item in compare_replay(tape(), happened(network_attempts={key: 2}), TODAY) if item.kind == "NETWORK"
     ]
     assert [finding.feature for finding in findings] == [effect[0]]
+    assert [not effect[1]] == ["set `sandbox.online_in_replays` to [setup]" in finding.fix for finding in findings]
 
 
 def test_a_secret_in_json_in_the_arguments_of_a_call_is_one() -> None:

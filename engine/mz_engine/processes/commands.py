@@ -60,6 +60,9 @@ FOREIGN_FOLDERS = frozenset({".git", ".mz", "node_modules", ".venv", "venv", ".t
 CLOCK_TICK_NS = 10_000_000
 """Times of files are as coarse as the kernel's clock."""
 
+NO_UPDATE_CHECKS = {"npm_config_update_notifier": "false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+"""Else tools ask for newer versions of themselves with each command, since what they note in HOME is lost."""
+
 NOT_STARTED_EXIT = 127
 """Exit code of a shell for a command that it cannot start."""
 
@@ -154,7 +157,7 @@ class ProcessExecutor(WorktreeProcesses):
 
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
-        launch = replace(self.launch(("sh", "-c", command), feature_worktree, key), merge_stderr=True)
+        launch = replace(self.launch(("sh", "-c", command), feature_worktree, key, NO_UPDATE_CHECKS), merge_stderr=True)
         output, started_ns = BoundedOutput(self.kept_bytes, Redactor(self._secrets)), time.time_ns()
         process_end = self.supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output)
         if process_end.reason is EndReason.STOPPED:

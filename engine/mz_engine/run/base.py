@@ -79,7 +79,7 @@ def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError 
     lines = blobs.get(ran.excerpt).decode("utf-8", "replace").splitlines()[-SHOWN_LINES:]
     output = "it printed:\n" + "".join(f"  {line}\n" for line in lines) if lines else "it printed nothing\n"
     setting = "`workspace.setup`" if ran.stage == "setup" else f"`commands.{ran.name}`"
-    needs = "install what it needs (of HOME: `sandbox.read`)"
+    needs = "give it what it needs (programs; files of HOME: `sandbox.read`; variables: `pass_environment`)"
     hint = f"{output}nothing was paid; correct {setting} in mz.yaml or {needs}, then: {resume}"
     ending = "ran out of time" if ran.exit is None else f"ended with exit {ran.exit}"
     if can_start(ran.exit, blobs.get(ran.output)):

@@ -220,7 +220,8 @@ def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
         feature, phase, effect = parse_effect_key(key)
         process = f"{effect} in {phase}" if phase else f"the setup command `{' '.join(effect.split())}`"
         message = f"{process} tried to reach the network (at least {times} times) and was blocked"
-        fix = "make the command work offline, then: mz replay {cassette}"
+        setting = "" if phase else ", or set `sandbox.online_in_replays` to [setup]"
+        fix = f"make the command work offline{setting}, then: mz replay {{cassette}}"
         yield Finding(
             kind="NETWORK", message=message, feature=feature, call=phase, cause=effect if phase else "setup", fix=fix
         )
