@@ -313,6 +313,21 @@ def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> No
     assert len(project.events("feature.delivered")) == 1
 
 
+def test_a_resume_takes_over_what_the_set_up_needs(tmp_path: Path) -> None:
+    new = {"deps/list": "new\n"}
+    setup = "workspace: {setup: ['test \"$PLACE\" = here && cat ~/.netrc > made']"
+    project = Project(tmp_path, GOOD | {"alpha.write.1.1": {"write": NOTE | PACKAGE | new}}, f"{QUICK}{setup}}}\n")
+    project.environment["PLACE"] = "here"
+    (tmp_path / "home" / ".netrc").write_text("login")
+    assert "`sandbox.read`; variables: `pass_environment`" in project.mz("run", code=10).err
+    more = "pass_environment: [PLACE]\nsandbox: {read: [~/.netrc]}\n"
+    (project.root / "mz.yaml").write_text(f"{QUICK}{more}{setup}, inputs: [deps/**]}}\n")
+    project.mz("resume")
+    assert len(project.events("feature.delivered")) == 1
+    setups = [event["exit"] for event in project.events("command.ran") if event["stage"] == "setup"]
+    assert setups == [1, 0, 0], "on the base twice, then for the changed file of `inputs`"
+
+
 def test_a_gate_that_a_person_accepts(tmp_path: Path) -> None:
     """A linter that fails on the base names no tests: a person says whether that matters."""
     settings = SETTINGS.replace("! grep -rn TABS src", "echo E501 line too long; false")

@@ -26,14 +26,27 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
 
     commands: dict[str, Command]
     setup: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    """`workspace.inputs`, on which the set-up depends."""
+    read: tuple[str, ...] = ()
+    """`sandbox.read`: what they may read of HOME."""
+    pass_environment: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        return cls(commands=config.commands, setup=config.workspace.setup)
+        return cls(
+            commands=config.commands,
+            setup=config.workspace.setup,
+            inputs=config.workspace.inputs,
+            read=config.sandbox.read,
+            pass_environment=config.pass_environment,
+        )
 
     def apply(self, pins: Pins) -> Pins:
-        workspace = replace(pins.config.workspace, setup=self.setup)
-        return replace(pins, config=replace(pins.config, commands=self.commands, workspace=workspace))
+        workspace = replace(pins.config.workspace, setup=self.setup, inputs=self.inputs)
+        sandbox, passed = replace(pins.config.sandbox, read=self.read), self.pass_environment
+        config = replace(pins.config, commands=self.commands, workspace=workspace, sandbox=sandbox)
+        return replace(pins, config=replace(config, pass_environment=passed))
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")

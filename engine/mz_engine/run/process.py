@@ -162,8 +162,8 @@ class RunProcess:
         return forked
 
     def resume(self, run: str | None) -> None:
-        """Resume a run, with its pins; only budget, commands and set-up are read from the settings again. Raises
-        MzError; MZ5001 if no run is unfinished."""
+        """Resume a run, with its pins; only budget, commands, set-up and what these need are read from the settings
+        again. Raises MzError; MZ5001 if no run is unfinished."""
         state, started, pins = self._unfinished_run(run)
         if state.commands is not None:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)

@@ -138,7 +138,7 @@ class CommandsChanged(ExternalEvent, frozen=True, kw_only=True, tag="commands.ch
     """The settings had other commands when the run was resumed; they apply from here on."""
 
     commands: Digest
-    """Blob: canonical JSON of the engine's `Commands`: commands by name, and those of the set-up."""
+    """Blob: canonical JSON of the engine's `Commands`: commands by name, those of the set-up, what they need."""
 
 
 class FeatureAdmitted(DerivedEvent, frozen=True, kw_only=True, tag="feature.admitted"):
