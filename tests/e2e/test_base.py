@@ -313,6 +313,34 @@ def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> No
     assert len(project.events("feature.delivered")) == 1
 
 
+def test_a_set_up_names_a_file_that_git_does_not_track(tmp_path: Path) -> None:
+    project = Project(
+        tmp_path, settings=QUICK + "workspace: {setup: ['cat pyproject.toml \"vendor/a b.txt\" ./x.whl']}\n"
+    )
+    project.workshop.repository.write({"x.whl": "wheel"})
+    errors = project.mz("run", code=10).err
+    assert "git does not track what it names: `git add x.whl`, commit, then: mz cancel r" in errors
+    assert "git add x.whl" in project.mz("doctor", "--run-commands", code=11).out
+    project.workshop.repository.commit({"x.whl": "wheel", "vendor/a b.txt": ""})
+    (run,) = {event["run"] for event in project.events("run.started")}
+    project.mz("cancel", run)
+    project.mz("run")
+    assert len(project.events("feature.delivered")) == 1
+
+
+def test_a_correction_in_a_commit_needs_a_new_run_and_long_lines_are_cut(tmp_path: Path) -> None:
+    settings = QUICK + "workspace: {setup: [sh setup.sh]}\n"
+    project = Project(tmp_path, settings=settings)
+    versions = ", ".join(f"{number}.0" for number in range(2000))
+    project.workshop.repository.commit({"setup.sh": f"echo 'from versions: {versions}'; exit 1\n"})
+    errors = project.mz("run", code=10).err
+    assert "or correct a committed file, then: mz cancel r" in errors
+    assert max(map(len, errors.splitlines())) < 300
+    assert "[... cut ...]" in errors
+    (ran,) = project.events("command.ran")
+    assert versions in FileBlobs(project.root / ".mz" / "blobs").get(ran["output"]).decode()
+
+
 def test_a_resume_takes_over_what_the_set_up_needs(tmp_path: Path) -> None:
     new = {"deps/list": "new\n"}
     setup = "workspace: {setup: ['test \"$PLACE\" = here && cat ~/.netrc > made']"

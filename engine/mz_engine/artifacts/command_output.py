@@ -156,13 +156,16 @@ def plain_lines(raw: bytes) -> Iterator[str]:
 
 
 def normalise_line(line: str, roots: tuple[str, ...]) -> str:
-    if len(line) > LINE_CHARS_MAX:
-        line = line[:LINE_CHARS_MAX] + CUT_MARK
+    line = cut(line, LINE_CHARS_MAX)
     for root in sorted(filter(None, roots), key=len, reverse=True):
         line = re.sub(rf"(?<![\w/.-]){re.escape(root.rstrip('/'))}(?![\w.-])", "<worktree>", line)
     for replacement in output_patterns().replacements:
         line = compile_multiline(replacement.find).sub(replacement.put, line)
     return line
+
+
+def cut(line: str, chars_max: int) -> str:
+    return line if len(line) <= chars_max else line[:chars_max] + CUT_MARK
 
 
 def squeeze_blank_lines(lines: list[str]) -> list[str]:

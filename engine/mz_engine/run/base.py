@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from os.path import normpath
 from pathlib import Path
 from secrets import token_hex
+from shlex import join
 
 import msgspec
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
@@ -14,16 +17,18 @@ from mz_events.catalog.validation import CommandRan
 from mz_events.names import Commit, RunId
 from mz_events.store import Blobs
 
-from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start
+from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start, cut
 from mz_engine.effects.commands import run_on_base
 from mz_engine.effects.steps import Do, Emit
 from mz_engine.errors.diagnostics import Diagnostic, MzError
+from mz_engine.git.repository import output_as_user
 from mz_engine.model.pins import Pins
+from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import Interrupted, Ports
 from mz_engine.run.ports import SystemPorts
 
-SHOWN_LINES = 12
-"""Last lines of the output of a command that cannot be used."""
+SHOWN_LINES, SHOWN_CHARS = 12, 200
+"""Last lines of the output of a command that cannot be used, and how much of each."""
 LISTED_MAX = 20
 OWN_ENVIRONMENT = (
     "nothing was paid; let `workspace.setup` in mz.yaml make an environment in each worktree, for example\n"
@@ -61,12 +66,15 @@ def try_base(
     finally:
         ports.kill.set()
         ports.workspace.close_checkouts(run)
-    return base_problem(events, blobs, "mz doctor --run-commands"), tuple(base_warnings(events, blobs, pins))
+    again = "mz doctor --run-commands"
+    return base_problem(events, blobs, root, environment, again, again), tuple(base_warnings(events, blobs, pins))
 
 
-def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError | None:
-    """Return the error about a base on which no feature can be tested; None: it can. `resume`: the command to use
-    afterwards."""
+def base_problem(
+    events: Sequence[Event], blobs: Blobs, root: Path, environment: Mapping[str, str], resume: str, restart: str
+) -> MzError | None:
+    """Return the error about a base on which no feature can be tested; None: it can. `resume`, `restart`: the command
+    to use when settings were corrected, or a commit was made."""
     tested = events[-1] if events else None
     if not isinstance(tested, BaseTested) or not tested.unusable:
         return None
@@ -77,10 +85,15 @@ def base_problem(events: Sequence[Event], blobs: Blobs, resume: str) -> MzError 
         return MzError("MZ2019", message, hint=hint)
     ran = next(event for event in reversed(events) if isinstance(event, CommandRan))
     lines = blobs.get(ran.excerpt).decode("utf-8", "replace").splitlines()[-SHOWN_LINES:]
-    output = "it printed:\n" + "".join(f"  {line}\n" for line in lines) if lines else "it printed nothing\n"
+    shown = "".join(f"  {cut(line, SHOWN_CHARS)}\n" for line in lines)
+    output = f"it printed:\n{shown}" if lines else "it printed nothing\n"
     setting = "`workspace.setup`" if ran.stage == "setup" else f"`commands.{ran.name}`"
     needs = "give it what it needs (programs; files of HOME: `sandbox.read`; variables: `pass_environment`)"
-    hint = f"{output}nothing was paid; correct {setting} in mz.yaml or {needs}, then: {resume}"
+    remedy = f"correct {setting} in mz.yaml or {needs}, then: {resume}\nor correct a committed file, then: {restart}"
+    untracked = output_as_user(root, environment, "ls-files", "-z", "--others", f"--exclude={MZ_FOLDER}/").split("\0")
+    if missing := set(untracked) & set(map(normpath, re.split(r"[\s\"'=;&|<>()]+", ran.name))):
+        remedy = f"git does not track what it names: `git add {join(sorted(missing))}`, commit, then: {restart}"
+    hint = f"{output}nothing was paid; {remedy}"
     ending = "ran out of time" if ran.exit is None else f"ended with exit {ran.exit}"
     if can_start(ran.exit, blobs.get(ran.output)):
         return MzError("MZ2018", f"the set-up command `{ran.name}` {ending} on the base", hint=hint)

@@ -281,7 +281,8 @@ class RunProcess:
             return self.scheduler.stop_requested or self.scheduler.failure is not None
 
         drive_base_test(started.run, started.base_commit, pins, self._machine, append, is_stopping)
-        if problem := base_problem(events, self.blobs, f"mz resume {started.run}"):
+        resume, restart = f"mz resume {started.run}", f"mz cancel {started.run} && mz run"
+        if problem := base_problem(events, self.blobs, self.root, self.environment, resume, restart):
             raise problem
         for warning in base_warnings(events, self.blobs, pins):
             warn(warning)
