@@ -315,7 +315,7 @@ def test_a_set_up_that_fails_stops_the_run_before_it_costs(tmp_path: Path) -> No
 
 def test_a_set_up_names_a_file_that_git_does_not_track(tmp_path: Path) -> None:
     project = Project(
-        tmp_path, settings=QUICK + "workspace: {setup: ['cat pyproject.toml \"vendor/a b.txt\" ./x.whl']}\n"
+        tmp_path, settings=QUICK + 'workspace: {setup: [\'echo ""; cat pyproject.toml "vendor/a b.txt" ./x.whl\']}\n'
     )
     project.workshop.repository.write({"x.whl": "wheel"})
     errors = project.mz("run", code=10).err

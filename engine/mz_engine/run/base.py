@@ -91,8 +91,8 @@ def base_problem(
     needs = "give it what it needs (programs; files of HOME: `sandbox.read`; variables: `pass_environment`)"
     remedy = f"correct {setting} in mz.yaml or {needs}, then: {resume}\nor correct a committed file, then: {restart}"
     untracked = output_as_user(root, environment, "ls-files", "-z", "--others", f"--exclude={MZ_FOLDER}/").split("\0")
-    if missing := set(untracked) & set(map(normpath, re.split(r"[\s\"'=;&|<>()]+", ran.name))):
-        remedy = f"git does not track what it names: `git add {join(sorted(missing))}`, commit, then: {restart}"
+    if absent := set(untracked) & set(map(normpath, re.findall(r"[^\s\"'=;&|<>()]+", ran.name))):
+        remedy = f"git does not track what it names: `git add {join(sorted(absent))}`, commit, then: {restart}"
     hint = f"{output}nothing was paid; {remedy}"
     ending = "ran out of time" if ran.exit is None else f"ended with exit {ran.exit}"
     if can_start(ran.exit, blobs.get(ran.output)):
