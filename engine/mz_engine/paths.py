@@ -24,6 +24,11 @@ LOCK_FILE = "run.lock"
 """Locked by the process that drives a run."""
 
 
+def worktree_folder(root: Path, run: str, feature: str) -> Path:
+    """Return the path of a feature's worktree; it need not exist."""
+    return root / MZ_FOLDER / WORKTREES_FOLDER / run / feature
+
+
 def user_data_directory(environment: Mapping[str, str]) -> Path:
     """Return the user's data folder, which may not exist."""
     from platformdirs import user_data_path

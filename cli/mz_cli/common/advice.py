@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, WORKTREES_FOLDER
+from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree_folder
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold, Verdict
@@ -50,7 +50,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def worktree(self, run: str, feature: str) -> str | None:
         """Return the path of the worktree; None if it does not exist."""
-        folder = self.root / MZ_FOLDER / WORKTREES_FOLDER / run / feature
+        folder = worktree_folder(self.root, run, feature)
         return str(folder) if folder.is_dir() else None
 
     def pull_request_text(self, run: str, feature: str) -> str | None:

@@ -26,9 +26,8 @@ from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_
 from mz_engine.git.objects import RefMovedError
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock, retry_without_locks
-from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
-from mz_engine.processes.environment import environment_file, private_repository
+from mz_engine.processes.environment import environment_file, private_repository, worktree_path
 from mz_engine.processes.supervise import can_hide
 
 PACKED_REFS_HEADER = "# pack-refs with: peeled fully-peeled sorted \n"
@@ -73,9 +72,9 @@ class GitWorktree:
     def __init__(self, git: Git, identity: FeatureWorktree) -> None:
         self._git, root = git, git.repository.root
         self.identity = identity
-        self.path = root / MZ_FOLDER / WORKTREES_FOLDER / identity.run / identity.feature
+        self.path = worktree_path(root, identity)
         self.private = private_repository(root, identity)
-        self.notes_directory = root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature
+        self.notes_directory = environment_file(root, identity).parent
         self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
         self.branch_ref = f"refs/heads/{identity.branch}" if identity.branch else f"{self.capture_ref}.head"
         self.keeps_ignored = not is_checkout(identity)

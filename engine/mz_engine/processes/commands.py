@@ -21,13 +21,13 @@ from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
-    DEFAULT_DIRECTORIES,
     command_environment,
     existing_programs,
     in_worktree,
     remove_scratch,
     sandbox_mounts,
     scratch_folder,
+    temporary_folders,
     worktree_path,
 )
 from mz_engine.processes.guard import KEY_VARIABLE, SIGKILL
@@ -93,7 +93,7 @@ class WorktreeProcesses:
         self._environment: Mapping[str, str] = existing_programs(environment)
         self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
         self._enclosing_repository = enclosing_repository
-        self._temporary_folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get("TMPDIR", ""))
+        self._temporary_folders = temporary_folders(environment)
         self._sandbox = sandbox
         home = environment.get("HOME", "~")
         self._writable, self._readable = (
@@ -114,7 +114,7 @@ class WorktreeProcesses:
             env=in_worktree(environment, folder),
             cwd=folder,
             mounts=(*mounts, self._spending) if mounts else (),
-            writable=tuple(pathlib.Path(path) for path in self._temporary_folders if path),
+            writable=self._temporary_folders,
             offline=self._is_offline(key) and can_run_offline(),
             memory_bytes=(sandbox.memory_mb or MACHINE_MB * 3 // 4) * MB,
             threads=sandbox.processes,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from mz_engine.git.files import remove_tree
-from mz_engine.paths import MZ_FOLDER, PRIVATE_FOLDER, SCRATCH_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
+from mz_engine.paths import MZ_FOLDER, PRIVATE_FOLDER, SCRATCH_FOLDER, WORKTREE_NOTES_FOLDER, worktree_folder
 from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.guard import KEY_VARIABLE, send_signal
 from mz_engine.processes.supervise import Mount, is_below
@@ -90,7 +90,7 @@ def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> t
 
 def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
     """Return the path of a feature's worktree; it need not exist."""
-    return root / MZ_FOLDER / WORKTREES_FOLDER / worktree.run / worktree.feature
+    return worktree_folder(root, worktree.run, worktree.feature)
 
 
 def sandbox_mounts(
@@ -194,6 +194,12 @@ def git_directory(root: pathlib.Path) -> pathlib.Path | None:
 
 TMPDIR_VARIABLE = "TMPDIR"
 DEFAULT_DIRECTORIES = ("/tmp", "/var/tmp")
+
+
+def temporary_folders(environment: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
+    """Return the folders outside its worktree that every command may change."""
+    folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get(TMPDIR_VARIABLE, ""))
+    return tuple(pathlib.Path(folder) for folder in folders if folder)
 
 
 def temporary_path(root: pathlib.Path, key: str, environment: Mapping[str, str]) -> pathlib.Path:
