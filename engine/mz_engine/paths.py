@@ -16,6 +16,7 @@ WORKTREES_FOLDER = "worktrees"
 PRIVATE_FOLDER = "private"
 """The repositories that git sees in worktrees."""
 WORKTREE_NOTES_FOLDER = "worktree-notes"
+WORKTREE_FOLDERS = (WORKTREES_FOLDER, PRIVATE_FOLDER, WORKTREE_NOTES_FOLDER)
 SCRATCH_FOLDER = "scratch"
 """What running commands change in overlays."""
 PULL_REQUESTS_FOLDER = "pull-requests"

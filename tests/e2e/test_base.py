@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mz_engine.paths import WORKTREE_FOLDERS
 from mz_engine.processes.supervise import can_hide
 from mz_events.adapters.blobs import FileBlobs
 
@@ -130,6 +131,8 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
         ("gate", 0),
     ]
     assert "_base" not in project.refs()
+    folders = [path for name in WORKTREE_FOLDERS for path in (project.root / ".mz" / name).iterdir()]
+    assert folders == [], "nothing of the run is left"
     project.mz("audit", "--verify")
     audit = project.mz("audit", "--full").out
     assert "test failed on the base: 1 tests passed, 2 failed" in audit
@@ -320,7 +323,9 @@ def test_a_set_up_names_a_file_that_git_does_not_track(tmp_path: Path) -> None:
     project.workshop.repository.write({"x.whl": "wheel"})
     errors = project.mz("run", code=10).err
     assert "git does not track what it names: `git add x.whl`, commit, then: mz cancel r" in errors
+    before = sorted((project.root / ".mz").glob("*/*"))
     assert "git add x.whl" in project.mz("doctor", "--run-commands", code=11).out
+    assert sorted((project.root / ".mz").glob("*/*")) == before
     project.workshop.repository.commit({"x.whl": "wheel", "vendor/a b.txt": ""})
     (run,) = {event["run"] for event in project.events("run.started")}
     project.mz("cancel", run)

@@ -26,7 +26,7 @@ from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_
 from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
 from mz_engine.git.objects import CACHED_LISTINGS_MAX, ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
-from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts
+from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts, remove_empty_folders
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
@@ -115,10 +115,11 @@ class GitWorkspace:
                 checkouts.release(worktree)
 
     def close_checkouts(self, run: str) -> None:
-        """Remove the checkouts of a run."""
+        """Remove the checkouts of a run, and what is empty then."""
         for name in self._run_checkouts(run).names:
             self.close(FeatureWorktree(run=run, feature=name, branch=name))
         self._checkouts.pop(run)
+        remove_empty_folders(self._git.repository.root, run)
 
     def _run_checkouts(self, run: str) -> Checkouts:
         with self._lock:

@@ -7,6 +7,7 @@ an agent commits there is history for itself only."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -26,6 +27,7 @@ from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_
 from mz_engine.git.objects import RefMovedError
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock, retry_without_locks
+from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, WORKTREE_FOLDERS
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import environment_file, private_repository, worktree_path
 from mz_engine.processes.supervise import can_hide
@@ -290,6 +292,13 @@ class GitWorktree:
             return
         write_bytes(index, encode_index(tree, self.notes.hash_cache, self._git.repository.object_format))
         self.change_notes(index_of=head, index=_file_signature(index))
+
+
+def remove_empty_folders(root: pathlib.Path, run: str) -> None:
+    """Remove the folders of a run that hold nothing any more."""
+    for name in (*WORKTREE_FOLDERS, PULL_REQUESTS_FOLDER):
+        with contextlib.suppress(OSError):
+            (root / MZ_FOLDER / name / run).rmdir()
 
 
 def encode_index(tree: TreeListing, hash_cache: Mapping[bytes, FileHash], object_format: str) -> bytes:

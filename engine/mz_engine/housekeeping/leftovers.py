@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import shutil
@@ -23,17 +22,10 @@ from mz_engine.git.content import TreeListing, display_path
 from mz_engine.git.files import WorktreeScanner
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.repository import FETCHED_TARGETS, open_repository
-from mz_engine.git.worktree import GitWorktree
+from mz_engine.git.worktree import GitWorktree, remove_empty_folders
 from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules
-from mz_engine.paths import (
-    MZ_FOLDER,
-    PRIVATE_FOLDER,
-    PULL_REQUESTS_FOLDER,
-    SPOOL_FOLDER,
-    WORKTREE_NOTES_FOLDER,
-    WORKTREES_FOLDER,
-)
+from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER, WORKTREE_FOLDERS
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import existing_temporaries, remove_temporary
 from mz_engine.processes.guard import pids_with_key
@@ -129,7 +121,6 @@ def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: Cle
 
 CAPTURE_REFS = "refs/mz/"
 RESCUE_FOLDER = "rescue"
-WORKTREE_FOLDERS = (WORKTREES_FOLDER, PRIVATE_FOLDER, WORKTREE_NOTES_FOLDER)
 
 
 def run_states(store: Store, process_running: bool) -> dict[str, LeftoverRunStatus]:
@@ -275,9 +266,7 @@ class LeftoverFinder:
         if commands:
             self._git.update_refs(commands)
         for run in {leftover.run for leftover in removable}:
-            for kind in (*WORKTREE_FOLDERS, PULL_REQUESTS_FOLDER):
-                with contextlib.suppress(OSError):
-                    (self._home / kind / run).rmdir()
+            remove_empty_folders(self._root, run)
         # Joining the root with an absolute name gives that name.
         stuck = {item.name for item in removable if not item.commit and os.path.lexists(self._root / item.name)}
         return tuple(replace(item, keep_reason=NOT_REMOVABLE) if item.name in stuck else item for item in leftovers)
