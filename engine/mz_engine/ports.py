@@ -101,7 +101,7 @@ class Workspace(Protocol):
 
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
         """Return a checkout that holds `tree` and what its set-up made, for a feature's commands; the same one until it
-        is released."""
+        is released. If another feature runs the same set-up, wait for its end."""
 
     def release(self, worktree: FeatureWorktree) -> None:
         """Let other features have the feature's checkout, if it has one."""

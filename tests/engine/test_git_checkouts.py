@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,59 @@ def test_features_share_checkouts(tmp_path: Path) -> None:
     assert needed.environment != first.environment
     assert project.files(needed) == {"a.py": "2\n", "uv.lock": "2\n"}, "of the old environment nothing is left"
     assert project.checkout(project.base, BETA).worktree.feature == first.worktree.feature
+
+
+class Later(threading.Thread):
+    """Another feature that takes a checkout while the first one runs the same set-up, or once that has ended."""
+
+    def __init__(self, project: Project) -> None:
+        super().__init__(daemon=True)
+        self.project, self.begun, begin = project, threading.Event(), project.workspace._begin_setup
+        self.checkout: Checkout | None = None
+
+        def watched(digest: str) -> None:
+            self.begun.set()
+            begin(digest)
+
+        project.workspace._begin_setup = watched  # type: ignore[method-assign]
+        self.start()
+        assert self.begun.wait(60)
+
+    def run(self) -> None:
+        self.checkout = self.project.workspace.checkout(BETA, self.project.base, self.project.base)
+
+    def result(self) -> Checkout:
+        self.join(60)
+        assert self.checkout is not None
+        return self.checkout
+
+
+def test_a_second_feature_waits_for_the_set_up_of_the_first_and_copies_its_result(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    first = project.workspace.checkout(ALPHA, project.base, project.base)
+    assert first.needs_setup
+    later = Later(project)
+    assert later.checkout is None
+    project.checkout(project.base)
+    second = later.result()
+    assert not second.needs_setup
+    assert project.files(second) == MADE | {"a.py": "1\n"}
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["fails", "ends with its thread"])
+def test_a_set_up_that_brings_nothing_blocks_nobody(tmp_path: Path, is_killed: bool) -> None:
+    project = Project(tmp_path)
+    take = partial(project.workspace.checkout, ALPHA, project.base, project.base)
+    if is_killed:
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+        later = Later(project)
+    else:
+        take()
+        later = Later(project)
+        project.workspace.release(ALPHA)
+    assert later.result().needs_setup
 
 
 def test_checkouts_outlive_the_process(tmp_path: Path) -> None:

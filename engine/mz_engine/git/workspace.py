@@ -41,6 +41,8 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 
+THREAD_POLL_SECONDS = 0.5
+"""How often a waiting thread looks whether the one that it waits for still runs."""
 CAPTURE_TRIES = 3
 """Other processes may still write during a capture; they usually end soon."""
 
@@ -63,6 +65,8 @@ class GitWorkspace:
         self._checkouts: dict[str, Checkouts] = {}
         """By run."""
         self._lock, self._fetch_lock = threading.RLock(), threading.Lock()
+        self._setup_ended, self._setups = threading.Condition(self._lock), dict[threading.Thread, str]()
+        """By thread, the digest of the environment whose set-up it runs in a checkout, or is about to."""
         self._environment_lock = threading.Lock()
         """Held while an environment is copied or dropped, so that no copy is of half of one."""
 
@@ -100,6 +104,7 @@ class GitWorkspace:
         if git_worktree.environment() != digest:
             with self._environment_lock:
                 git_worktree.drop_environment()
+            self._begin_setup(digest)
             self.copy_environment(git_worktree, tree)  # What another tree has in it, `_restore` removes.
         git_worktree.keeps_ignored = git_worktree.notes.last_use == (worktree, tree)
         git_worktree.save_notes(last_use=(worktree, tree))
@@ -107,12 +112,28 @@ class GitWorkspace:
         made = git_worktree.manifest(CHECKOUT_MANIFEST) if git_worktree.notes.environment else set()
         self._restore(git_worktree, head, tree, made)
         needs_setup = git_worktree.notes.environment != digest
+        if not needs_setup:
+            self._end_setup()
         return Checkout(worktree=identity, environment=digest, needs_setup=needs_setup)
 
+    def _begin_setup(self, digest: str) -> None:
+        """Wait while another thread runs this set-up, so that its result can be copied; then others wait for this
+        thread, until its set-up ends or fails, or the thread itself ends."""
+        with self._setup_ended:
+            self._end_setup()
+            while digest and any(thread.is_alive() for thread, other in self._setups.items() if other == digest):
+                self._setup_ended.wait(THREAD_POLL_SECONDS)
+            self._setups[threading.current_thread()] = digest
+
+    def _end_setup(self) -> None:
+        with self._setup_ended:
+            self._setups.pop(threading.current_thread(), None)
+            self._setup_ended.notify_all()
+
     def release(self, worktree: FeatureWorktree) -> None:
+        self._end_setup()
         with self._lock:
-            if checkouts := self._checkouts.get(worktree.run):
-                checkouts.release(worktree)
+            self._run_checkouts(worktree.run).release(worktree)
 
     def close_checkouts(self, run: str) -> None:
         """Remove the checkouts of a run, and what is empty then."""

@@ -21,7 +21,7 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
 
 
-class Commands(msgspec.Struct, frozen=True, kw_only=True):
+class Commands(msgspec.Struct, frozen=True):
     """The settings that a resumed run takes over when they were corrected; `CommandsChanged` cites them as a blob."""
 
     commands: dict[str, Command]
@@ -34,19 +34,14 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        return cls(
-            commands=config.commands,
-            setup=config.workspace.setup,
-            inputs=config.workspace.inputs,
-            read=config.sandbox.read,
-            pass_environment=config.pass_environment,
-        )
+        workspace, read, passed = config.workspace, config.sandbox.read, config.pass_environment
+        return cls(config.commands, workspace.setup, workspace.inputs, read, passed)
 
     def apply(self, pins: Pins) -> Pins:
         workspace = replace(pins.config.workspace, setup=self.setup, inputs=self.inputs)
         sandbox, passed = replace(pins.config.sandbox, read=self.read), self.pass_environment
-        config = replace(pins.config, commands=self.commands, workspace=workspace, sandbox=sandbox)
-        return replace(pins, config=replace(config, pass_environment=passed))
+        changes = {"commands": self.commands, "workspace": workspace, "sandbox": sandbox, "pass_environment": passed}
+        return replace(pins, config=replace(pins.config, **changes))
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")

@@ -93,7 +93,6 @@ class WorktreeProcesses:
         self._environment: Mapping[str, str] = existing_programs(environment)
         self._stop, self._on_denied = (stop or threading.Event()).is_set, on_denied
         self._enclosing_repository = enclosing_repository
-        self._temporary_folders = temporary_folders(environment)
         self._sandbox = sandbox
         home = environment.get("HOME", "~")
         self._writable, self._readable = (
@@ -114,7 +113,7 @@ class WorktreeProcesses:
             env=in_worktree(environment, folder),
             cwd=folder,
             mounts=(*mounts, self._spending) if mounts else (),
-            writable=self._temporary_folders,
+            writable=temporary_folders(self._environment),
             offline=self._is_offline(key) and can_run_offline(),
             memory_bytes=(sandbox.memory_mb or MACHINE_MB * 3 // 4) * MB,
             threads=sandbox.processes,
