@@ -336,8 +336,8 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
 
 
 def waiting_features(run: RunState) -> list[str]:
-    stopped = {name: track.last_stop for name, track in run.tracks.items() if not track.active}
-    return [name for name, stop in stopped.items() if stop is not None and stop.status is FeatureOutcome.WAITING]
+    stops = {name: track.stop for name, track in run.tracks.items()}
+    return [name for name, stop in stops.items() if stop is not None and stop.status is FeatureOutcome.WAITING]
 
 
 def text_digest(text: str) -> Digest:

@@ -224,7 +224,7 @@ def run_state(state: RunState) -> RunStateShape:
 
 def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
     """Return the feature as the run sees it; None: it was skipped."""
-    outcome = track.last_stop if track and not track.active else None
+    outcome = track.stop if track else None
     idle_state = "skipped" if not track else "held" if track.held_by else outcome.status.value if outcome else "queued"
     return shape_of(
         TrackShape,

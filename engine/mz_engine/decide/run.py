@@ -66,10 +66,10 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
 def _compare_claims(state: RunState, pins: Pins) -> RunAction | None:
     """Compare what a delivered feature claimed and changed, without the pipeline's papers."""
     for feature, track in state.tracks.items():
-        if track.claim is not None and not track.claim_compared and track.last_stop is not None and track.is_delivered:
+        if track.claim is not None and not track.claim_compared and track.stop is not None and track.is_delivered:
             papers = pins.pipeline.paper_patterns(feature)
             claimed = set(track.claim)
-            changed_paths = {path for path in track.last_stop.changed_paths if not matches(papers, path)}
+            changed_paths = {path for path in track.stop.changed_paths if not matches(papers, path)}
             groups = claimed & changed_paths, claimed - changed_paths, changed_paths - claimed
             confirmed, unused, missed = (tuple(sorted(paths)) for paths in groups)
             return ClaimCompared(feature=FeatureId(feature), confirmed=confirmed, unused=unused, missed=missed)
@@ -80,8 +80,8 @@ def _halt_run(state: RunState) -> RunAction | None:
     if state.halt is not None:
         return None
     for feature, track in state.tracks.items():
-        if track.last_stop is not None and is_held_for(track, Hold.FATAL) and not track.was_resumed:
-            return RunHalted(feature=FeatureId(feature), code=track.last_stop.code or "unknown")
+        if track.stop is not None and track.stop.hold is Hold.FATAL and not track.was_resumed:
+            return RunHalted(feature=FeatureId(feature), code=track.stop.code or "unknown")
     return None
 
 
@@ -179,8 +179,7 @@ def cancelled_features(state: RunState) -> tuple[FeatureId, ...]:
 
 def timer_us(track: FeatureTrack) -> int | None:
     """Return when a held feature continues by itself; None: it does not."""
-    has_timer = is_held_for(track, Hold.TIMER) or is_held_for(track, Hold.CHECKS)
-    return track.last_stop.until_us if has_timer and track.last_stop is not None else None
+    return track.stop.until_us if track.stop is not None and track.stop.hold in (Hold.TIMER, Hold.CHECKS) else None
 
 
 def forge_polls(state: RunState, pins: Pins) -> tuple[ForgePoll, ...]:

@@ -33,15 +33,7 @@ from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run
 from mz_events.store import Append, Store
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Held, InPhase, State, UnitRun
-from mz_projections.run.fold import (
-    DELIVERED_OUTCOMES,
-    RETRIABLE_OUTCOMES,
-    FeatureTrack,
-    RunState,
-    evolve_run,
-    fold_run,
-    is_held_for,
-)
+from mz_projections.run.fold import DELIVERED_OUTCOMES, RETRIABLE_OUTCOMES, RunState, evolve_run, fold_run, is_held_for
 from mz_projections.run.spending import Amount
 
 from mz_engine.decide.actions import ClaimFiles
@@ -226,12 +218,13 @@ class Coordinator:
         tracks = self.state.tracks
         match event:
             case AnswerPosted(feature=feature) if feature in tracks:
-                stop = _stop_as(tracks[feature], FeatureOutcome.WAITING)
+                stop = tracks[feature].stop
                 # An answer must not apply to a later question.
-                if stop is not None and event.question in (None, stop.version):
+                if stop and stop.status is FeatureOutcome.WAITING and event.question in (None, stop.version):
                     return (AnswerAccepted(feature=feature, verdict=event.verdict, note=event.note, actor=event.actor),)
             case RetryPosted(feature=feature) if feature in tracks:
-                if _stop_as(tracks[feature], *(DELIVERED_OUTCOMES if event.keeps_tree else RETRIABLE_OUTCOMES)):
+                stop = tracks[feature].stop
+                if stop and stop.status in (DELIVERED_OUTCOMES if event.keeps_tree else RETRIABLE_OUTCOMES):
                     return (RetryAccepted(**asdict(event)),)
             case PausePosted(actor=who) if not self.is_stopping() and not self.state.all_ended:
                 return (RunPaused(actor=who),)
@@ -256,12 +249,6 @@ class Coordinator:
                 self.state = evolve_run(self.state, event)
             self.observe(event)
         return recorded
-
-
-def _stop_as(track: FeatureTrack, *statuses: FeatureOutcome) -> FeatureStopped | None:
-    """Return the feature's stop if it rests with one of these statuses."""
-    stop = None if track.active else track.last_stop
-    return stop if stop is not None and stop.status in statuses else None
 
 
 def _all_checks_ended(state: State, forge: Forge) -> bool:

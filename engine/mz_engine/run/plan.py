@@ -275,8 +275,7 @@ def _pins_of_unfinished(
 
 def _has_work(track: FeatureTrack) -> bool:
     """Return True if the feature continues with the run, without an answer of a person."""
-    is_waiting = not track.active and track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
-    return not (track.has_ended or is_waiting)
+    return not (track.has_ended or (track.stop is not None and track.stop.status is FeatureOutcome.WAITING))
 
 
 def load_configured_pipeline(

@@ -83,12 +83,17 @@ class FeatureTrack(msgspec.Struct, frozen=True, kw_only=True):
     what the day's budget had left, is from before."""
 
     @property
+    def stop(self) -> FeatureStopped | None:
+        """The stop at which it rests; None while it is active, and before the first."""
+        return None if self.active else self.last_stop
+
+    @property
     def has_ended(self) -> bool:
-        return not self.active and self.last_stop is not None and self.last_stop.status in ENDED_OUTCOMES
+        return self.stop is not None and self.stop.status in ENDED_OUTCOMES
 
     @property
     def is_delivered(self) -> bool:
-        return self.has_ended and self.last_stop is not None and self.last_stop.status in DELIVERED_OUTCOMES
+        return self.stop is not None and self.stop.status in DELIVERED_OUTCOMES
 
     @property
     def committed(self) -> Amount:
@@ -240,4 +245,4 @@ def is_complete(state: RunState, inbox_version: int) -> bool:
 
 def is_held_for(track: FeatureTrack, hold: Hold) -> bool:
     """Return True if the feature is held for this reason."""
-    return not track.active and track.last_stop is not None and track.last_stop.hold is hold
+    return track.stop is not None and track.stop.hold is hold
