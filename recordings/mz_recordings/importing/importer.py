@@ -7,16 +7,15 @@ nothing twice. Requests that were counted before are looked up in a file, not he
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock, Timeout
 from msgspec.structs import replace
 from mz_engine.transcripts.read import FORMATS, Undetected
 from mz_engine.transcripts.summary import token_total
@@ -135,9 +134,16 @@ def import_files(
     Raises Busy if another process imports into the same log, StoreUnusable.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _import_lock(folder / LOCK), SqliteStore(folder / LOG) as store, ImportedStore(folder / VIEWS, store) as views:
-        views.refresh()
-        return _Import(folder, store, views, price, table, now).run(paths, on_progress)
+    try:
+        with (
+            FileLock(folder / LOCK, timeout=0, mode=0o600),
+            SqliteStore(folder / LOG) as store,
+            ImportedStore(folder / VIEWS, store) as views,
+        ):
+            views.refresh()
+            return _Import(folder, store, views, price, table, now).run(paths, on_progress)
+    except Timeout as error:
+        raise Busy(error.lock_file) from None
 
 
 class _Import:
@@ -328,17 +334,3 @@ def _correction(request: ImportedRequest, earlier: CountedRequest, stream: Strea
         before_at_us=None if at_us == earlier.at_us else earlier.at_us,
         session=StreamId("" if earlier.session == stream else earlier.session),
     )
-
-
-@contextmanager
-def _import_lock(path: Path) -> Iterator[None]:
-    """Hold the import lock, which the kernel releases when the process ends. Raises Busy."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(str(path)) from None
-        yield
-    finally:
-        os.close(descriptor)
