@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,8 @@ HISTORY = RunReplay(
 JUDGED = Recheck(
     run="r1",
     artifacts=3,
-    not_recomputed={"texts that were erased or lost": 1},
-    rule_changes=(
+    not_recomputed=Counter({"texts that were erased or lost": 1}),
+    rule_changes=[
         RuleChange(
             run="r1",
             feature="alpha",
@@ -95,7 +96,7 @@ JUDGED = Recheck(
             now_fails=False,
             violations=(RuleFinding(violation=Violation(rule="verdict.json", path="verdict", line=1), message=""),),
         ),
-    ),
+    ],
 )
 
 
@@ -124,7 +125,7 @@ def test_code_that_breaks_off_is_a_bug_and_no_verdict() -> None:
 
 def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(plain_text(line) for line in recheck_text((JUDGED,))) == snapshot
-    same = Recheck(run="r1", artifacts=1, rule_changes=(), not_recomputed={})
+    same = Recheck(run="r1", artifacts=1)
     actual = recheck_summary((same, same))
     assert actual == "2 artifacts of 2 runs rechecked with the current rules: all verdicts are unchanged"
 

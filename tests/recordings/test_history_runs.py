@@ -158,7 +158,7 @@ def with_bytes(root: Path, least: int) -> RecheckRules:
 
 def test_by_the_rules_of_then_every_verdict_is_the_same(recorded: Path) -> None:
     recheck = judged(recorded, with_bytes(recorded, 10))
-    assert (recheck.artifacts, recheck.rule_changes, recheck.not_recomputed) == (7, (), {})
+    assert (recheck.artifacts, recheck.rule_changes, recheck.not_recomputed) == (7, [], {})
 
 
 def test_stricter_rules_fail_what_was_valid_with_rule_and_place(recorded: Path) -> None:

@@ -60,14 +60,14 @@ class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
     """The current violations, or the recorded ones without messages."""
 
 
-class Recheck(msgspec.Struct, frozen=True, kw_only=True):
+class Recheck(msgspec.Struct, kw_only=True):
     """Result of rechecking one run."""
 
     run: str
-    artifacts: int
+    artifacts: int = 0
     """Number of artifacts that were rechecked."""
-    rule_changes: tuple[RuleChange, ...]
-    not_recomputed: Mapping[str, int]
+    rule_changes: list[RuleChange] = []
+    not_recomputed: Counter[str] = msgspec.field(default_factory=Counter)
     """Reasons why artifacts could not be rechecked, and how often."""
 
 
@@ -76,21 +76,13 @@ def recheck_run(log: Store, blobs: Blobs, run: str, rules: RecheckRules) -> Rech
     recheck = RunRecheck(run, blobs, load_pins(blobs, run_started(log, run)), rules)
     for stream, _ in log.streams(feature_stream(run, "")):
         recheck.recheck_feature(stream.rpartition("/")[2], log.read(stream))
-    return Recheck(
-        run=run,
-        artifacts=recheck.artifacts,
-        rule_changes=tuple(recheck.rule_changes),
-        not_recomputed=recheck.not_recomputed,
-    )
+    return recheck.result
 
 
 class RunRecheck:
     def __init__(self, run: str, blobs: Blobs, pins: Pins, rules: RecheckRules) -> None:
-        self.run, self.blobs, self.pins, self.rules = run, blobs, pins, rules
+        self.blobs, self.pins, self.rules, self.result = blobs, pins, rules, Recheck(run=run)
         self.context = partial(StepContext, run=run, pins=pins, base_branch="")
-        self.artifacts = 0
-        self.rule_changes: list[RuleChange] = []
-        self.not_recomputed: Counter[str] = Counter()
 
     def recheck_feature(self, feature: str, events: Iterator[Recorded[Event]]) -> None:
         """Recheck the artifacts of one feature, each with the texts of that time."""
@@ -119,11 +111,11 @@ class RunRecheck:
             name = self._rule_set_name(context.feature, verdict.ref, output)
             text = self._text(produced[output.artifact].digest) if output.artifact in produced else None
             if output.artifact in produced and text is None:
-                self.not_recomputed[TEXTS_ERASED] += 1
+                self.result.not_recomputed[TEXTS_ERASED] += 1
             elif name not in self.rules.rule_sets:
-                self.not_recomputed[NO_RULES] += 1
+                self.result.not_recomputed[NO_RULES] += 1
             else:
-                self.artifacts += 1
+                self.result.artifacts += 1
                 location = output.path or output.artifact
                 recorded_rules = {rule.id for rule in self.pins.rules[output.rules].rules}
                 before = tuple(
@@ -136,11 +128,11 @@ class RunRecheck:
                     texts[output.artifact] = text
                 if bool(before) != bool(now):
                     change = RuleChange(
-                        run=self.run, feature=context.feature, event_ref=event_ref, phase=verdict.ref.phase,
+                        run=self.result.run, feature=context.feature, event_ref=event_ref, phase=verdict.ref.phase,
                         artifact=output.artifact, path=output.path or "", rule_set=name, now_fails=bool(now),
                         violations=now or before,
                     )  # fmt: skip
-                    self.rule_changes.append(change)
+                    self.result.rule_changes.append(change)
 
     def _rule_set_name(self, feature: str, call: CallRef, output: PhaseOutput) -> str:
         """Return the current rule set of the artifact, by the current pipeline if there is one."""
