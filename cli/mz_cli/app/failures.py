@@ -38,7 +38,9 @@ def run_guarded(work: Callable[[], object], arguments: Sequence[str]) -> int:
     A closed stdout (`mz log | head`) is no failure.
     """
     bisects = {"replay", "--bisect"} <= {*arguments}
-    escape_unencodable(sys.stdout, sys.stderr)
+    for stream in (sys.stdout, sys.stderr):  # Characters that the terminal's encoding lacks never end a command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = work()
         write_text(sys.stdout, "")
@@ -51,13 +53,6 @@ def run_guarded(work: Callable[[], object], arguments: Sequence[str]) -> int:
         code = report_error(error, arguments)
         return NOT_COMPARABLE if bisects else code
     return result if isinstance(result, int) else OK
-
-
-def escape_unencodable(*streams: object) -> None:
-    """Print characters that the terminal's encoding lacks as escapes, so that they never end a command."""
-    for stream in streams:
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def report_error(error: BaseException, arguments: Sequence[str]) -> int:

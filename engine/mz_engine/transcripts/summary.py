@@ -278,6 +278,7 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
         """Return the summary of the records so far."""
         usages, notes = self._usages()
         end = self.end
+        stop_reason = next(iter(end.stop_reasons), "") if end is not None and end.status == "error" else ""
         models = dict.fromkeys(entry.usage.model for entry in usages if entry.usage.model)
         return TranscriptSummary(
             agent=self.format.agent,
@@ -285,7 +286,7 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
             version=self.version or None,
             session=self.session or None,
             status=end.status if end is not None else "no-terminal",
-            detail=_error_detail(end) if end is not None else "",
+            detail=end.detail or stop_reason if end is not None else "",
             models=tuple(models) or ((self.model,) if self.model else ()),
             usages=usages,
             unreported_fields=self._unreported_fields(usages, notes),
@@ -384,10 +385,6 @@ def usage_totals(transcript: TranscriptSummary) -> dict[str, int | None]:
         name: None if not transcript.usages or name in transcript.unreported_fields else sums[name]
         for name in TOKEN_FIELDS
     }
-
-
-def _error_detail(end: StreamEnd) -> str:
-    return end.detail or (next(iter(end.stop_reasons), "") if end.status == "error" else "")
 
 
 def _difference(reported: Usage, counted: Usage) -> Usage | None:

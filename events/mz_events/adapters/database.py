@@ -212,7 +212,10 @@ class Database:
             with closing(self._connect(uri)) as connection:
                 if migrate.format_of(connection, self.path, len(migrations)) < len(migrations):
                     with self._lock:
-                        self._migrate(connection, migrations)
+                        version = migrate.format_of(connection, self.path, len(migrations))
+                        if version < len(migrations):  # No other process was faster.
+                            migrate.backup(connection, self.path, version)
+                            migrate.apply(connection, migrations)
         except BaseException:
             self._lock.close()
             raise
@@ -232,12 +235,6 @@ class Database:
             raise StoreUnusable(
                 f"{self.path} has {size} bytes, too few for a log: it was truncated; restore it from a backup"
             )
-
-    def _migrate(self, connection: sqlite3.Connection, migrations: Sequence[migrate.Migration]) -> None:
-        version = migrate.format_of(connection, self.path, len(migrations))
-        if version < len(migrations):
-            migrate.backup(connection, self.path, version)
-            migrate.apply(connection, migrations)
 
     def _open_unwritable(self, migrations: Sequence[migrate.Migration]) -> str:
         """Return a target that needs no write permission: the file itself if possible, else a temporary copy."""

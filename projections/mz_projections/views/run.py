@@ -36,7 +36,7 @@ from mz_events.names import run_stream
 
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.views.feature import evolve_feature
-from mz_projections.views.model import AWAITS_MERGE, AWAITS_WORK, FeatureStatus, FeatureView, RunView
+from mz_projections.views.model import AWAITS_MERGE, AWAITS_WORK, FeatureView, RunView
 
 
 class RunProjection:
@@ -184,7 +184,8 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
         case RetryAccepted():
             return replace(view, status="working", ended_us=None)
         case FeatureAdmitted() | FeatureReleased() | AnswerAccepted() | TimerFired() | ChecksChanged():
-            return replace(view, status=_active_status(view.status), ended_us=None)
+            may_continue = view.status in ("queued", "working", "waiting", "held", "interrupted")
+            return replace(view, status="working" if may_continue else view.status, ended_us=None)
         case FeatureMerged() if view.status == "delivered":
             return replace(view, status="merged")
         case FeatureStopped() as event:
@@ -194,11 +195,6 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
                 changed_paths=event.changed_paths or view.changed_paths,
             )  # fmt: skip
     return view
-
-
-def _active_status(status: FeatureStatus) -> FeatureStatus:
-    """Return the status of a feature that may continue; an ended one stays ended."""
-    return "working" if status in ("queued", "working", "waiting", "held", "interrupted") else status
 
 
 RUNS = ReadModel(

@@ -50,7 +50,10 @@ class StreamReader(Reader):
     def read_object(self, event: Json, /) -> Records:
         match string(event.get("type")):
             case "start":
-                yield self._session_info(event)
+                self._session = session_id(event.get("session")) or self._session
+                self._model = string(event.get("model")) or self._model
+                version = string(event.get("version"))
+                yield records.SessionInfo(session=self._session, version=version, model=self._model)
             case "text":
                 yield records.AssistantText(text=string(event.get("text")))
             case "tool":
@@ -61,11 +64,6 @@ class StreamReader(Reader):
                 yield _stream_end(event)
             case kind if kind not in IGNORED_TYPES:
                 yield records.UnknownLine.of_type(kind)
-
-    def _session_info(self, event: Json) -> records.SessionInfo:
-        self._session = session_id(event.get("session")) or self._session
-        self._model = string(event.get("model")) or self._model
-        return records.SessionInfo(session=self._session, version=string(event.get("version")), model=self._model)
 
     def _request_records(self, event: Json) -> Records:
         token_counts = mapping(event.get("usage"))
