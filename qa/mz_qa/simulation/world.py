@@ -173,11 +173,15 @@ class World:
         return trees
 
 
-class SimulatedWorkspace:
-    """Implements the Workspace port over the world's objects and refs."""
+class SimulatedPort:
+    """A port of one process over a world that outlives it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+
+
+class SimulatedWorkspace(SimulatedPort):
+    """Implements the Workspace port over the world's objects and refs."""
 
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         self.world.tick("open.before")
@@ -324,11 +328,8 @@ class SimulatedWorkspace:
         self.world.worktrees.pop(worktree.feature, None)
 
 
-class SimulatedAgents:
+class SimulatedAgents(SimulatedPort):
     """Implements the Agents port; the world's script acts as the model."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
 
     def call(self, spec: CallSpec) -> CallResult:
         self.world.tick("call.before")
@@ -407,10 +408,7 @@ class SimulatedAdapter:
         return prompt
 
 
-class SimulatedForge:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
+class SimulatedForge(SimulatedPort):
     def find(self, branch: str, key: str) -> PullRequest | None:
         self.world.look("forge")
         return next((pull for pull_key, pull in self.world.pull_requests.items() if pull_key.startswith(key)), None)

@@ -22,7 +22,7 @@ from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecisio
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.cassette.trace import EventJson, trace_events
 from mz_recordings.faults.faults import Variant, derive_variants
-from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
+from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, start_run
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayFolders
 from mz_recordings.replay.project import current_project
@@ -79,7 +79,9 @@ def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
         for feature in coordinator.runnable_features(frozenset(active)):
             if only in (None, feature):
                 ports = world.for_feature(feature, fixture.hints)
-                feature_loop = ReplayFeature(run, feature, world.pins, world.store, ports, coordinator, ignore_event)
+                feature_loop = ReplayFeature(
+                    run, feature, world.pins, world.store, ports, coordinator, coordinator.observe
+                )
                 feature_loop.killed = threading.Event()
                 active[feature] = feature_loop
         if not active and not coordinator.resume_if_recorded(world.cassette):

@@ -28,7 +28,6 @@ from mz_events.catalog.run import (
     RetryAccepted,
     RunStarted,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Store
 
@@ -146,11 +145,6 @@ def _run_in_turn(coordinator: Coordinator, start: Callable[[FeatureId, RunSide],
         raise NotInMemory("the run waits for something outside")
 
 
-def ignore_event(recorded: Recorded[Event]) -> None:
-    """Observe nothing."""
-    del recorded
-
-
 class ReplayFeature(FeatureLoop):
     """Continues after a call that must be found lost, as the next process did after the crash."""
 
@@ -165,7 +159,7 @@ class ScriptedPeople(Coordinator):
     """Coordinator with recorded decisions, taken at the same point of the trace."""
 
     def __init__(
-        self, fixture: Fixture, pins: Pins, store: Store, ports: Ports, observe: Observer = ignore_event
+        self, fixture: Fixture, pins: Pins, store: Store, ports: Ports, observe: Observer = lambda recorded: None
     ) -> None:
         super().__init__(fixture.run, pins, store, ports.clock, observe)
         self._blobs, self._decisions = ports.blobs, defaultdict[str, list[RecordedDecision]](list)

@@ -45,7 +45,6 @@ from mz_recordings.cassette.files import load_without_traces, save
 from mz_recordings.cassette.model import MANIFEST, Cassette, Provenance, RecordedCall
 from mz_recordings.cassette.safe_files import restore_old
 from mz_recordings.record.recorder import LoggedCall, RecordSources, SecretInRecording, feature_calls, record_call
-from mz_recordings.replay.driver import ignore_event
 from mz_recordings.rerecord.driver import LIVE_CALLS_FILE
 
 RERECORD_DIRECTORY = "rerecord"
@@ -193,10 +192,10 @@ def _paid_replies(
         pins = decode_pins(blobs.get(started.pins))
         sources = RecordSources(root, environment, log, blobs, project)
         ports = SystemPorts(root, pins.config, log, blobs, environment)
-        coordinator = Coordinator(run, pins, log, ports.clock, ignore_event)
+        coordinator = Coordinator(run, pins, log, ports.clock, lambda recorded: None)
         coordinator.resume()
         for feature in coordinator.state.tracks:
-            loop = PendingReply(run, FeatureId(feature), pins, log, ports, coordinator, ignore_event)
+            loop = PendingReply(run, FeatureId(feature), pins, log, ports, coordinator, lambda recorded: None)
             with suppress(BlobMissing):
                 while loop.step():
                     pass
