@@ -182,7 +182,7 @@ def _table_card(provider: Provider, info: ModelInfo, at: datetime, tier: str) ->
         return _to_card(model_price)
     if tier == BATCH and provider.id in HALF_PRICE_BATCH_PROVIDERS:
         standard = _to_card(info.prices_at(at))
-        return None if standard is None else scale_card(standard, 50)
+        return None if standard is None else half_price(standard)
     return None
 
 
@@ -203,20 +203,14 @@ def _to_card(prices: ModelPrice) -> RateCard | None:
         if value is None:
             continue
         if key in RATE_FIELDS:
-            rate = _parse_rate(value)
+            tiered = value if isinstance(value, TieredPrices) else TieredPrices(value, [])
+            rate = scaled_rate((-1, tiered.base), *sorted((tier.start, tier.price) for tier in tiered.tiers))
             if rate is None:
                 return None
             rates[RATE_FIELDS[key]] = rate
         elif any(part in key for part in UNSUPPORTED_KEYS):
             return None
     return card_of(rates)
-
-
-def _parse_rate(value: Decimal | TieredPrices) -> Rate | None:
-    if isinstance(value, TieredPrices):
-        steps = sorted((tier.start, tier.price) for tier in value.tiers)
-        return scaled_rate((-1, value.base), *steps)
-    return scaled_rate((-1, value))
 
 
 def _has_daily_prices(info: ModelInfo) -> bool:
@@ -319,13 +313,10 @@ def may_cross_step(card: RateCard, usage: Usage) -> bool:
     return usage.requests != 1 and any(total_input_tokens(usage) > above for above in card.step_sizes)
 
 
-def scale_card(card: RateCard, percent: int) -> RateCard:
-    """Return the card with all prices at a percentage."""
-
-    def scaled(rate: Rate | None) -> Rate | None:
-        return None if rate is None else tuple((above, price * percent // 100) for above, price in rate)
-
-    return RateCard(**{name: scaled(getattr(card, name)) for name in RateCard.__struct_fields__})
+def half_price(card: RateCard) -> RateCard:
+    """Return the card with all prices halved."""
+    rates = ((name, getattr(card, name) or ()) for name in RateCard.__struct_fields__)
+    return RateCard(**{name: tuple((above, price // 2) for above, price in rate) or None for name, rate in rates})
 
 
 def writes_as_5m(usage: Usage) -> Usage:
