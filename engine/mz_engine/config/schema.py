@@ -103,8 +103,7 @@ def _check_arguments(description: AgentDescription) -> Iterator[DescriptionError
         (("version",), description.version or (), ()),
         *((("allowed", name), getattr(description.allowed, name), ()) for name in ("read", "write", "shell")),
         *((("denied", name), getattr(description.denied, name), ()) for name in ("read", "write", "shell")),
-        *(((("session", "new"), session.new, (SESSION,)),) if session else ()),
-        *(((("session", "resume"), session.resume, (SESSION,)),) if session else ()),
+        *((("session", name), getattr(session, name), (SESSION,)) for name in ("new", "resume") if session),
     )
     for route, arguments, allowed in lists:
         for index, argument in enumerate(arguments):
