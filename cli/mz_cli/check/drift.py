@@ -81,7 +81,6 @@ class NoiseShape(NoiseEntry, frozen=True, kw_only=True):
     reason: str  # Required: entries without one are rejected.
     hidden_count: int
     """Number of differences that the entry helped to hide."""
-    """Number of differences that the entry helped to hide."""
 
 
 class RejectedNoise(Shape, frozen=True, kw_only=True):

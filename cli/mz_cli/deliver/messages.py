@@ -348,7 +348,7 @@ def review_text(log: ProjectLog, pins: Pins, events: Sequence[Recorded[Event]]) 
         comments = GhForge(log.root, pins.config.pull_requests.remote, os.environ).review(number)
     except RemoteError as error:
         raise MzError("MZ1004", f"the review cannot be read: {error}", hint="gh auth status; gh pr view") from error
-    recent = [comment for comment in comments if _time_us(comment.time) > since_us]
+    recent = [comment for comment in comments if datetime.fromisoformat(comment.time).timestamp() * 1e6 > since_us]
     outsiders = sorted({comment.author for comment in recent if comment.author_association not in MEMBERS})
     if outsiders:
         print_note(f"comments of {', '.join(outsiders)} are left out: they may not write to the repository")
@@ -369,7 +369,3 @@ def comment_text(comment: ReviewComment) -> str:
     """Return a comment with its place and its author."""
     subject = f"`{comment.path}`" + (f", line {comment.line}" if comment.line else "") if comment.path else "review"
     return f"{subject} ({comment.author}): {comment.text}"
-
-
-def _time_us(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1_000_000)

@@ -59,7 +59,11 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     with open_log() as log:
         views = comparable_views(*selected_views(log, left, right))
         pins = (msgspec.json.decode(text) if (text := log.load_text(view.pins)) else None for view in views)
-        report = diff_report(run_difference(*views, *pins), str(log.root))
+        difference = run_difference(*views, *pins)
+        features = tuple(replace(item, differences=with_usd(item.differences)) for item in difference.features)
+        start = with_usd(difference.start_differences)
+        repository = str(log.root)
+        report = shape_of(DiffReport, difference, repository=repository, start_differences=start, features=features)
     if as_json:
         print_document("diff", report)
     else:
@@ -92,12 +96,6 @@ def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
     pairs = (left.fork, right.run), (right.fork, left.run)
     forked = next((fork for fork, other_run in pairs if fork is not None and fork.source == other_run), None)
     return (left, right) if forked is None else (narrowed(left, forked.feature), narrowed(right, forked.feature))
-
-
-def diff_report(comparison: RunDifference, repository: str) -> DiffReport:
-    features = (replace(feature, differences=with_usd(feature.differences)) for feature in comparison.features)
-    start = with_usd(comparison.start_differences)
-    return shape_of(DiffReport, comparison, repository=repository, start_differences=start, features=tuple(features))
 
 
 def with_usd(differences: Iterable[FieldDifference]) -> tuple[FieldDifference, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -103,7 +103,12 @@ def init(dry_run: bool, silent: bool, ci: bool, install: str | None, unchecked: 
     choices = default_choices(detected, agents)
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
-    actions = tuple(file_actions(root, detected, choices))
+    actions: tuple[InitFile, ...] = (
+        _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices)),
+        _create_action(root, BACKLOG, starter_backlog(), "one example feature"),
+        _gitignore_action(root),
+        _schema_action(root),
+    )
     if ci:
         if install and not unchecked:
             install = checked_requirement(install, root, os.environ)
@@ -170,14 +175,6 @@ def print_action(file: InitFile, dry_run: bool) -> None:
     print_line(f"would {ACTIONS_PLANNED[file.action]} {file.path}: {file.about}")
     if file.path != SCHEMA_PATH:
         print_line(textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True))
-
-
-def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[InitFile]:
-    """Yield an action per file. Raises MzError (MZ1003)."""
-    yield _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices))
-    yield _create_action(root, BACKLOG, starter_backlog(), "one example feature")
-    yield _gitignore_action(root)
-    yield _schema_action(root)
 
 
 def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices, install: str | None) -> InitFile:

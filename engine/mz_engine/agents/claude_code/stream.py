@@ -202,7 +202,9 @@ class StreamReader(MessageReader):
         inner, parent = mapping(event.get("event")), string(event.get("parent_tool_use_id"))
         name = f"{STARTED_PREFIX}{parent}"
         if inner.get("type") == "message_start":
-            self._names[name] = _encode_message(mapping(inner.get("message")))
+            message = mapping(inner.get("message"))
+            fields = {key: message[key] for key in ("id", "model", "usage") if key in message}
+            self._names[name] = msgspec.json.encode(fields).decode("utf-8", "replace")
         elif inner.get("type") == "message_delta" and name in self._names:
             message = decode_object(self._names.pop(name).encode()) or {}
             final_counts = {name: number for name, number in mapping(inner.get("usage")).items() if number is not None}
@@ -272,11 +274,6 @@ def status_of(result: Json) -> Literal["success", "error"]:
     if failed is None:
         return "success" if subtype == "success" else "error"
     return "success" if failed is False and not subtype.startswith("error") else "error"
-
-
-def _encode_message(message: Json) -> str:
-    fields = {name: message[name] for name in ("id", "model", "usage") if name in message}
-    return msgspec.json.encode(fields).decode("utf-8", "replace")
 
 
 def _requested_wait_seconds(event: Json) -> int | None:
