@@ -228,7 +228,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.ItemAdded: _item_added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
     run.BaseTested: _base_tested,
-    run.CommandsChanged: lambda _: "the commands of the settings were corrected",
+    run.CommandsChanged: lambda _: "commands, set-up or what they need were corrected in the settings",
     run.FeatureAdmitted: lambda e: f"{e.feature} may start" + (f" on top of {e.stacked_on}" if e.stacked_on else ""),
     run.FeatureStopped: _feature_stopped,
     run.FeatureReleased: lambda e: f"{e.feature} may continue: {e.hold.value} released",
