@@ -290,16 +290,13 @@ class ReplayClock:
         """`start`: UTC, `2026-11-21T10:28:00Z`. Raises ValueError."""
         self._start_us = int(parse_time(start).timestamp()) * 1_000_000
         self._created_ns = time.monotonic_ns()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def now_us(self) -> int:
         with self._lock:
-            return self._now_us()
+            return self._start_us + (time.monotonic_ns() - self._created_ns) // 1_000
 
     def skip_to(self, until_us: int) -> None:
         """Advance the clock to at least this time."""
         with self._lock:
-            self._start_us += max(0, until_us - self._now_us())
-
-    def _now_us(self) -> int:
-        return self._start_us + (time.monotonic_ns() - self._created_ns) // 1_000
+            self._start_us += max(0, until_us - self.now_us())
