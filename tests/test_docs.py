@@ -16,7 +16,7 @@ from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
 from mz_engine.config.schema import list_settings
 from mz_engine.decoding.yaml import decode_yaml, load_yaml, parse_yaml
 from mz_engine.errors.codes import CODES
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.config import Settings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet

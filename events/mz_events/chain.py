@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from mz_events.envelope import Head, Stored
 from mz_events.names import StreamId
+from mz_events.store import Head, Stored
 
 GENESIS = bytes(32)
 """The link before the first event of a stream."""

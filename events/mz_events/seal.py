@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from mz_events.envelope import Head
 from mz_events.names import StreamId
+from mz_events.store import Head
 
 TRAILER = "Mz-Seal"
 WHOLE_LOG = "-"

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import Blocked, HumanAnswered, HumanRequested, QuestionKind
 from mz_events.catalog.validation import ChangesChecked, GateChecked
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, Path, StreamId
+from mz_events.store import Recorded
 
 
 class Learning(msgspec.Struct, frozen=True):

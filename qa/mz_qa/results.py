@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, most_severe
 from mz_engine.model.config import Config
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 

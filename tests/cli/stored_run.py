@@ -42,10 +42,9 @@ from mz_events.catalog.validation import (
     GateChecked,
     Violation,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, RunId, StreamId, feature_stream, run_stream
 from mz_events.names import Path as TreePath
-from mz_events.store import Append
+from mz_events.store import Append, Recorded
 
 RUN = "20260301-120000-abcd"
 START_US = 1_772_366_400_000_000

@@ -23,7 +23,7 @@ from mz_cli.common.advice import (
 from mz_cli.common.feature_text import short_message
 from mz_cli.common.run_text import print_run, run_exit, status_table
 from mz_cli.terminal.console import FORMAT_KEY
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import PhaseStarted, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted

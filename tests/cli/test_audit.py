@@ -18,8 +18,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.feature import FeatureDelivered, HumanAnswered, HumanRequested, PhaseStarted, QuestionKind
 from mz_events.catalog.run import AnswerAccepted, Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
+from mz_events.store import Recorded
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.damage import blob_path, tamper

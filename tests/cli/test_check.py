@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mz_cli.check.command import check_document, check_suites, layer_line, remaining_lines, summary
-from mz_cli.terminal.width import plain_text
+from mz_cli.terminal.text import plain_text
 from mz_engine.agents.registry import built_in_adapters
 from mz_qa.layers import adapters, replays
 from mz_qa.layers.run import LAYERS

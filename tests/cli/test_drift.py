@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 from mz_cli.check.drift import drift_result, render_text, summary, with_failures
 from mz_cli.reports.findings import results_exit
-from mz_cli.terminal.width import plain_text
-from mz_engine.errors.exits import Exit
+from mz_cli.terminal.text import plain_text
+from mz_engine.errors.diagnostics import Exit
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.drift.noise import NoiseEntry, NoiseRejection

@@ -19,11 +19,11 @@ from mz_engine.config.schema import config_schema, events_schema, pipeline_schem
 from mz_engine.decoding.yaml import load_yaml
 from mz_engine.effects.call import CALL_LOST, WORKTREE_LOST
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, PROBLEMS
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.codec import CODEC
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId
+from mz_events.store import Recorded
 
 from tests.cli.drive import Mz, on_terminal
 from tests.cli.stored_run import StoredRun

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_cli.live.frame import SPINNER, STATUS_STYLES, FrameContext, fit, render_frame
-from mz_cli.terminal.width import STYLES, Line, display_width, plain_text, wrap
+from mz_cli.terminal.text import STYLES, Line, display_width, plain_text, wrap
 from mz_engine.decoding.quantity import Usd
 from mz_engine.model.config import Budget, Config
 from mz_engine.model.pins import Pins

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from mz_cli.replay.command import clamp_exit, failing_by_commit
 from mz_cli.replay.command import replay_exit as exit_of_replay
 from mz_cli.replay.past_runs import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
-from mz_cli.terminal.width import plain_text
-from mz_engine.errors.exits import Exit
+from mz_cli.terminal.text import plain_text
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.rules import RuleFinding
 from mz_events.catalog.validation import Violation
 from mz_events.names import StreamId

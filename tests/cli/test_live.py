@@ -15,7 +15,7 @@ from mz_cli.live.progress import LiveView, Progress
 from mz_cli.start.demo import AGENTS, make_repository, recorded_agent_environment
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_recordings.cassette.files import load
 
 from tests.cli.drive import MZ

@@ -14,8 +14,8 @@ from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested, QuestionKind
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
+from mz_events.store import Recorded
 from mz_recordings.cassette.repository import create_sample
 
 from tests.cli.drive import on_terminal, spawn

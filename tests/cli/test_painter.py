@@ -7,7 +7,7 @@ from typing import TextIO
 
 import pytest
 from mz_cli.live.progress import END, Painter
-from mz_cli.terminal.width import Line, Span, styled_line
+from mz_cli.terminal.text import Line, Span, styled_line
 
 from tests.support.terminal import Terminal
 

@@ -18,11 +18,11 @@ from mz_cli.app.help import DisplayMode
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.milestones import milestone_text
 from mz_cli.live.progress import LiveView, Painter, Progress, make_progress, may_paint
-from mz_cli.terminal.width import styled_line
+from mz_cli.terminal.text import styled_line
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
+from mz_events.store import Recorded
 from mz_projections.views.run import RunProjection
 from syrupy.assertion import SnapshotAssertion
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_cli.recordings.library import CassetteLine, age_text, cassette_line, render_text, summary
-from mz_cli.terminal.text import format_size
-from mz_cli.terminal.width import plain_text
+from mz_cli.terminal.text import format_size, plain_text
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import RecordedCall
 from mz_recordings.findings.lint import LintNotice, LintResult

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from mz_cli.replay.command import print_progress, render_text, summary
 from mz_cli.replay.faults import bundled_cassettes
 from mz_cli.reports.findings import fix_command
-from mz_cli.terminal.width import plain_text
-from mz_engine.errors.exits import Exit
+from mz_cli.terminal.text import plain_text
+from mz_engine.errors.diagnostics import Exit
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import FORMAT
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, ReplayResult

@@ -13,8 +13,7 @@ import pytest
 from msgspec.structs import replace
 from mz_cli.reports.findings import Suite, replay_suites
 from mz_cli.reports.options import ReportOptions
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_recordings.findings.model import Finding, ReplayResult
 
 from tests.cli.drive import Mz

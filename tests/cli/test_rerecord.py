@@ -36,7 +36,7 @@ from mz_cli.recordings.rerecord_text import (
     summary_lines,
     table,
 )
-from mz_cli.terminal.width import plain_text
+from mz_cli.terminal.text import plain_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.git.worktree import GitWorktree

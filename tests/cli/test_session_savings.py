@@ -13,8 +13,8 @@ from mz_events.catalog.call import (
     SessionDropReason,
     Usage,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
+from mz_events.store import Recorded
 
 from tests.support.steps import BASE, DIGEST, recorded
 

@@ -16,7 +16,7 @@ COLUMNS, LINES = 30, 8
 PROGRAM = """
 import sys, time
 from mz_cli.live.progress import Painter
-from mz_cli.terminal.width import styled_line
+from mz_cli.terminal.text import styled_line
 
 painter = Painter(sys.stderr)
 for text in {pictures!r}:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from mz_cli.common.run_text import fatal_exit
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.feature import FeatureHeld

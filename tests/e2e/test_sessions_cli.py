@@ -11,8 +11,8 @@ from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.catalog.run import FeatureOutcome
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream
+from mz_events.store import Recorded
 
 from tests.support import claude_cli, codex_cli
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected

@@ -8,8 +8,7 @@ import json
 import pytest
 from mz_cli.app.failures import error_json
 from mz_engine.errors.codes import CODES
-from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Diagnostic, Exit, MzError, SourceLocation, most_severe
 
 
 def test_an_error_is_one_line_with_a_hint_below() -> None:

@@ -18,8 +18,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved
 from mz_events.catalog.feature import FeatureStarted, PhaseStarted
 from mz_events.catalog.run import FeatureOutcome
-from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
+from mz_events.store import Recorded
 from mz_projections.feature.calls import paid_calls
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, latest_deliveries

@@ -22,9 +22,8 @@ from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted
 from mz_events.catalog.run import FeatureOutcome, RunFinished, Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, Path, run_stream
-from mz_events.store import Append
+from mz_events.store import Append, Recorded
 from mz_projections.feature.state import Waiting
 from mz_projections.views.run import run_view
 from mz_qa.simulation import trial

@@ -32,9 +32,8 @@ from mz_events.catalog.call import (
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import BudgetChanged, FeatureOutcome, Hold, RunHalted, Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
-from mz_events.store import Append, VersionConflict
+from mz_events.store import Append, Recorded, VersionConflict
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import BetweenPhases, Held, NotStarted
 from mz_projections.run.fold import RunState, fold_run

@@ -16,9 +16,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.feature import PhaseCompleted, PhaseStarted, UnitStarted
 from mz_events.chain import GENESIS, link
 from mz_events.codec import CODEC, type_of
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, inbox_stream, run_stream
-from mz_events.store import Append, Log, Store, VersionConflict
+from mz_events.store import Append, Log, Recorded, Store, VersionConflict
 
 from tests.support.samples import samples
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.chain import GENESIS, Damage, link, verify
-from mz_events.envelope import Head
 from mz_events.names import StreamId
-from mz_events.store import Append, StoreUnusable
+from mz_events.store import Append, Head, StoreUnusable
 
 from tests.events.conformance import FIRST, NOW, OTHER, units
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from mz_events.catalog.feature import PhaseCompleted
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId
+from mz_events.store import Recorded
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId
-from mz_events.store import Append, VersionConflict
+from mz_events.store import Append, Recorded, VersionConflict
 
 from tests.support.examples import examples
 from tests.support.samples import samples

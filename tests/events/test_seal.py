@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_events.envelope import Head
 from mz_events.names import StreamId
 from mz_events.seal import InvalidSeal, differences, parse_seals, seal_of
+from mz_events.store import Head
 
 NAMES = st.from_regex(r"(run|inbox|erased)/r[0-9a-f]{4}(/[A-Za-z0-9_-]{1,20})?", fullmatch=True).map(StreamId)
 HEADS = st.dictionaries(

@@ -34,8 +34,8 @@ from mz_events.catalog.run import (
     Verdict,
 )
 from mz_events.catalog.validation import ChangesChecked, CommandRan
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream
+from mz_events.store import Recorded
 from mz_projections.audit.auditor import audit
 from mz_projections.audit.model import FAULT_KINDS, Gap, RunAudit, broken_rules
 from mz_projections.cost.totals import totals

@@ -20,8 +20,8 @@ from mz_events.catalog.call import (
     ReplyParsed,
     Usage,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
+from mz_events.store import Recorded
 from mz_projections.cost.totals import Totals, totals
 from mz_projections.feature.calls import paid_calls
 

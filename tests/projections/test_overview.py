@@ -59,8 +59,8 @@ from mz_events.catalog.run import (
     Verdict,
 )
 from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
+from mz_events.store import Recorded
 from mz_projections.cost.totals import totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.run.fold import fold_run

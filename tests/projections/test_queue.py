@@ -7,8 +7,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureCancelled, HumanAnswered, HumanRequested, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, RunIdle
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, inbox_stream, run_stream
+from mz_events.store import Recorded
 from mz_projections.views.messages import decisions, inbox_messages, open_questions
 from mz_projections.views.model import Question
 

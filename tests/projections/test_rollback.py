@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.audit.auditor import audit
 from mz_projections.cost.totals import priced_calls, spending, totals
 from mz_projections.feature.calls import paid_calls

@@ -30,9 +30,8 @@ from mz_events.catalog.run import (
     RunResumed,
     RunStarted,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
-from mz_events.store import Append, StoreUnusable
+from mz_events.store import Append, Recorded, StoreUnusable
 from mz_projections.feature.calls import CALLS, paid_calls
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.read_models.store import ReadModelStore

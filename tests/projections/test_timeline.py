@@ -23,8 +23,8 @@ from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold
 from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked, Violation
 from mz_events.codec import ALL_EVENTS, type_of
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, run_stream
+from mz_events.store import Recorded
 from mz_projections.views.timeline import DESCRIPTIONS, describe, timeline
 
 from tests.support.samples import sample, samples

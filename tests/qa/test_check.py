@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_qa.layers.run import LAYERS, NUMBERS, SELF_TEST_LAYERS, run_layer, run_layers
 from mz_qa.results import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
 from mz_recordings.findings.model import KIND_PROPERTIES, ORDER, Finding

@@ -20,7 +20,7 @@ from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyParsed
 from mz_events.catalog.validation import ArtifactValidated, GateChecked
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.repository import SAMPLE, create_sample

@@ -25,9 +25,8 @@ from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, Rep
 from mz_events.catalog.feature import Blocked, HumanRequested, PhaseStarted, UnitStarted
 from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunIdle, Verdict
 from mz_events.catalog.validation import ArtifactValidated, GateChecked, Violation
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId
-from mz_events.store import BlobMissing
+from mz_events.store import BlobMissing, Recorded
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import State
 from mz_projections.run.spending import DAY_US

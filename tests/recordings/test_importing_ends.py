@@ -13,7 +13,7 @@ import pytest
 from mz_engine.agents.claude_code.stream import OPEN_MESSAGES_MAX
 from mz_engine.transcripts.summary import UNTIL_US
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.imported.store import ImportedStore
 from mz_recordings.importing import importer
 from mz_recordings.importing.file_reader import TOKENS_MAX

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from mz_events.envelope import Head
 from mz_events.names import run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.seal import seal_of
+from mz_events.store import Head
 from mz_recordings.cassette.files import digest, load, save
 from mz_recordings.cassette.model import FORMAT, Cassette, RecordedCall
 from mz_recordings.cassette.repository import create_bundle

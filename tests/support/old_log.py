@@ -19,7 +19,7 @@ from mz_events.adapters.transfer import StoredEvent
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_qa.layers.formats import project_events, read_log
 
 from tests.support.tree import ROOT

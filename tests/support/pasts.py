@@ -11,8 +11,8 @@ from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
-from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
+from mz_events.store import Recorded
 from mz_qa.simulation import trial
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 from mz_recordings.past_runs.feature import FeatureReplay

@@ -21,9 +21,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted
 from mz_events.catalog.run import FeatureOutcome, Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, inbox_stream
-from mz_events.store import Append
+from mz_events.store import Append, Recorded
 from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import Cassette

@@ -42,8 +42,8 @@ from mz_events.catalog.validation import (
     Unit,
     Violation,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, StreamId
+from mz_events.store import Recorded
 from mz_projections.feature.fold import apply_strict, fold
 from mz_projections.feature.state import State
 from mz_projections.run.fold import RunState, fold_run

@@ -16,8 +16,8 @@ from mz_events.adapters.database import CHECKPOINT_PAGES
 from mz_events.adapters.sqlite_log import COLUMNS, INSERT_EVENT, PAGE_ROWS, Row
 from mz_events.catalog.base import Event
 from mz_events.codec import ALL_EVENTS
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId
+from mz_events.store import Recorded
 
 ALL = f"SELECT {COLUMNS} FROM event ORDER BY position"
 TABLE = """CREATE TABLE event (

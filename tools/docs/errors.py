@@ -8,8 +8,7 @@ from pathlib import Path
 from textwrap import fill
 
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, PROBLEMS, ErrorCode
-from mz_engine.errors.diagnostics import MzError, SourceLocation
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError, SourceLocation
 
 WIDTH = 120
 

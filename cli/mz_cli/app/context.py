@@ -17,9 +17,8 @@ from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, PRIVAT
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId, erasure_stream, feature_stream, inbox_stream, run_stream
-from mz_events.store import BlobMissing, BlobWasErased
+from mz_events.store import BlobMissing, BlobWasErased, Recorded
 from mz_projections.views.messages import InboxMessage, inbox_messages
 from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from mz_engine.errors.diagnostics import MzError
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, run_stream
+from mz_events.store import Recorded
 
 from mz_cli.app.context import ProjectLog, RunNames
 from mz_cli.app.help import did_you_mean

@@ -70,7 +70,7 @@ SELECTORS = {
 
 def exit_codes() -> str:
     from mz_engine.errors.codes import MEANINGS
-    from mz_engine.errors.exits import Exit
+    from mz_engine.errors.diagnostics import Exit
 
     order = ", ".join(str(code.value) for code in Exit if code)
     rows = {str(code.value): meaning for code, meaning in MEANINGS.items()}

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.git.files import write_bytes
 from mz_engine.run.seals import sign, signing_key, take_seal
 from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.audit.auditor import audit as audit_of
 from mz_projections.run.pins import decode_pinned
 from mz_projections.views.run import run_view

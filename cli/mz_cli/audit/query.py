@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.audit.model import ArtifactMade, FeatureAudit, Gap, GateDecision, RunAudit, broken_rules
 from mz_projections.cost.totals import Totals
 from mz_projections.views.messages import Decision

@@ -22,8 +22,7 @@ from mz_cli.reports.findings import ReplayFinding, Suite, finding_shapes, group_
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.text import count_noun
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span, count_noun
 
 STATUS_STYLES = {"passed": "green", "failed": "bold red", "empty": "yellow", "skipped": "dim"}
 NAME_WIDTH = 9

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 from msgspec.structs import replace
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import is_cassette, load
 from mz_recordings.drift.noise import FILE_NAME, NoiseEntry, NoiseRejection
@@ -42,8 +41,7 @@ from mz_cli.reports.findings import (
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_line, print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.text import count_noun, single_line
-from mz_cli.terminal.width import Line, Span, styled_line
+from mz_cli.terminal.text import Line, Span, count_noun, single_line, styled_line
 
 REJECTED_MAX = 6
 HINTS = {

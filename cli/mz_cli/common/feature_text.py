@@ -9,8 +9,16 @@ from mz_projections.views.timeline import code_suffix, forbidden_text
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
-from mz_cli.terminal.text import count_noun, format_elapsed, iso_time, single_line, strip_escapes
-from mz_cli.terminal.width import Line, Span, styled_line
+from mz_cli.terminal.text import (
+    Line,
+    Span,
+    count_noun,
+    format_elapsed,
+    iso_time,
+    single_line,
+    strip_escapes,
+    styled_line,
+)
 
 COMMIT_SHORT = 12
 STATE_STYLES = {"completed": "green", "started": "cyan", "superseded": "dim"}

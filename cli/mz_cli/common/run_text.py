@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgspec import field
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, most_severe
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
 from mz_projections.views.model import FeatureView, RunView

@@ -11,10 +11,9 @@ from mz_engine.paths import MZ_FOLDER
 from mz_events.catalog.inbox import BlobErased
 from mz_events.chain import Damage
 from mz_events.codec import CODEC, cited_digests, type_of
-from mz_events.envelope import Stored
 from mz_events.names import Digest, StreamId, is_of_run
 from mz_events.seal import Seal
-from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
+from mz_events.store import BlobDamaged, BlobMissing, Stored, StoreUnusable, UnknownEvent
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.common.seals import check_seal

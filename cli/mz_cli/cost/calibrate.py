@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 from mz_engine.effects.call import REPLY_TOKENS
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.config import Coefficients
 from mz_engine.pricing.calibration import GROUP_CALLS_MIN, CallSample, groups_with_too_few_calls, useful_coefficients
 from mz_engine.pricing.calibration import calibrate as fit_all

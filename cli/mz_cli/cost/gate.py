@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 import msgspec
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_projections.feature.calls import Call
 
 from mz_cli.common.run_text import UNPRICED

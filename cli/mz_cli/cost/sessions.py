@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import SessionDropped
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.cost.totals import totals
 from mz_projections.feature.calls import Call, paid_calls
 

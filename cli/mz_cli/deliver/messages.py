@@ -22,9 +22,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureRetried
 from mz_events.catalog.inbox import CancelPosted, PausePosted, RetryPosted
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, feature_stream, run_stream
-from mz_events.store import BlobMissing
+from mz_events.store import BlobMissing, Recorded
 from mz_projections.feature.state import Ended, progress_of
 from mz_projections.run.fold import DELIVERED_OUTCOMES, RETRIABLE_OUTCOMES, fold_run
 from mz_projections.views.model import FeatureView, RunView

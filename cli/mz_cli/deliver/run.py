@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 from mz_engine.decoding.text_file import read_text
-from mz_engine.errors.diagnostics import MzError, format_diagnostic
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, MzError, format_diagnostic, most_severe
 from mz_engine.model.config import PARALLEL_MAX
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.material import check_template

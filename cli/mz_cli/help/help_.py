@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, PROBLEMS, ErrorCode
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 
 from mz_cli.app.command_table import COMMANDS
 from mz_cli.app.completion import SHELLS, completion_script

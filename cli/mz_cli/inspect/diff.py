@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import click
 import msgspec
 from msgspec.structs import replace
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_projections.views.diff import FieldDifference, RunDifference, run_difference
 from mz_projections.views.model import RunView
 

@@ -22,10 +22,9 @@ from mz_events.adapters.transfer import export_run, import_run
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallPriced
 from mz_events.codec import ALL_EVENTS, type_of
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId
 from mz_events.seal import InvalidSeal
-from mz_events.store import BlobMissing, StoreUnusable
+from mz_events.store import BlobMissing, Recorded, StoreUnusable
 from mz_projections.views.timeline import describe
 
 from mz_cli.app.context import ProjectLog, find_root, is_process_running, open_log

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from msgspec import field
 from mz_events.catalog.base import Event, EventKind
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.cost.totals import Totals, totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold

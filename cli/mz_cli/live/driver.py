@@ -15,7 +15,7 @@ from mz_engine.model.config import Notifications
 from mz_engine.run.process import RunProcess
 from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, open_log

@@ -17,8 +17,20 @@ from mz_projections.views.model import CallView, FeatureStatus, FeatureView, Run
 from rich.cells import set_cell_size
 
 from mz_cli.common.advice import review_commands
-from mz_cli.terminal.text import compact_number, exact_usd, format_elapsed, local_time, rounded_usd, single_line
-from mz_cli.terminal.width import Line, Span, display_width, plain_text, sanitised, styled_line
+from mz_cli.terminal.text import (
+    Line,
+    Span,
+    compact_number,
+    display_width,
+    exact_usd,
+    format_elapsed,
+    local_time,
+    plain_text,
+    rounded_usd,
+    sanitised,
+    single_line,
+    styled_line,
+)
 
 TITLE_MAX = 200
 """Processed characters of a title; a terminal has room for less."""

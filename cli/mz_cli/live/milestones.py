@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_events.catalog import call, delivery, feature, run, validation
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.views.timeline import describe
 
 RUN_MILESTONES = (

@@ -16,7 +16,7 @@ from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 
 from mz_cli.live.milestones import live_text
 from mz_cli.terminal.text import single_line

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TextIO
 
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 from mz_projections.views.model import FeatureView
 from mz_projections.views.run import RunProjection
 
@@ -27,8 +27,7 @@ from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.frame import LOG_LINES, FrameContext, render_frame
 from mz_cli.live.milestones import live_text
 from mz_cli.terminal.console import is_terminal, terminal_size, write_text
-from mz_cli.terminal.text import local_time, single_line, strip_escapes
-from mz_cli.terminal.width import Line, ansi_text, display_width, plain_text
+from mz_cli.terminal.text import Line, ansi_text, display_width, local_time, plain_text, single_line, strip_escapes
 
 TICK_SECONDS = 1 / 16
 PATIENCE_SECONDS = 5.0

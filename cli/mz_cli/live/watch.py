@@ -8,8 +8,8 @@ from contextlib import suppress
 from itertools import chain
 
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
+from mz_events.store import Recorded
 from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog, is_process_running

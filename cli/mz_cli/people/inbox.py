@@ -22,10 +22,9 @@ from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import InboxRead, RunResumed, RunStarted, Verdict
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, inbox_stream, run_stream
 from mz_events.redaction.redactor import Secrets
-from mz_events.store import Append, VersionConflict
+from mz_events.store import Append, Recorded, VersionConflict
 from mz_projections.views.messages import Kind, message_kind
 
 from mz_cli.app.context import ProjectLog, is_process_running

@@ -9,8 +9,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.store import Recorded
 from mz_projections.feature.fold import fold, rejecting_gate
 from mz_projections.feature.state import CreatingWorkspace, InPhase, RunningSetup, State, UnitRun, Waiting
 from mz_projections.run.fold import fold_run, is_complete

@@ -13,8 +13,7 @@ import click
 import msgspec
 from mz_engine.decoding.quantity import Quantity
 from mz_engine.decoding.text_file import read_text
-from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Diagnostic, Exit, MzError, format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.pipelines.lint import KnownNames, missing_commands
 from mz_engine.pipelines.load import (

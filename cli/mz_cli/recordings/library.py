@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, most_severe
 from mz_engine.secrets import project_secrets
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import CassetteUnreadable, find_cassettes, is_recording, load_summary, read_sums
@@ -26,8 +26,7 @@ from mz_cli.reports.findings import ReplayFinding, finding_shapes, fix_command
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, print_table, size_cell
-from mz_cli.terminal.text import count_noun, format_size
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span, count_noun, format_size
 
 
 class CassetteLine(Shape, frozen=True, kw_only=True):

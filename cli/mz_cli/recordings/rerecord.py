@@ -17,8 +17,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import Usd
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, MzError, most_severe
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.run.process import UNWRITABLE
 from mz_engine.run.settings import load_config

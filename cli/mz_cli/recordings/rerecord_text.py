@@ -16,8 +16,7 @@ from mz_cli.common.run_text import UNPRICED
 from mz_cli.reports.findings import RecordingDifference, call_name
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, usd_cell
-from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span, compact_number, count_noun, exact_usd, format_count, rounded_usd
 
 DIFF_STYLES = {"-": "red", "+": "green"}
 LINES_MAX = 40

@@ -12,8 +12,7 @@ from typing import Any
 import click
 import msgspec
 from msgspec.structs import replace
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_engine.git.repository import run_git_as_user
 from mz_recordings.cassette.files import find_cassettes
 from mz_recordings.findings.model import (
@@ -41,8 +40,7 @@ from mz_cli.reports.findings import (
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.text import count_noun
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span, count_noun
 
 NETWORK_WARNING = (
     "warning: network-not-denied: this system has no network namespaces, so agents and commands only get a proxy "

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_qa.variants.properties import VariantOutcome, end_state
 from mz_recordings.cassette.files import find_cassettes, load
 from mz_recordings.cassette.trace import trace_events
@@ -21,8 +21,7 @@ from mz_cli.common.recording import display_path, reject_unusable
 from mz_cli.terminal.console import print_line, print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table
-from mz_cli.terminal.text import single_line
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span, single_line
 
 FOLDER = "faults"
 PROJECT = "project"

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mz_engine.agents.registry import all_adapters
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, MzError, most_severe
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.model.pipeline import Pipeline
@@ -42,8 +41,7 @@ from mz_cli.reports.findings import Suite, finding_lines
 from mz_cli.reports.options import ReportOptions
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.text import count_noun
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span, count_noun
 
 PINS_UNREADABLE_HINT = "use the version of mz that started it, or replay another run: mz runs"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.errors.diagnostics import Exit, most_severe
 from mz_recordings.findings.model import (
     KIND_PROPERTIES,
     RISKS,
@@ -30,7 +30,7 @@ from mz_recordings.findings.model import (
 )
 
 from mz_cli.terminal.json import Shape, shape_of
-from mz_cli.terminal.width import Line, Span
+from mz_cli.terminal.text import Line, Span
 
 PLACES_MAX = 12
 """Listed places of a group, and cassettes in its fix command."""

@@ -27,7 +27,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from mz_engine.errors.codes import MEANINGS
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingGroup, FindingKind, Risk, risk_of
 
 from mz_cli.reports.findings import (

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from mz_engine.errors.codes import MEANINGS
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, FindingGroup
 
 from mz_cli.reports.findings import Report, file_position, finding_groups, group_fix, kind_totals, places

@@ -26,8 +26,7 @@ from typing import IO, Any, TextIO
 
 import click
 import msgspec
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
 from mz_events.redaction.redactor import Secrets

@@ -9,8 +9,8 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, ReplyPa
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled
 from mz_events.catalog.feature import QuestionKind, UnitStarted, WorkspaceConflicted
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest
+from mz_events.store import Recorded
 from mz_projections.feature.state import InPhase, State, UnitRun, Waiting
 from mz_projections.views.model import Question
 

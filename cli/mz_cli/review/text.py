@@ -17,8 +17,7 @@ from mz_cli.people.questions import ReviewQueue, question_text, unit_text
 from mz_cli.review.evidence import EvidenceShape
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, time_cell
-from mz_cli.terminal.text import format_time, shorten, single_line, strip_escapes
-from mz_cli.terminal.width import Line, Span, styled_line
+from mz_cli.terminal.text import Line, Span, format_time, shorten, single_line, strip_escapes, styled_line
 
 DETAIL_MAX = 300
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 from msgspec.structs import replace
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_engine.setup.doctor import CheckStatus, DoctorCheck, DoctorOptions, ok, overall_status, run_checks, warn
 from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load_summary
 from mz_recordings.cassette.model import parse_time

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from mz_cli.terminal.text import strip_escapes
-from mz_cli.terminal.width import Line, ansi_text, plain_text, sanitised, wrap
+from mz_cli.terminal.text import Line, ansi_text, plain_text, sanitised, strip_escapes, wrap
 
 DEFAULT_SIZE = 80, 24
 FORMATS = ("table", "tsv", "json")

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from mz_cli.terminal.console import FORMAT_KEY, is_terminal, terminal_width, write_lines, write_text
 from mz_cli.terminal.text import (
+    display_width,
     exact_usd,
     format_count,
     format_elapsed,
@@ -27,8 +28,9 @@ from mz_cli.terminal.text import (
     rounded_usd,
     single_line,
     strip_escapes,
+    styled_line,
+    wrap,
 )
-from mz_cli.terminal.width import display_width, styled_line, wrap
 
 MARKS = ">*~,"
 SECOND_US = 1_000_000

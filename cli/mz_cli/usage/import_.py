@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit, MzError
 from mz_engine.paths import user_data_directory
 from mz_recordings.importing.importer import UNKNOWN_MODEL, Busy, ImportProgress, ImportResult, import_files
 from mz_recordings.importing.scan import session_directories

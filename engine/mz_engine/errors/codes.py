@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 
 
 class ErrorCode(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Errors that users see, as data, and the one exception that carries them.
+"""Errors that users see, as data, the one exception that carries them, and the exit codes of `mz`, public and stable.
 
 There is one exception class because callers print errors and exit with `exit_code`; codes (`mz_engine.errors.codes`)
 tell them apart.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import Literal
 
 import msgspec
-
-from mz_engine.errors.exits import Exit, most_severe
 
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 """Lone surrogates, by which Python represents bytes of file names that are not UTF-8."""
@@ -92,3 +91,35 @@ def format_diagnostic(diagnostic: Diagnostic) -> str:
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON cannot hold, by U+FFFD."""
     return LONE_SURROGATES.sub("\ufffd", text)
+
+
+# exit codes -----------------------------------------------------------------------------------------------------------
+class Exit(IntEnum):
+    """Exit codes, the most severe first; `exits.toml` explains them. Usage, invalid, repository and busy end a command
+    before any work, so they meet no other code; they have a rank so that every pair is ordered."""
+
+    BUG = 70
+    PREREQUISITE = 11
+    USAGE = 2
+    INVALID = 10
+    REPOSITORY = 15
+    BUSY = 16
+    STOPPED = 20
+    LIMIT = 22
+    WAITING = 21
+    VERDICT = 1
+    NETWORK = 6
+    SECRET = 5
+    DRIFT = 3
+    RECORDING = 4
+    NOT_COMPARABLE = 125
+    OK = 0
+
+
+def most_severe(exits: Iterable[Exit], bisect: bool = False) -> Exit:
+    """Return the exit code if all of these apply; OK if there are none. Under `bisect`, "not comparable" beats drift
+    and recording, so that `git bisect run` skips the commit."""
+    codes = frozenset(exits)
+    if bisect and Exit.NOT_COMPARABLE in codes:
+        codes -= {Exit.DRIFT, Exit.RECORDING}
+    return next((code for code in Exit if code in codes), Exit.OK)

@@ -28,9 +28,8 @@ from mz_events.catalog.run import (
     RunStopRequested,
     TimerFired,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
-from mz_events.store import Append, Store
+from mz_events.store import Append, Recorded, Store
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Held, InPhase, State, UnitRun
 from mz_projections.run.fold import DELIVERED_OUTCOMES, RETRIABLE_OUTCOMES, RunState, evolve_run, fold_run, is_held_for

@@ -31,9 +31,8 @@ from mz_events.catalog.run import (
     RetryAccepted,
     TimerFired,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, run_stream
-from mz_events.store import Append, Store
+from mz_events.store import Append, Recorded, Store
 from mz_projections.feature.fold import apply_strict, evolve
 from mz_projections.feature.state import (
     Ended,

@@ -14,9 +14,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallReserved
 from mz_events.catalog.feature import FeatureStarted, PhaseStarted
 from mz_events.catalog.run import ItemAdded, RunForked, RunStarted
-from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
-from mz_events.store import Append
+from mz_events.store import Append, Recorded
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import (
     BetweenPhases,

@@ -7,9 +7,8 @@ from collections.abc import Iterator, MutableMapping, Sequence
 
 from mz_events.catalog.base import Event
 from mz_events.chain import GENESIS
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
-from mz_events.store import Append, BlobMissing, VersionConflict
+from mz_events.store import Append, BlobMissing, Recorded, VersionConflict
 
 
 class MemoryStore:

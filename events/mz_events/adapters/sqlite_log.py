@@ -15,9 +15,8 @@ from mz_events.adapters.migrate import MIGRATIONS, Migration
 from mz_events.catalog.base import Event
 from mz_events.chain import GENESIS, Damage, link, verify
 from mz_events.codec import CODEC, Codec
-from mz_events.envelope import Head, Recorded, Stored
 from mz_events.names import StreamId
-from mz_events.store import Append, StoreUnusable, VersionConflict
+from mz_events.store import Append, Head, Recorded, Stored, StoreUnusable, VersionConflict
 
 PAGE_ROWS = 1000
 FIRST_ROWS = 50

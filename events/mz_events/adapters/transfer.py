@@ -15,10 +15,9 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.inbox import BlobErased
 from mz_events.codec import CODEC, cited_digests
-from mz_events.envelope import Stored
 from mz_events.names import Digest, StreamId, is_of_run
 from mz_events.seal import InvalidSeal, Seal, parse_seals
-from mz_events.store import BlobWasErased
+from mz_events.store import BlobWasErased, Stored
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """It fits into a column, even as a position after those of another log."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import InboxRead, ItemAdded, ItemSkipped, RunStarted
 from mz_events.catalog.validation import CommandRan
-from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, run_stream
+from mz_events.store import Recorded
 
 from mz_projections.audit.evidence import Evidence
 from mz_projections.audit.model import FeatureAudit, Gap, RequestedItem, RunAudit

@@ -20,8 +20,8 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.run import Verdict
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.envelope import Recorded
 from mz_events.names import BUILDER
+from mz_events.store import Recorded
 
 from mz_projections.audit.model import DONE_STATUSES, ArtifactMade, CommitMade, Gap, GapKind, GateDecision
 from mz_projections.views.model import CallView, FeatureView

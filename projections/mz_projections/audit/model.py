@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 import msgspec
 from mz_events.catalog.delivery import CommitRequested, Committed
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, CommandRan, GateChecked, Violation
-from mz_events.envelope import Recorded
 from mz_events.names import Digest
+from mz_events.store import Recorded
 
 from mz_projections.cost.totals import Spending
 from mz_projections.views.messages import Decision

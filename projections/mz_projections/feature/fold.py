@@ -46,8 +46,8 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.run import ClaimRejected, FeatureOutcome, FilesClaimed, Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, CommandRan
-from mz_events.envelope import Recorded
 from mz_events.names import BUILDER, Digest
+from mz_events.store import Recorded
 
 from mz_projections.feature.rollback import superseded_phases
 from mz_projections.feature.session import add_written, apply_reply, apply_request, drop_session

@@ -21,8 +21,8 @@ from mz_events.catalog.imported import (
     ImportedSessionFound,
     ImportedTotalsReconciled,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Digest
+from mz_events.store import Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.usage import TOKEN_FIELDS, sum_known

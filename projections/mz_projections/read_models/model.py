@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 
 R = TypeVar("R", bound=msgspec.Struct)
 Key = tuple[str | int, ...]

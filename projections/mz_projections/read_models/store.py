@@ -21,8 +21,7 @@ import msgspec
 import mz_events
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
-from mz_events.store import Log
+from mz_events.store import Log, Recorded
 
 import mz_projections
 from mz_projections.read_models.model import Key, R, ReadModel

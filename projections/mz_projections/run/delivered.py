@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.catalog.run import ItemAdded
-from mz_events.envelope import Recorded
 from mz_events.names import Digest
+from mz_events.store import Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
 

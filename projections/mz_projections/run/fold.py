@@ -40,8 +40,8 @@ from mz_events.catalog.run import (
     RunStopRequested,
     TimerFired,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path
+from mz_events.store import Recorded
 
 from mz_projections.run.spending import Amount, total
 

@@ -25,7 +25,7 @@ from mz_events.catalog.feature import (
     UnitCompleted,
 )
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 
 from mz_projections.feature.calls import change_call, evolve_calls, last_builder_key, new_call
 from mz_projections.feature.rollback import superseded_phases, track_phases

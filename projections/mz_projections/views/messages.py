@@ -10,8 +10,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, feature_stream
+from mz_events.store import Recorded
 
 from mz_projections.views.model import Question, question_of
 

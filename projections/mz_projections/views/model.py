@@ -13,8 +13,8 @@ from mz_events.catalog.call import CallOverBudget
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.catalog.validation import Violation
-from mz_events.envelope import Recorded
 from mz_events.names import BUILDER, Commit, Digest, Path
+from mz_events.store import Recorded
 
 from mz_projections.feature.calls import Call
 from mz_projections.usage import sum_known

@@ -31,8 +31,8 @@ from mz_events.catalog.run import (
     RunStopRequested,
     TimerFired,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import run_stream
+from mz_events.store import Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.views.feature import evolve_feature

@@ -9,7 +9,7 @@ import msgspec
 from mz_events.catalog import call, delivery, feature, imported, inbox, run, validation
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 
 SHORT = 8
 LISTED_MAX = 3

@@ -22,8 +22,7 @@ from mz_events.adapters.transfer import StoredEvent
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
-from mz_events.envelope import FEATURE_DEPTH, Recorded
-from mz_events.store import BlobMissing, Blobs, StoreUnusable, UnknownEvent
+from mz_events.store import FEATURE_DEPTH, BlobMissing, Blobs, Recorded, StoreUnusable, UnknownEvent
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.run.fold import fold_run

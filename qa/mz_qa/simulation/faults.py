@@ -21,9 +21,8 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import Verdict
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream
-from mz_events.store import Append, StoreUnusable, VersionConflict
+from mz_events.store import Append, Recorded, StoreUnusable, VersionConflict
 from mz_projections.feature.state import Waiting
 
 from mz_qa.simulation import trial

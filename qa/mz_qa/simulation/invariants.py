@@ -13,8 +13,8 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.catalog.delivery import Committed, DeliveryFailed, PullRequestOpened, Pushed, PushRequested
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.catalog.run import FeatureOutcome, Hold
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, StreamId, feature_stream
+from mz_events.store import Recorded
 from mz_projections.feature.fold import apply_strict, fold
 from mz_projections.feature.state import Ended, NotStarted, State
 from mz_projections.run.fold import FeatureTrack, RunState, evolve_run, fold_run

@@ -37,9 +37,8 @@ from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Usage
 from mz_events.catalog.validation import Change
 from mz_events.chain import link
 from mz_events.codec import CODEC
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Path
-from mz_events.store import Append
+from mz_events.store import Append, Recorded
 
 Files = dict[str, bytes]
 STEP_US = 1_000

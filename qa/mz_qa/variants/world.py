@@ -16,8 +16,8 @@ from mz_engine.ports import CallResult, CallSpec, CommandResult, FeatureWorktree
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
-from mz_events.envelope import Recorded
 from mz_events.names import Commit
+from mz_events.store import Recorded
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.faults.faults import Variant
 from mz_recordings.replay.memory import MemoryAgents, MemoryExecutor, MemoryPorts

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Literal, NamedTuple
 
 import msgspec
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.diagnostics import Exit
 
 from mz_recordings.cassette.model import Identity
 

@@ -16,7 +16,7 @@ from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentRequested, CallPriced, CallSettled, ReplyParsed
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.codec import type_of
-from mz_events.envelope import Recorded
+from mz_events.store import Recorded
 
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs.model import (

@@ -26,8 +26,8 @@ from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold
-from mz_events.envelope import Recorded
 from mz_events.names import FeatureId
+from mz_events.store import Recorded
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import NotStarted, State
 from mz_projections.run.spending import Amount

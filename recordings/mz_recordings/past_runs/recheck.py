@@ -17,9 +17,8 @@ from mz_engine.model.rules import RuleFinding, RuleSet
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallRef
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated
-from mz_events.envelope import Recorded
 from mz_events.names import Digest, feature_stream
-from mz_events.store import BlobMissing, Blobs, Store
+from mz_events.store import BlobMissing, Blobs, Recorded, Store
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import InPhase, NotStarted, State
 

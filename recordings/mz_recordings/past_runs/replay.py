@@ -28,9 +28,8 @@ from mz_events.catalog.run import (
     RunIdle,
     RunStarted,
 )
-from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
-from mz_events.store import BlobMissing, Blobs, Store
+from mz_events.store import BlobMissing, Blobs, Recorded, Store
 from mz_projections.run.fold import RunState, evolve_run
 
 from mz_recordings.past_runs.comparison import StreamComparison, error_text, identity_fields

@@ -28,9 +28,8 @@ from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, D
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path
-from mz_events.store import Blobs
+from mz_events.store import Blobs, Recorded
 
 CONFLICT_MARKER = b"<<<<<<< \n"
 E = TypeVar("E", bound=Event)

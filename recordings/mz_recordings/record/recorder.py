@@ -31,12 +31,11 @@ from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRe
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
 from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, RunStarted
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets
 from mz_events.redaction.values import base64_encodings
-from mz_events.store import Blobs, Store
+from mz_events.store import Blobs, Recorded, Store
 from mz_projections.failure_hints import prompt_hint
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting

@@ -34,9 +34,8 @@ from mz_events.catalog.call import (
     ReplyParsed,
 )
 from mz_events.catalog.run import Hold, TimerFired
-from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId
-from mz_events.store import Blobs, Store
+from mz_events.store import Blobs, Recorded, Store
 from mz_projections.feature.unit import SESSION_MISSING
 from mz_projections.run.fold import is_held_for
 
