@@ -83,15 +83,6 @@ def _link_error(previous: Head, event: Stored) -> str:
     """Return an error message for an event that follows `previous`; empty if it is valid."""
     if event.version != previous.version + 1:
         return f"version {previous.version} of the stream is followed by version {event.version}"
-    expected = link(
-        previous.chain,
-        event.stream,
-        event.version,
-        event.type,
-        event.schema,
-        event.recorded_at_us,
-        event.observed_at_us,
-        event.causation,
-        event.payload,
-    )
-    return "" if event.chain == expected else "the event or the one before it was changed: wrong chain value"
+    stream, version, _, *stored, chain = msgspec.structs.astuple(event)
+    is_valid = chain == link(previous.chain, stream, version, *stored)
+    return "" if is_valid else "the event or the one before it was changed: wrong chain value"

@@ -86,11 +86,8 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
     for word in topic:
         subcommand = command_page.get_command(parent, word) if isinstance(command_page, click.Group) else None
         if subcommand is None:
-            names = (
-                (*TOPICS, "codes", *COMMANDS, *PROBLEMS)
-                if command_page is mz
-                else getattr(command_page, "commands", ())
-            )
+            own = getattr(command_page, "commands", ())
+            names = (*TOPICS, "codes", *COMMANDS, *PROBLEMS) if command_page is mz else own
             raise click.UsageError(f"no topic, command or code {word[:80]!r}{did_you_mean(word, names)}")
         command_page, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
     print_line(command_page.get_help(parent))

@@ -101,14 +101,9 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
 
 
 def _find_by_text(call_end: CallEnd, problems: tuple[ProblemPattern, ...]) -> ProblemPattern | None:
-    expressions = tuple(expression for problem in problems for expression in problem.patterns)
-    if not expressions:
-        return None
-    lines = [line for line in _last_lines(call_end.error_text) if regex.matches_any(expressions, line, caseless=True)]
-    for problem in problems:
-        if any(regex.matches_any(problem.patterns, line, caseless=True) for line in lines):
-            return problem
-    return None
+    all_patterns = tuple(pattern for problem in problems for pattern in problem.patterns)
+    lines = [line for line in _last_lines(call_end.error_text) if regex.matches_any(all_patterns, line, caseless=True)]
+    return next((p for p in problems for line in lines if regex.matches_any(p.patterns, line, caseless=True)), None)
 
 
 def _problem_of(pattern: ProblemPattern, call_end: CallEnd) -> Problem:

@@ -90,9 +90,11 @@ def _parse_structure(text: str) -> MarkdownDocument:
     text = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
     tokens = markdown_parser().parse(text)
     lines = text.split("\n")
+    code = {line for token in tokens if token.type in ("fence", "code_block") for line in range(*(token.map or (0, 0)))}
+    without_code = ("" if number in code else blank_spans(line) for number, line in enumerate(lines))
     return MarkdownDocument(
         lines=tuple(lines),
-        prose=tuple(blank_comments("\n".join(blank_code(lines, tokens))).split("\n")),
+        prose=tuple(blank_comments("\n".join(without_code)).split("\n")),
         headings=tuple(headings(tokens, len(lines))),
         entries=tuple(entries(tokens)),
         blocks=tuple(token.content for token in tokens if token.type == "fence"),
@@ -105,12 +107,6 @@ def markdown_parser() -> MarkdownIt:
 
     # Only block structure is read; inline parsing would cost most of the time, quadratic for some texts.
     return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
-
-
-def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:
-    code = {line for token in tokens if token.type in ("fence", "code_block") for line in range(*(token.map or (0, 0)))}
-    for number, line in enumerate(lines):
-        yield "" if number in code else blank_spans(line)
 
 
 def blank_spans(line: str) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 from mz_events.catalog.validation import Unit
-from mz_events.names import NAME, Path
+from mz_events.names import NAME
 
 from mz_engine.artifacts import markdown as md
 from mz_engine.model.rules import FieldRule, FileList, JsonForm, ParsedArtifact, RuleSet, SectionRule, UnitFields
@@ -74,7 +74,7 @@ def load_json(text: str) -> Any:
 
 def list_items(value: Any, text: str) -> tuple[JsonItem, ...]:
     if isinstance(value, dict):
-        lists = [member for member in value.values() if is_object_list(member)]
+        lists = [m for m in value.values() if isinstance(m, list) and m and all(isinstance(item, dict) for item in m)]
         return tuple(map(JsonItem, lists[0])) if len(lists) == 1 else (JsonItem(value, 1),)
     if not isinstance(value, list):
         raise UnreadableJson(f"it holds {type_noun(value)}, not a list")
@@ -84,10 +84,6 @@ def list_items(value: Any, text: str) -> tuple[JsonItem, ...]:
         if not isinstance(member, dict):
             raise UnreadableJson(f"entry {number} is {type_noun(member)}, not an object")
     return tuple(JsonItem(member, line) for member, line in zip(value, item_lines(text, len(value)), strict=True))
-
-
-def is_object_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(member, dict) for member in value)
 
 
 def item_lines(text: str, count: int) -> list[int]:
@@ -153,17 +149,13 @@ def title_and_body(text: str) -> tuple[str, str]:
 
 def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtifact:
     extraction = rules.extract
-    files: Iterable[Path | None] = ()
-    if extraction.files:
-        files = (
-            listed.path for listed in md.listed_files(rules, md.find_rule(rules, extraction.files, FileList), document)
-        )
+    listing = md.find_rule(rules, extraction.files, FileList) if extraction.files else None
+    files = md.listed_files(rules, listing, document) if listing else ()
     ids = md.defined_ids(extraction.ids, document) if extraction.ids else ()
-    criteria: Iterable[md.SectionPart] = ()
-    if extraction.criteria:
-        criteria = md.section_parts(rules, md.find_rule(rules, extraction.criteria, SectionRule), document)
+    section = md.find_rule(rules, extraction.criteria, SectionRule) if extraction.criteria else None
+    criteria = md.section_parts(rules, section, document) if section else ()
     return ParsedArtifact(
-        files=tuple(dict.fromkeys(filter(None, files))),
+        files=tuple(dict.fromkeys(listed.path for listed in files if listed.path)),
         ids=tuple(dict.fromkeys(ids)),
         criteria=len({entry.line for part in criteria for entry in document.entries_between(part.first, part.end)}),
         breaking=tuple(line.strip() for line in document.lines if BREAKING_CHANGE.match(line)),

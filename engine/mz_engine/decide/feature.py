@@ -227,15 +227,9 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
             return after_answer(unit_run, answer)
         case Blocked() as block:
             return after_block(state, unit_run, phase, block, pins.pipeline)
-        case (
-            Committed()
-            | BaseMerged()
-            | Pushed()
-            | PullRequestOpened()
-            | ChecksPolled()
-            | ChecksRerun()
-            | DeliveryFailed()
-        ):
+        case DeliveryFailed(code=code, detail=detail):
+            return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=code, text=detail)
+        case Committed() | BaseMerged() | Pushed() | PullRequestOpened() | ChecksPolled() | ChecksRerun():
             return decide_delivery(unit_run, phase, pins)
         case _:
             assert_never(unit_run.last_event)
@@ -327,9 +321,6 @@ def _needs_approval(gate: PersonGate, state: InPhase, unit_run: UnitRun) -> bool
 def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     """Deliver a unit after its commit. With strategy `none` nothing leaves the machine: no push, no CI checks, and the
     pull request is a file for a person."""
-    if isinstance(unit_run.last_event, DeliveryFailed):
-        failure = unit_run.last_event
-        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=failure.code, text=failure.detail)
     uses_remote = pins.config.pull_requests.strategy != "none"
     for step in phase.deliver:
         if step == MERGE_BASE:

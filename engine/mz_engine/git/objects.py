@@ -62,7 +62,7 @@ class ObjectStore:
             lambda commit: own._read_listing(commit)
         )
         self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(
-            lambda files: own._read_rules(files)
+            lambda files: IgnoreRules({directory: own.blob(oid) for directory, oid in files})
         )
 
     def _read_listing(self, commit: str) -> TreeListing:
@@ -96,9 +96,6 @@ class ObjectStore:
             if path.rpartition(b"/")[2] == b".gitignore" and entry.mode in (FILE, EXECUTABLE)
         )
         return self._rules(tuple(files))
-
-    def _read_rules(self, files: IgnoreFiles) -> IgnoreRules:
-        return IgnoreRules({directory: self.blob(oid) for directory, oid in files})
 
     def blob(self, oid: str) -> bytes:
         """Return the bytes of a file. Raises RepositoryUnusable."""

@@ -191,12 +191,8 @@ def expected_tokens(
     coefficients = coefficients_for(calibration, agent, model, phase)
     if coefficients is None:
         return Usage(model=model, input=estimated_input_tokens, output=estimated_output_tokens, requests=1)
-    return _with_cache(
-        coefficients,
-        model,
-        round(coefficients.input * estimated_input_tokens),
-        round(coefficients.output * estimated_output_tokens),
-    )
+    input_tokens = round(coefficients.input * estimated_input_tokens)
+    return _with_cache(coefficients, model, input_tokens, round(coefficients.output * estimated_output_tokens))
 
 
 def typical_tokens(coefficients: Coefficients, model: str) -> Usage:

@@ -289,10 +289,7 @@ def usage_cost(card: RateCard, usage: Usage, request_size: int | None = None) ->
 
 
 def _step_price(rate: Rate, request_size: int) -> int:
-    for above, price in reversed(rate):
-        if request_size > above:
-            return price
-    return rate[0][1]
+    return next((price for above, price in reversed(rate) if request_size > above), rate[0][1])
 
 
 def average_request_size(usage: Usage) -> int:

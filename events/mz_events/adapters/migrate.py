@@ -64,11 +64,8 @@ def connect(target: str, timeout_seconds: float) -> sqlite3.Connection:
 def create(path: Path, migrations: Sequence[Migration]) -> None:
     """Create an empty log at `path`, atomically. The caller holds the store's lock."""
     temporary = path.with_name(path.name + ".new")
-    for leftover in (
-        temporary,
-        *(temporary.with_name(temporary.name + suffix) for suffix in ("-journal", "-wal", "-shm")),
-    ):
-        leftover.unlink(missing_ok=True)
+    for suffix in ("", "-journal", "-wal", "-shm"):  # What is left over.
+        temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     with closing(connect(temporary.absolute().as_uri(), 0)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         apply(connection, migrations)

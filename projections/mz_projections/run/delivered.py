@@ -44,13 +44,8 @@ def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) ->
     match recorded.event:
         case ItemAdded() as item:
             return Delivery(run, item.feature, item.source, text_digest(item.title, item.body))
-        case FeatureDelivered(head=head):
-            delivery = find((run, *feature))
-            return (
-                replace(delivery, delivered_by=recorded.event_ref, position=recorded.position, head=head)
-                if delivery
-                else None
-            )
+        case FeatureDelivered(head=head) if delivery := find((run, *feature)):
+            return replace(delivery, delivered_by=recorded.event_ref, position=recorded.position, head=head)
     return None
 
 

@@ -259,11 +259,8 @@ class FeatureView(View, frozen=True, kw_only=True):
             for command in self.commands
             if command.stage == "gate" and (command.passed is not None or command.failed is not None)
         }
-        return (
-            (sum(p for p, _ in last_by_command.values()), sum(f for _, f in last_by_command.values()))
-            if last_by_command
-            else None
-        )
+        counts = last_by_command.values()
+        return (sum(passed for passed, _ in counts), sum(failed for _, failed in counts)) if counts else None
 
     @property
     def paid_calls(self) -> tuple[CallView, ...]:

@@ -238,12 +238,9 @@ def _frame_defects(stdout: bytes, reading: ParsedReply, counter: _FieldCounter) 
         bad_lines -= 1
     if bad_lines:
         yield "a line is not a JSON object" if bad_lines == 1 else f"{bad_lines} lines are not JSON objects"
-    ends = [at for at, name in enumerate(counter.event_names) if name.partition("/")[0] in counter.dialect.final_events]
-    after = (
-        [name for name in counter.event_names[ends[-1] + 1 :] if name not in counter.dialect.later_events]
-        if ends
-        else ()
-    )
+    names, dialect = counter.event_names, counter.dialect
+    ends = (at for at, name in enumerate(names) if name.partition("/")[0] in dialect.final_events)
+    after = [name for name in names[max(ends, default=len(names)) + 1 :] if name not in dialect.later_events]
     if after:
         count = "an event follows" if len(after) == 1 else f"{len(after)} events follow"
         yield f"{count} the final one: {', '.join(sorted(set(after)))}"

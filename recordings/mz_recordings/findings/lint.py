@@ -70,8 +70,7 @@ class Leak(NamedTuple):
 
 def find_leaks(data: bytes, secrets: Secrets, personal: bool = True) -> tuple[Leak, ...]:
     """Return all leaks by position, each kind at most once per line. Without `personal`, secrets only."""
-    candidates = tuple(candidate for candidate in CANDIDATE.finditer(data) if not KNOWN_ID.match(candidate[0]))
-    spans = [*_secrets(data, secrets), *(_personal_data(data, candidates) if personal else ())]
+    spans = [*_secrets(data, secrets), *(_personal_data(data) if personal else ())]
     leaks_by_line: dict[tuple[str, int], Leak] = {}
     for offset, is_secret, description in sorted(spans):
         line, begin = data.count(b"\n", 0, offset) + 1, data.rfind(b"\n", 0, offset) + 1
@@ -82,7 +81,6 @@ def find_leaks(data: bytes, secrets: Secrets, personal: bool = True) -> tuple[Le
 
 Span = tuple[int, bool, str]
 """Offset, certain, description."""
-Candidates = tuple[re.Match[bytes], ...]
 
 
 def _secrets(data: bytes, secrets: Secrets) -> Iterator[Span]:
@@ -96,7 +94,7 @@ def _describe(name: str) -> str:
     return f"the value of {name}" if name.upper() == name else f"what looks like a secret ({name})"
 
 
-def _personal_data(data: bytes, candidates: Candidates) -> Iterator[Span]:
+def _personal_data(data: bytes) -> Iterator[Span]:
     for match in HOME.finditer(data):
         if match[1].lower() not in GENERIC_USERS:
             yield match.start(), False, "a home directory"
@@ -104,8 +102,9 @@ def _personal_data(data: bytes, candidates: Candidates) -> Iterator[Span]:
         for match in EMAIL.finditer(data):
             if not EXAMPLE_EMAIL.search(match[1]) and not EXAMPLE_EMAIL.search(match[0]):
                 yield match.start(), False, "an e-mail address"
-    for match in candidates:
-        if len(match[0]) <= ENTROPY_CHARS_MAX and b"/" not in match[0] and entropy(match[0]) >= ENTROPY_MIN:
+    for match in CANDIDATE.finditer(data):
+        is_candidate = not KNOWN_ID.match(match[0]) and len(match[0]) <= ENTROPY_CHARS_MAX and b"/" not in match[0]
+        if is_candidate and entropy(match[0]) >= ENTROPY_MIN:
             yield match.start(), False, "a word that may be a key (high entropy)"
 
 

@@ -183,11 +183,8 @@ def divergence_lines(divergence: Divergence) -> Iterator[str]:
     if divergence.recorded == divergence.produced and divergence.differences:
         yield f"  {divergence.recorded}"
     else:
-        yield (
-            f"- {divergence.recorded or 'nothing'}"
-            if divergence.kind != "extra"
-            else f"- nothing; next is {divergence.recorded}"
-        )
+        is_extra = divergence.kind == "extra"
+        yield f"- nothing; next is {divergence.recorded}" if is_extra else f"- {divergence.recorded or 'nothing'}"
         yield f"+ {divergence.produced or 'nothing'}"
     for difference in divergence.differences[:FIELDS_MAX]:
         yield from _difference_lines(difference)

@@ -477,9 +477,11 @@ def _streams(
     sources.reject_secrets(f"the prompt of {identity.path}", prompt)
     machine_values = _machine_values(sources, call, stdout)
     yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, machine_values))
-    yield _file("stdout", f"{identity.name}.{_stream_suffix(argv, stdout)}", _sanitise(sources, stdout, machine_values))
+    clean_stdout, clean_stderr = (sources.secrets.clean(output) for output in (stdout, stderr))
+    name = f"{identity.name}.{_stream_suffix(argv, stdout)}"
+    yield _file("stdout", name, without_paths(clean_stdout, machine_values))
     if stderr:
-        yield _file("stderr", f"{identity.name}.stderr", _sanitise(sources, stderr, machine_values))
+        yield _file("stderr", f"{identity.name}.stderr", without_paths(clean_stderr, machine_values))
 
 
 def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
@@ -488,11 +490,6 @@ def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
     if STREAM_JSON in argv:
         return STREAM_JSON
     return "jsonl" if decode_object(stdout.lstrip().partition(b"\n")[0]) is not None else "txt"
-
-
-def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
-    """Return the output without secrets and machine-specific paths."""
-    return without_paths(sources.secrets.clean(output), machine_values)
 
 
 def without_paths(output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:

@@ -66,10 +66,6 @@ class CallSelection(msgspec.Struct, frozen=True, kw_only=True):
         }
         return selected_by_reason.get(reason, self.changed)
 
-    def includes_call(self, run: str, identity: Identity) -> bool:
-        """Return True if the selection includes a call of the recorded run."""
-        return not self.selectors or any(selector.matches(run, identity) for selector in self.selectors)
-
 
 class RepeatedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that the agent will, or probably will, repeat."""
@@ -109,7 +105,8 @@ def plan_calls(
     selected: dict[Identity, tuple[str, ...]] = {}
     for call, call_reasons in reasons_by_call.items():
         reasons = tuple(reason for reason in call_reasons if selection.selects_reason(reason))
-        if reasons and (all_of_them or selection.includes_call(cassette.manifest.fixture.run, call)):
+        is_named = any(selector.matches(cassette.manifest.fixture.run, call) for selector in selection.selectors)
+        if reasons and (all_of_them or is_named or not selection.selectors):
             selected[call] = reasons
     recordings = cassette.by_identity()
     rows: list[RepeatedCall] = []

@@ -320,10 +320,8 @@ def rejection_reason(recorded_trace: bytes | None, new_trace: bytes | None, left
     new recordings are not kept. Without a recorded trace it must be delivered."""
     if new_trace is None:
         return left_out or "it did not start"
-    new_stop, recorded_stop = (
-        stop_of_trace(new_trace),
-        stop_of_trace(recorded_trace) if recorded_trace is not None else (DELIVERED, ""),
-    )
+    new_stop = stop_of_trace(new_trace)
+    recorded_stop = stop_of_trace(recorded_trace) if recorded_trace is not None else (DELIVERED, "")
     if new_stop[0] == DELIVERED or new_stop == recorded_stop:
         return ""
     return f"it was {_stop_text(recorded_stop)} in the recording, but is {_stop_text(new_stop)} now"

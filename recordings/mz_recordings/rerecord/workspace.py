@@ -132,7 +132,9 @@ def collect_paid(
     """Return all unused paid replies, with those of earlier attempts. Remove these attempts, except for one with a
     reply whose tree cannot be read now. Raises OSError on disk errors; nothing is lost."""
     restore_old(workspace.folder)
-    paid = workspace.load_paid() or _no_paid_replies(old)
+    fixture = replace(old.manifest.fixture, bundle_sha256="")
+    no_replies = replace(old.manifest, traces={}, evidence={}, provenance="live", fixture=fixture)
+    paid = workspace.load_paid() or Cassette(no_replies, ())
     for attempt in sorted(workspace.folder.glob("run-*")):
         replies, has_unreadable = _paid_replies(attempt, old.manifest.fixture.run, environment, project)
         if replies:
@@ -142,11 +144,6 @@ def collect_paid(
         if not has_unreadable:
             shutil.rmtree(attempt, ignore_errors=True)
     return paid
-
-
-def _no_paid_replies(old: Cassette) -> Cassette:
-    fixture = replace(old.manifest.fixture, bundle_sha256="")
-    return Cassette(replace(old.manifest, traces={}, evidence={}, provenance="live", fixture=fixture), ())
 
 
 class PendingReply(FeatureLoop):

@@ -365,7 +365,12 @@ class SessionReader(MessageReader):
                     name = string(data.get("agentId")) or UNNAMED_SUBAGENT
                     yield from self._paid_request(mapping(inner.get("message")), inner, name)
             case "cost-state":
-                yield _cost_reported(line)
+                sums = mapping(line.get("modelUsage")).items()
+                usages = (model_usage(model, mapping(numbers)) for model, numbers in sums)
+                yield records.CostReported(
+                    reported_nanousd=None if line.get("hasUnknownModelCost") else nanousd(line.get("totalCostUSD")),
+                    usage=tuple(usage for usage in usages if usage.input or usage.output),
+                )
             case kind if string(kind) not in IGNORED_LINES:
                 yield records.UnknownLine.of_type(kind)
 
@@ -411,14 +416,6 @@ class SessionReader(MessageReader):
         if kind in ("system", "attachment", "progress"):
             return "uuid" in line and "parentUuid" in line and "userType" in line
         return kind in IGNORED_LINES or kind == "cost-state"
-
-
-def _cost_reported(line: Json) -> records.CostReported:
-    usages = (model_usage(model, mapping(numbers)) for model, numbers in mapping(line.get("modelUsage")).items())
-    return records.CostReported(
-        reported_nanousd=None if line.get("hasUnknownModelCost") else nanousd(line.get("totalCostUSD")),
-        usage=tuple(usage for usage in usages if usage.input or usage.output),
-    )
 
 
 # the agent -----------------------------------------------------------------------------------------------------------

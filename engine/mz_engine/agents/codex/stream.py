@@ -259,8 +259,11 @@ class RolloutReader(ThreadReader):
                 yield from self._request_records(usage, total, token_counts(usage), at_us, subagent)
             case "event_msg":
                 yield from self._event_records(payload, at_us)
+            case "response_item" if (kind := string(payload.get("type"))) in TOOL_CALLS:
+                name = string(payload.get("name")) or kind.removesuffix("_call")
+                yield records.ToolUse.named(name, string(payload.get("call_id")) or payload.get("id"))
             case "response_item":
-                yield from _tool_records(payload)
+                pass
             case kind if string(kind) not in IGNORED_TYPES:
                 yield records.UnknownLine.of_type(kind)
 
@@ -289,15 +292,12 @@ class RolloutReader(ThreadReader):
         match event.get("type"):
             case "token_count":
                 info = mapping(event.get("info"))
-                usage, last = (
-                    mapping(info.get("total_token_usage")),
-                    token_counts(mapping(info.get("last_token_usage"))),
-                )
-                total = token_counts(usage)
+                usage, last = mapping(info.get("total_token_usage")), mapping(info.get("last_token_usage"))
+                total, newest = token_counts(usage), token_counts(last)
                 added = usage_since(total, self._total) if self._total is not None else None
                 if added is None:
                     # The first total of a thread that may be older than its file, or a restarted count.
-                    added = last if last.input or last.output else total
+                    added = newest if newest.input or newest.output else total
                 yield from self._request_records(usage, total, added, at_us, self._subagent)
             case "task_started" | "turn_started":
                 self._turn = string(event.get("turn_id")) or self._turn
@@ -350,13 +350,6 @@ def _turn_end(event: Json) -> records.StreamEnd:
         cumulative=False,
         detail=string(mapping(error).get("message")) or string(error),
     )
-
-
-def _tool_records(item: Json) -> Records:
-    kind = string(item.get("type"))
-    if kind in TOOL_CALLS:
-        name = string(item.get("name")) or kind.removesuffix("_call")
-        yield records.ToolUse.named(name, string(item.get("call_id")) or item.get("id"))
 
 
 # the agent -----------------------------------------------------------------------------------------------------------

@@ -167,12 +167,9 @@ def remove_matches(text: str, expressions: tuple[str, ...]) -> str:
     """Remove all matches of the expressions, line by line; drop lines that become empty."""
     if not expressions:
         return text
-    lines = []
-    for line in text.split("\n"):
-        shortened = regex.remove_matches(expressions, line) if len(line) <= LINE_CHARS_MAX else line
-        if shortened or not line:
-            lines.append(shortened)
-    return "\n".join(lines)
+    lines = text.split("\n")
+    shortened = (regex.remove_matches(expressions, line) if len(line) <= LINE_CHARS_MAX else line for line in lines)
+    return "\n".join(short for line, short in zip(lines, shortened, strict=True) if short or not line)
 
 
 def _find_version(stdout: str, output: OutputFormat) -> str:

@@ -43,8 +43,6 @@ UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 PROGRAM_MESSAGES = frozenset({"info", "error", "warning"})
 """Messages by the program to the user."""
 CONTEXT_PREFIX = "<session_context>"
-"""Logs do not name the subagent."""
-
 SUBAGENT_TOOL = "invoke_agent"
 """The tool that calls subagents."""
 
@@ -259,7 +257,8 @@ class SessionReader(Reader):
                     yield records.AssistantText(text=text)
             case "user":
                 yield from self._directory_records(message)
-                if is_prompt(message.get("content")):
+                text = message_text(message.get("content"))
+                if text.strip() and not text.startswith(CONTEXT_PREFIX):  # Results of tools have no text.
                     yield records.UserPrompt(at_us=time_us(message.get("timestamp")))
             case kind if string(kind) not in PROGRAM_MESSAGES:
                 yield records.UnknownLine.of_type(kind)
@@ -337,12 +336,6 @@ def message_text(content: object) -> str:
     if isinstance(content, str):
         return content
     return "".join(string(part.get("text")) for part in objects(content) if part.get("thought") is not True)
-
-
-def is_prompt(content: object) -> bool:
-    """Return True if a user message is by the user: tool results have the same type."""
-    text = message_text(content)
-    return bool(text.strip()) and not text.startswith(CONTEXT_PREFIX)
 
 
 # the agent -----------------------------------------------------------------------------------------------------------

@@ -78,12 +78,9 @@ class StreamReader(Reader):
     def matches(event: dict[str, object]) -> bool:
         if not isinstance(event.get("sessionID"), str) or _time_us(event.get("timestamp")) is None:
             return False
-        kind = event.get("type")
-        return (
-            isinstance(event.get("error"), dict)
-            if kind == "error"
-            else string(kind) in PART_TYPES and isinstance(event.get("part"), dict)
-        )
+        if event.get("type") == "error":
+            return isinstance(event.get("error"), dict)
+        return string(event.get("type")) in PART_TYPES and isinstance(event.get("part"), dict)
 
 
 def _usage(tokens: Json) -> Usage:

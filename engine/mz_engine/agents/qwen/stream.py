@@ -34,8 +34,11 @@ class StreamReader(Reader):
     def read_object(self, event: Json, /) -> Records:
         message = mapping(event.get("message"))
         match event.get("type"):
-            case "system":
-                yield from self._session_records(event)
+            case "system" if event.get("subtype") == "init":
+                self._session = string(event.get("session_id"))
+                self._version, self._model = string(event.get(VERSION_FIELD)), string(event.get("model"))
+                self._cwd = string(event.get("cwd"))
+                yield self.session_info()
             case "assistant":
                 self._session = string(event.get("session_id")) or self._session
                 self._model = self._model or string(message.get("model"))
@@ -47,17 +50,10 @@ class StreamReader(Reader):
                     yield from assistant_texts(message.get("content"), continues=False)
             case "result":
                 yield from self._end_records(event)
-            case "user" | "stream_event":
+            case "system" | "user" | "stream_event":
                 pass
             case kind:
                 yield records.UnknownLine.of_type(kind)
-
-    def _session_records(self, event: Json) -> Records:
-        if event.get("subtype") == "init":
-            self._session = string(event.get("session_id"))
-            self._version, self._model = string(event.get(VERSION_FIELD)), string(event.get("model"))
-            self._cwd = string(event.get("cwd"))
-            yield self.session_info()
 
     def _end_records(self, event: Json) -> Records:
         text, error = event.get("result"), mapping(event.get("error"))
@@ -96,18 +92,15 @@ class SessionReader(Reader):
             case "user":
                 yield records.UserPrompt(at_us=at_us)
             case "assistant":
-                yield from self._text_records(event)
+                for part in objects(mapping(event.get("message")).get("parts")):
+                    if (text := string(part.get("text"))) and part.get("thought") is not True:
+                        yield records.AssistantText(text=text)
             case "system":
                 yield from self._telemetry_records(mapping(mapping(event.get("systemPayload")).get("uiEvent")), at_us)
             case "tool_result":
                 pass
             case kind:
                 yield records.UnknownLine.of_type(kind)
-
-    def _text_records(self, event: Json) -> Records:
-        for part in objects(mapping(event.get("message")).get("parts")):
-            if (text := string(part.get("text"))) and part.get("thought") is not True:
-                yield records.AssistantText(text=text)
 
     def _telemetry_records(self, event: Json, at_us: int | None) -> Records:
         if event.get("event.name") == TOOL_EVENT:

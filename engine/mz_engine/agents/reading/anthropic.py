@@ -18,10 +18,8 @@ STANDARD_TIERS = ("", "standard", "default")
 
 def request_usage(model: str, numbers: Json, subagent: str = "") -> Usage:
     """Convert the API's `usage` of one request."""
-    read, cache_writes = (
-        token_count(numbers, "cache_read_input_tokens"),
-        token_count(numbers, "cache_creation_input_tokens"),
-    )
+    read = token_count(numbers, "cache_read_input_tokens")
+    cache_writes = token_count(numbers, "cache_creation_input_tokens")
     split = mapping(numbers.get("cache_creation"))
     hour, short = token_count(split, "ephemeral_1h_input_tokens"), token_count(split, "ephemeral_5m_input_tokens")
     if hour + short != cache_writes:
