@@ -24,12 +24,8 @@ def _load(name: str) -> dict[str, Any]:
     return tomllib.loads((files("mz_engine.errors") / name).read_text("utf-8"))
 
 
-def _join_lines(text: str) -> str:
-    return " ".join(text.split())
-
-
 CODES = {
-    code: ErrorCode(code, Exit[entry.pop("exit")], explanation=_join_lines(entry.pop("explanation")), **entry)
+    code: ErrorCode(code, Exit[entry.pop("exit")], explanation=" ".join(entry.pop("explanation").split()), **entry)
     for code, entry in _load("codes.toml").items()
 }
 """By code, in order."""
@@ -40,5 +36,5 @@ PROBLEMS: Mapping[str, tuple[str, str]] = {code: (entry[0], entry[1]) for code, 
 _EXITS = {Exit[name]: entry for name, entry in _load("exits.toml").items()}
 MEANINGS: dict[Exit, str] = {code: entry["meaning"] for code, entry in _EXITS.items()}
 """The meaning of each exit code, in one sentence."""
-NEXT_STEPS = {code: _join_lines(entry["next"]) for code, entry in _EXITS.items() if "next" in entry}
+NEXT_STEPS = {code: " ".join(entry["next"].split()) for code, entry in _EXITS.items() if "next" in entry}
 """What to do next."""

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -95,15 +95,12 @@ ERROR_MESSAGES = {
 }
 
 
-class TranslatedErrors:
+class TranslatedErrors(AbstractContextManager["TranslatedErrors"]):
     """Converts errors of SQLite and the system about the file at `path` to StoreUnusable. No generator: each append and
     every page of a read enters it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         if isinstance(error, OSError):

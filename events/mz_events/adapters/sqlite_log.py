@@ -55,7 +55,7 @@ class _StreamTail(msgspec.Struct):
     chain: bytes
 
 
-class SqliteStore:
+class SqliteStore(AbstractContextManager["SqliteStore"]):
     """The Log port over the file at `path`, which is created if missing.
 
     Several threads and several processes may use one file at once; a store must not be shared across a fork.
@@ -76,13 +76,11 @@ class SqliteStore:
         self._names: dict[int, StreamId] = {}
         try:
             with self._database.reading() as cursor:
-                self._log_id = str(cursor.execute("SELECT id FROM log").fetchone()[0])
+                self.log_id = str(cursor.execute("SELECT id FROM log").fetchone()[0])
+                """Random id, set once when the log is created."""
         except BaseException:
             self._database.close()
             raise
-
-    def __enter__(self) -> SqliteStore:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
@@ -90,11 +88,6 @@ class SqliteStore:
     def close(self) -> None:
         """Close the file; the store is unusable afterwards."""
         self._database.close()
-
-    @property
-    def log_id(self) -> str:
-        """Random id, set once when the log is created."""
-        return self._log_id
 
     def append(self, appends: Sequence[Append], now_us: int) -> tuple[Recorded[Event], ...]:
         """Append everything in one durable transaction, or nothing. `now_us`: microseconds since the epoch, UTC.
