@@ -198,10 +198,8 @@ def _check_expressions(description: AgentDescription) -> Iterator[DescriptionErr
         if info.matches_empty and route[0] != "output":
             yield route, f"{expression[:80]!r} also matches an empty line"
         if route[-1] == "version_pattern" and info.groups != 1:
-            yield (
-                route,
-                f"{expression[:80]!r} has {info.groups} groups; it needs exactly one, which matches the version",
-            )
+            groups = f"{info.groups} groups; it needs exactly one, which matches the version"
+            yield route, f"{expression[:80]!r} has {groups}"
 
 
 # schemas --------------------------------------------------------------------------------------------------------------

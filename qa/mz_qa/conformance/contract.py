@@ -176,9 +176,6 @@ class AllVariables(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return CANARY + name
 
-    def __contains__(self, name: object) -> bool:
-        return True
-
     def __iter__(self) -> Iterator[str]:
         return iter(FOREIGN_VARIABLES)
 

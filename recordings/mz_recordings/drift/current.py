@@ -146,9 +146,7 @@ def _verdict_difference(
         return
     removed = [f"- {rule} {path}".rstrip() for rule, path in recorded if (rule, path) not in current]
     added = [f"+ {rule} {path}".rstrip() for rule, path in current if (rule, path) not in recorded]
-    verdict = (
-        "the current rules reject accepted artifacts" if not recorded else "the current rules accept rejected artifacts"
-    )
+    verdict = f"the current rules {'accept rejected' if recorded else 'reject accepted'} artifacts"
     message = "the current rules report other violations" if recorded and current else verdict
     yield call_difference("DECISION", call, message, "rules", (*removed, *added), fix=ACCEPT % "DECISION")
 

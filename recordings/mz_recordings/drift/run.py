@@ -158,11 +158,8 @@ def _check_cassette(
         streams = check_streams(cassette, knowledge.baselines, knowledge.agent_descriptions)
         static_differences = (*static_differences, *streams)
         result = replace(result, artifacts_checked=artifacts)
-    return (
-        cassette,
-        result,
-        tuple(difference for difference in static_differences if not _is_reported(difference.finding, result.findings)),
-    )
+    unreported = (entry for entry in static_differences if not _is_reported(entry.finding, result.findings))
+    return cassette, result, tuple(unreported)
 
 
 def _is_reported(finding: Finding, reported: tuple[Finding, ...]) -> bool:

@@ -373,9 +373,7 @@ def shape_differences(
             )
     if observed.broken_frames:
         lines = [f"  {stream_name}: {defect}" for stream_name, defect in observed.broken_frames]
-        message = (
-            f"the frames of {len(lines)} streams are broken" if len(lines) > 1 else "the frames of a stream are broken"
-        )
+        message = f"the frames of {f'{len(lines)} streams' if len(lines) > 1 else 'a stream'} are broken"
         yield Difference(Finding(kind="STREAM", message=message, cause="frames", detail=limit_lines(lines), fix=fix))
 
 

@@ -167,11 +167,8 @@ def _call_rows(
         )
         call_reasons = selected.get(identity) or forced
         if call_reasons or source:
-            yield (
-                identity,
-                tuple(reason for reason in call_reasons if reason != REQUESTED or len(call_reasons) == 1),
-                "" if call_reasons else source,
-            )
+            causes = tuple(reason for reason in call_reasons if reason != REQUESTED or len(call_reasons) == 1)
+            yield identity, causes, "" if call_reasons else source
             source = source or identity.path
     if any(identity.feature == feature for identity in replayed.replay.missing_calls):
         last, phases_done = order[-1], {identity.phase for identity in order}
