@@ -100,18 +100,13 @@ def load_rules() -> tuple[KeyRule, ...]:
     folder = files("mz_events.redaction")
     own = msgspec.convert(tomllib.loads((folder / "key_rules.toml").read_text("utf-8")), RuleSet)
     upstream = msgspec.json.decode((folder / "gitleaks.json").read_bytes(), type=RuleSet)
-    rules = (
-        rule
-        if rule.certain and rule.name not in own.uncertain
-        else msgspec.structs.replace(
-            rule,
-            certain=False,
-            allow=rule.allow + upstream.allow + own.allow,
-            stopwords=rule.stopwords + upstream.stopwords,
-        )
-        for rule in upstream.rules
-    )
-    return (*own.rules, *rules)
+    rules = list(own.rules)
+    for rule in upstream.rules:
+        if not rule.certain or rule.name in own.uncertain:
+            allow, stopwords = rule.allow + upstream.allow + own.allow, rule.stopwords + upstream.stopwords
+            rule = msgspec.structs.replace(rule, certain=False, allow=allow, stopwords=stopwords)
+        rules.append(rule)
+    return tuple(rules)
 
 
 @cache

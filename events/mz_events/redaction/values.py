@@ -120,15 +120,8 @@ class KnownValues:
         joined = join_lines(plain.data)
         if joined.data[-SPLIT_BYTES_MIN:] not in self._inner:
             return None
-        size = max(
-            (
-                size
-                for needle, _ in self._joined
-                for size in range(SPLIT_BYTES_MIN, len(needle))
-                if joined.data.endswith(needle[:size])
-            ),
-            default=0,
-        )
+        heads = (needle[:size] for needle, _ in self._joined for size in range(SPLIT_BYTES_MIN, len(needle)))
+        size = max((len(head) for head in heads if joined.data.endswith(head)), default=0)
         start = len(joined.data) - size
         return window + plain.source(*joined.source(start, start + 1))[0] if size else None
 

@@ -55,12 +55,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         return Failure(kind=ProblemClass.TRANSIENT.value, code=self.hangs_until) if self.hangs_until else None
 
 
-def _load_faults() -> Mapping[str, Fault]:
-    table = tomllib.loads((files("mz_recordings.faults") / "faults.toml").read_text("utf-8"))
-    return {name: msgspec.convert({"name": name, **fault}, Fault) for name, fault in table.items()}
-
-
-FAULTS = _load_faults()
+_TABLE = tomllib.loads((files("mz_recordings.faults") / "faults.toml").read_text("utf-8"))
+FAULTS: Mapping[str, Fault] = {name: msgspec.convert({"name": name, **fault}, Fault) for name, fault in _TABLE.items()}
 
 
 class FaultOutput(NamedTuple):
