@@ -2,12 +2,13 @@
 
 Each script of `attacks.toml` runs as an agent's process in a repository made for it. It does harm if anything but its
 worktree and its private repository differs afterwards: the user's checkout, repository and log, another feature's
-worktree, HOME, a folder on PATH, or the system; or if it prints a secret of HOME."""
+worktree, HOME, a folder on PATH, or the system; or if it prints a secret of the user, or reaches a socket of theirs."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,14 @@ SECRET = "the secret of an attacked user"
 SECRET_FILES = (
     ".ssh/id_ed25519 .aws/credentials .config/gh/hosts.yml .cargo/credentials.toml .codex/auth.json other/.env"
 )
+SOCKETS = ("temporary/service", "runtime/bus", f"@mz-attacked-{os.getpid()}")
+"""Of services of the user, as of a terminal multiplexer, a desktop, or a key agent; one is in no directory."""
+CONNECT = """
+import os, socket, sys
+folder, name = os.path.split(sys.argv[1])  # An address has at most 108 bytes.
+os.chdir(folder or ".")
+socket.socket(socket.AF_UNIX).connect(name.replace("@", chr(0)))
+"""
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 
 
@@ -68,10 +77,16 @@ class Victim:
         (self.tools.parent / "pyvenv.cfg").write_text("")
         for name in ("README.md", "src/app.py", "mz.yaml", ".gitignore"):
             (self.root / name).write_text(".mz/\n")
+        for name in ("temporary", "runtime"):
+            (folder / name).mkdir()
+        (folder / "temporary/notes").write_text(SECRET)
+        self.services = [_service(folder, name) for name in SOCKETS]
         self.system_mark = mark = f"mz-attack-{os.getpid()}"
         self.environment = {
             "PATH": f"{self.tools}:{os.environ.get('PATH', os.defpath)}", "HOME": str(self.home), "SYSTEM": mark,
             "ROOT": str(self.root), "GIT": str(self.root / ".git"), "TOOLS": str(self.tools),
+            "TEMPORARY": str(folder / "temporary"), "XDG_RUNTIME_DIR": str(folder / "runtime"),
+            "CONNECT": CONNECT, "ABSTRACT": SOCKETS[-1],
         }  # fmt: skip
         for command in ("init -q -b main", "add -A", "commit -q -m first", "branch other", "tag v1"):
             self._git(*command.split())
@@ -113,7 +128,27 @@ class Victim:
         result = processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
         after = self.state()
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-        return [*changed, *(["read a secret"] if SECRET.encode() in result.stdout else [])]
+        reached = [name for name, service in zip(SOCKETS, self.services, strict=True) if _is_reached(service)]
+        return [*changed, *reached, *(["read a secret"] if SECRET.encode() in result.stdout else [])]
+
+
+def _service(folder: Path, name: str) -> socket.socket:
+    service = socket.socket(socket.AF_UNIX)
+    opened = os.open(folder, os.O_PATH)
+    service.bind(name.replace("@", "\0") if name.startswith("@") else f"/proc/self/fd/{opened}/{name}")
+    os.close(opened)
+    service.listen()
+    service.setblocking(False)
+    return service
+
+
+def _is_reached(service: socket.socket) -> bool:
+    with service:
+        try:
+            service.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
 
 
 def _digest(path: Path) -> str:

@@ -222,8 +222,13 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
             "for i in $(seq 40); do sleep 20 & done; wait",
             "20 processes and threads (`sandbox.processes`)",
         ),
+        (
+            SandboxSettings(memory_mb=200),
+            "head -c 300000000 /dev/zero > /dev/shm/file; sleep 20",
+            "200 MB of memory (`sandbox.memory_mb`)",
+        ),
     ],
-    ids=["memory", "processes"],
+    ids=["memory", "processes", "shared memory"],
 )
 def test_a_command_that_uses_too_much_is_ended(
     tmp_path: Path, sandbox: SandboxSettings, command: str, message: str

@@ -1,14 +1,18 @@
-"""What agents and commands see of HOME: tools, caches, what settings name, and nothing else."""
+"""What agents and commands see of HOME and of folders for temporary files: tools, caches, what settings name, and
+nothing else."""
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 from mz_engine.model.config import SandboxSettings
 from mz_engine.ports import FeatureWorktree
+from mz_engine.processes import home as home_module
 from mz_engine.processes.commands import ProcessExecutor
-from mz_engine.processes.home import hidden_paths
+from mz_engine.processes.home import confine, hidden_paths
 from mz_engine.processes.supervise import Launch, Mount, can_hide
 from mz_events.redaction.redactor import Secrets
 
@@ -110,3 +114,91 @@ def test_commands_see_it_so(home: Path) -> None:
         executor = ProcessExecutor(repo.root, environment, Secrets({}), sandbox=settings)
         assert executor.run(worktree, script, 30, "r/f/command").output.decode() == output
     assert (home / ".cache/pip/x").read_text() == "x\n"
+
+
+# folders of its own ---------------------------------------------------------------------------------------------------
+TOOLS = (
+    "tool/bin/tool", "env/bin/python", "env/lib/site.py", "web/node_modules/.bin/tsc", "web/node_modules/tsc/run.js",
+    "scripts/one", "other/secret", "work/README.md",
+)  # fmt: skip
+
+
+def seen_below(folder: Path, *, path: str = "", read: str = "", writable: str = "", mounts: str = "") -> dict[str, str]:
+    """The mounts at and below a folder for temporary files that has TOOLS."""
+    for name in TOOLS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x\n")
+    launch = Launch(
+        argv=("sh",),
+        env={"TMPDIR": str(folder), "PATH": ":".join(["/usr/bin", *(str(folder / name) for name in path.split())])},
+        cwd=folder / "work",
+        mounts=tuple(Mount(folder / name, "write") for name in ("work", *mounts.split())),
+    )
+    there = confine(launch, [folder / name for name in read.split()], [folder / name for name in writable.split()])
+    targets = {mount.target: mount.kind for mount in there.mounts}
+    assert targets[Path("/tmp")] == targets[Path("/run").resolve()] == "own"
+    return {str(path.relative_to(folder)): kind for path, kind in targets.items() if path.is_relative_to(folder)}
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({}, {}),
+        ({"path": "tool/bin"}, {"tool": "read", "tool/bin": "read"}),
+        ({"path": "gone/bin"}, {"gone": "read", "gone/bin": "read"}),
+        ({"path": "scripts"}, {"scripts": "read"}),
+        ({"path": "web/node_modules/.bin"}, {"web": "read", "web/node_modules/.bin": "read"}),
+        ({"read": "other/secret"}, {"other/secret": "read"}),
+        ({"writable": "agent", "read": "agent/part"}, {"agent": "write"}),
+        ({"path": "work/tools", "mounts": "work"}, {}),
+    ],
+)  # fmt: skip
+def test_of_temporary_folders_programs_and_what_settings_name_are_seen(
+    tmp_path: Path, change: dict[str, str], wanted: dict[str, str]
+) -> None:
+    assert seen_below(tmp_path, **change) == {".": "own", "work": "write", **wanted}
+
+
+def test_a_link_among_programs_shows_the_installation_that_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/python").symlink_to(tmp_path / "env/bin/python")
+    assert seen_below(tmp_path, path="scripts") == {
+        ".": "own", "work": "write", "scripts": "read", "env": "read",
+    }  # fmt: skip
+
+
+def test_the_file_that_names_the_resolvers_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service/stub.conf").touch()
+    (tmp_path / "resolv.conf").symlink_to(tmp_path / "service/stub.conf")
+    monkeypatch.setattr(home_module, "RESOLVER", tmp_path / "resolv.conf")
+    assert seen_below(tmp_path) == {".": "own", "work": "write", "service/stub.conf": "read"}
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_temporary_files_and_sockets_of_others_are_not_there(tmp_path: Path) -> None:
+    repo = GitRepo(tmp_path / "project")
+    repo.commit({"README.md": "x"})
+    (repo.root / ".mz/worktrees/r/f").mkdir(parents=True)
+    for name in ("runtime", "temporary"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "temporary/notes").write_text("mine\n")
+    environment = {
+        "HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }  # fmt: skip
+    connect = "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"bus\")'"
+    script = f"ls $TMPDIR /tmp /dev/shm | grep -c notes; echo x > $TMPDIR/new; cd $XDG_RUNTIME_DIR; {connect}"
+    with socket.socket(socket.AF_UNIX) as service:
+        opened = os.open(tmp_path / "runtime", os.O_PATH)
+        service.bind(f"/proc/self/fd/{opened}/bus")
+        os.close(opened)
+        service.listen()
+        for settings, exit_code, count in (
+            (SandboxSettings(), 1, b"0"),
+            (SandboxSettings(read=(str(tmp_path / "runtime/bus"), str(tmp_path / "temporary/notes"))), 0, b"1"),
+        ):
+            executor = ProcessExecutor(repo.root, environment, Secrets({}), sandbox=settings)
+            result = executor.run(FeatureWorktree(run="r", feature="f", branch="f"), script, 30, "r/f/command")
+            assert (result.exit, result.output.split()[0]) == (exit_code, count), result.output
+    assert [path.name for path in (tmp_path / "temporary").iterdir()] == ["notes"]

@@ -490,7 +490,7 @@ def test_disks_and_terminals_of_the_machine_are_not_there(tmp_path: Path, level:
         f"echo evil > {os.ttyname(theirs)}; find /dev -type b; ls /dev; head -c 1 /dev/zero | wc -c; {terminal}; "
         "echo x > /dev/null && touch /dev/shm/$PPID && rm /dev/shm/$PPID"
     )
-    what = launch(("sh", "-c", script), tmp_path, fresh_key(), writable=(tmp_path, Path("/dev")))
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=True, mounts=(Mount(tmp_path, "write"),))
     sink = ReceivedOutput()
     assert supervise(what, MINUTE, sink, level=level).exit == 0
     names = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"

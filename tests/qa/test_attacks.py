@@ -16,7 +16,7 @@ HARMFUL_BELOW = ("config", "cloud-login", "commit-in-the-checkout", "change", "b
 @pytest.mark.skipif(not supervise.can_hide(), reason="no mount namespaces here")
 def test_no_attack_does_harm(tmp_path: Path) -> None:
     harm = {f"{attack.target}/{attack.name}": harm_of(attack, tmp_path) for attack in attacks()}
-    assert len(harm) >= 75
+    assert len(harm) >= 86
     assert {name: changed for name, changed in harm.items() if changed} == {}
 
 
@@ -24,6 +24,6 @@ def test_no_attack_does_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", HARMFUL_BELOW)
 def test_without_mounts_harm_is_done_and_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(supervise, "best_level", lambda: guard.SUBREAPER)
-    (attack,) = [attack for attack in attacks() if attack.name == name]
+    attack = next(attack for attack in attacks() if attack.name == name)
     assert isinstance(attack, Attack)
     assert harm_of(attack, tmp_path)

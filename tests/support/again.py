@@ -26,9 +26,10 @@ class Again:
 
     def __init__(self, copy: Copy, folder: Path) -> None:
         self.copy, self.folder = copy, folder
-        for name in ("bin", "home"):
-            (folder / name).mkdir()
-        self.script, self.log, self.program = folder / "script.json", folder / "calls", folder / "bin" / "claude"
+        own = folder / "home" / ".claude"
+        for path in (folder / "bin", own):
+            path.mkdir(parents=True)
+        self.script, self.log, self.program = own / "script.json", own / "calls", folder / "bin" / "claude"
         self.log.touch()
         self.program.write_text(AGENT.format(python=sys.executable, script=str(self.script)))
         self.program.chmod(0o755)

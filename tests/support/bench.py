@@ -34,7 +34,7 @@ class Bench:
         (self.root / "mz.yaml").write_text(f"commands: {{test: {command}}}\n")
         identity = ("-c", "user.name=A", "-c", "user.email=a@b")
         subprocess.run(["git", *identity, "commit", "-qam", "settings"], cwd=self.root, check=True)
-        self.bin = fake_claude.install(directory / "bin")
+        self.bin = fake_claude.install(directory / "bin", self.home)
         self.env = {
             "PATH": f"{self.bin}:{MZ.parent}:{os.environ['PATH']}",
             "HOME": str(self.home),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,14 @@ MODEL = "claude-sonnet-4-6"
 VERSION = "2.1.197 (Claude Code)"
 
 
-def install(directory: Path) -> Path:
+def install(directory: Path, home: Path) -> Path:
     """Puts `claude` into the directory, which belongs on PATH, and returns it. Agents cannot change the directory, so
-    what this one writes lies beside it, and is linked there."""
+    what this one writes lies in its own folder of HOME, and is linked there."""
     import msgspec
 
     from tests.support.script_demo import FEATURE, PHASE, REWORK, features, play
 
-    state = directory.with_name(f"{directory.name}-state")
+    state = home / ".claude" / "tests"
     (state / "acts").mkdir(parents=True)
     directory.mkdir(parents=True)
     for name in ("acts", "calls.log"):
@@ -41,10 +42,10 @@ def install(directory: Path) -> Path:
     }
     (state / "script.json").write_bytes(msgspec.json.encode(script))
     program = directory / "claude"
-    root = Path(__file__).resolve().parents[2]
+    shutil.copy(__file__, directory)  # An agent sees nothing else of the tests.
     program.write_text(
-        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
-        f"from tests.support.fake_claude import main\nmain({str(state)!r})\n"
+        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(directory)!r})\n"
+        f"from fake_claude import main\nmain({str(state)!r})\n"
     )
     program.chmod(0o755)
     return directory

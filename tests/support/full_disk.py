@@ -17,9 +17,11 @@ from tests.support.bench import Bench
 
 FILL = """
 import time
+from pathlib import Path
 answer()
-(cwd.parents[4] / 'ready').touch()
-while not (cwd.parents[4] / 'filler').exists(): time.sleep(0.05)
+own = Path.home() / ".claude"
+(own / 'ready').touch()
+while not (own / 'filler').exists(): time.sleep(0.05)
 time.sleep(1)
 """
 
@@ -34,9 +36,10 @@ def main(what: str, folder: Path) -> None:
             objects.symlink_to(folder / "objects")
         bench.act("group-thousands", "prd", FILL)
         process = bench.start("run", "--feature", "group-thousands")
-        wait_for(parent / "ready")
+        own = bench.home / ".claude"
+        wait_for(own / "ready")
         fill(folder / "filler")
-        (parent / "filler").touch()
+        (own / "filler").touch()
         out, err = process.communicate(timeout=120)
         full = {"code": process.returncode, "err": err, "out": out}
         readable = bench.mz("status", "--json", code=None)

@@ -14,8 +14,9 @@ SESSION = "00000000-0000-4000-8000-000000000000"
 """Stands in the output where the session belongs that the call was given; both have 36 characters."""
 PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
 README = "# A project\n\nIt is worked on by an agent that does nothing.\n"
-SETTINGS = "autonomy: full_auto\ncommands:\n  test:\n    run: 'true'\n"
-"""The command stands for the project's own tests, which take no part in the measurement."""
+SETTINGS = "autonomy: full_auto\ncommands:\n  test:\n    run: 'true'\nsandbox: {write: [~/entries]}\n"
+"""The command stands for the project's own tests, which take no part in the measurement. There is a folder `~/entries`
+only where calls are written down."""
 
 TEXTS = {
     "prd": """

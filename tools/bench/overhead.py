@@ -105,7 +105,7 @@ class Bench:
 
     def record(self) -> None:
         """Runs once under the shim, and keeps what was called as the tape."""
-        shims, entries = self.folder / "shims", self.folder / "entries"
+        shims, entries = self.folder / "shims", self.home / "entries"
         shim.install(shims, entries, RECORDED)
         self.run((self.mz, "run"), shims)
         calls = [json.loads(file.read_bytes()) for file in sorted(entries.iterdir())]

@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 16
 WRAPPER = """#!{python} -IS
 import sys
 sys.dont_write_bytecode = True
-sys.path.insert(0, {folder!r})
+sys.path.insert(0, {directory!r})
 from shim import main
 main({directory!r}, {tape!r})
 """
@@ -31,12 +31,14 @@ main({directory!r}, {tape!r})
 
 def install(directory: Path, tape: Path, programs: tuple[str, ...]) -> None:
     """Puts the shim into `directory` under each of the names; it belongs first on PATH."""
+    import shutil
+
     directory.mkdir(parents=True)
     tape.mkdir(parents=True)
-    here = os.path.dirname(os.path.abspath(__file__))
+    shutil.copy(__file__, directory)  # An agent sees nothing else of these tools.
     for name in programs:
         file = directory / name
-        text = WRAPPER.format(python=sys.executable, folder=here, directory=str(directory), tape=str(tape))
+        text = WRAPPER.format(python=sys.executable, directory=str(directory), tape=str(tape))
         file.write_text(text)
         file.chmod(0o755)
 

@@ -31,7 +31,6 @@ from mz_engine.processes.environment import (
     TMPDIR_VARIABLE,
     existing_temporaries,
     make_temporary,
-    program_folders,
     remove_temporary,
     temporary_path,
 )
@@ -39,7 +38,6 @@ from mz_engine.processes.supervise import (
     CapturedOutput,
     EndReason,
     Launch,
-    Mount,
     ProcessEnd,
     ProcessLimits,
     kill_by_key,
@@ -213,7 +211,7 @@ class AgentProcesses(WorktreeProcesses):
         query, output = replace(spec, key=query_key(spec.agent)), CapturedOutput()
         launch = self._launch(query, replace(invocation, private_tmpdir=False))
         read_only = (replace(mount, kind="read") if mount.kind == "write" else mount for mount in launch.mounts)
-        launch = self.hide_home(replace(launch, mounts=tuple(read_only)))
+        launch = replace(launch, mounts=tuple(read_only))
         limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
         end = supervise(launch, limits, output, stop=self._stop)
         if end.reason is EndReason.STOPPED:
@@ -240,12 +238,9 @@ class AgentProcesses(WorktreeProcesses):
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
         tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
         variables = {**invocation.env, **tmpdir}
-        launch = self.launch(invocation.argv, spec.worktree, spec.key, variables)
-        programs = program_folders(launch.env, launch.cwd)
-        read_only = (Mount(folder, "read") for folder in programs if not launch.is_hidden(folder))
-        own = (Mount(path, "write") for path in invocation.writable if not launch.is_hidden(path))
-        mounts = sorted((*read_only, *launch.mounts, *own), key=lambda mount: len(mount.target.parts))
-        return replace(launch, stdin=invocation.stdin, mounts=tuple(mounts))
+        writable = (*invocation.writable, *map(pathlib.Path, tmpdir.values()))
+        launch = self.launch(invocation.argv, spec.worktree, spec.key, variables, writable)
+        return replace(launch, stdin=invocation.stdin)
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:
         meta = SpoolMeta(

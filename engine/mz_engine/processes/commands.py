@@ -27,11 +27,10 @@ from mz_engine.processes.environment import (
     remove_scratch,
     sandbox_mounts,
     scratch_folder,
-    temporary_folders,
     worktree_path,
 )
 from mz_engine.processes.guard import KEY_VARIABLE, SIGKILL
-from mz_engine.processes.home import hidden_paths
+from mz_engine.processes.home import confine
 from mz_engine.processes.links import environment_links
 from mz_engine.processes.supervise import (
     DeniedHandler,
@@ -102,35 +101,37 @@ class WorktreeProcesses:
         self._spending = Mount(spending_folder(environment), "empty")
 
     def launch(
-        self, argv: tuple[str, ...], worktree: FeatureWorktree, key: str, variables: Mapping[str, str] | None = None
+        self,
+        argv: tuple[str, ...],
+        worktree: FeatureWorktree,
+        key: str,
+        variables: Mapping[str, str] | None = None,
+        writable: tuple[pathlib.Path, ...] = (),
     ) -> Launch:
-        """Return the command as it is run in the worktree; `variables` are set besides those that pass."""
+        """Return the command as it is run in the worktree. `variables` are set besides those that pass, and `writable`
+        folders may be changed besides those that settings name."""
         folder, sandbox = worktree_path(self._root, worktree), self._sandbox
         environment = command_environment(self._environment, key, passed=self._passed, extra=variables)
         mounts = sandbox_mounts(self._root, worktree, environment, self._enclosing_repository, self._writable)
-        return Launch(
+        launch = Launch(
             argv=argv,
             env=in_worktree(environment, folder),
             cwd=folder,
             mounts=(*mounts, self._spending) if mounts else (),
-            writable=temporary_folders(self._environment),
+            read_only=bool(mounts),
             offline=self._is_offline(key) and can_run_offline(),
             memory_bytes=(sandbox.memory_mb or MACHINE_MB * 3 // 4) * MB,
             threads=sandbox.processes,
             file_bytes=sandbox.file_size_mb * MB,
             cpu_seconds=int(sandbox.cpu or 0),
         )
+        return confine(launch, self._readable, writable) if mounts and can_hide() else launch
 
     def _is_offline(self, key: str) -> bool:
         return self._on_denied is not None
 
-    def hide_home(self, launch: Launch) -> Launch:
-        """Return the launch without what it must not see of HOME."""
-        return replace(launch, hidden=hidden_paths(launch, self._readable)) if launch.mounts and can_hide() else launch
-
     def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = bool) -> ProcessEnd:
         """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
-        launch = self.hide_home(launch)
         key, folder = launch.env[KEY_VARIABLE], scratch_folder(self._root)
         with suppress(OSError):
             folder.mkdir(exist_ok=True)

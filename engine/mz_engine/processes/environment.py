@@ -196,12 +196,6 @@ TMPDIR_VARIABLE = "TMPDIR"
 DEFAULT_DIRECTORIES = ("/tmp", "/var/tmp")
 
 
-def temporary_folders(environment: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
-    """Return the folders outside its worktree that every command may change."""
-    folders = (*DEFAULT_DIRECTORIES, "/dev", environment.get(TMPDIR_VARIABLE, ""))
-    return tuple(pathlib.Path(folder) for folder in folders if folder)
-
-
 def temporary_path(root: pathlib.Path, key: str, environment: Mapping[str, str]) -> pathlib.Path:
     """Return the directory of the call under `key` in this repository. It is outside the user's checkout, since git and
     most tools treat everything in it as part of it. The name is short, for sockets, and stable across crashes."""

@@ -1,16 +1,19 @@
-"""What agents and commands see of the user's home directory: tools, their caches, and what settings or an agent's
-description name. Everything else there, such as keys, logins and other projects, is hidden."""
+"""What agents and commands see of HOME and of folders for temporary files: tools, their caches, and what settings or an
+agent's description name. Everything else there, such as keys, logins, other projects and sockets, is hidden."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
-from mz_engine.processes.supervise import Launch, is_below
+from msgspec.structs import replace
+
+from mz_engine.processes.environment import DEFAULT_DIRECTORIES, program_folders
+from mz_engine.processes.supervise import Launch, Mount, is_below
 
 CACHED_MAX = 64
 Names = tuple[str, ...]
@@ -38,6 +41,51 @@ NESTED = {".config": 2, ".local": 2, ".local/share": 3}
 """Folders of many programs: how many names lead to what one of them has there. Of others, the first does."""
 
 
+OWN_FOLDERS = (*DEFAULT_DIRECTORIES, "/run")
+"""Folders for temporary files and for sockets of services. A command sees folders of its own in their place, and of
+those that these variables name."""
+OWN_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR")
+SHARED_MEMORY = Path("/dev/shm")
+"""The same; each sandbox has one anyway."""
+RESOLVER = Path("/etc/resolv.conf")
+"""May be a link to a file of a service."""
+INSTALLED = frozenset({"bin", "lib", "node_modules"})
+"""Folders of an installation, which is visible as a whole."""
+
+
+def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) -> Launch:
+    """Return the launch with what it sees besides its repository: programs, folders of its own for temporary files, the
+    paths that settings name (`read`), and folders that it may change (`writable`) if they are not hidden."""
+    mounts = {path: Mount(path, "read") for path in program_folders(launch.env, launch.cwd)}
+    mounts = {path: mount for path, mount in mounts.items() if not launch.is_hidden(path)}
+    named = map(Path, (*OWN_FOLDERS, *(launch.env.get(name, "") for name in OWN_VARIABLES)))
+    folders = [path for path in named if path.is_absolute() and len(path.parts) > 1 and path.is_dir()]
+    own = tuple(dict.fromkeys((*folders, *(path.resolve() for path in folders))))
+    tops = (*own, SHARED_MEMORY)
+    programs = _programs(launch.env.get("PATH", ""), launch.argv[0], tops)
+    for path in (*read, RESOLVER.resolve(), *(_installation(path, tops) for path in programs)):
+        covers = (*tops, *(mount.target for mount in launch.mounts), *writable)
+        if max(filter(partial(is_below, path), covers), key=_depth, default=None) in tops:
+            mounts[path] = Mount(path, "read")
+    mounts |= {mount.target: mount for mount in launch.mounts}
+    mounts |= {path: Mount(path, "write") for path in writable if not launch.is_hidden(path)}
+    mounts |= {path: Mount(path, "own") for path in own if path == path.resolve()}
+    ordered = tuple(mounts[path] for path in sorted(mounts, key=_depth))
+    return replace(launch, mounts=ordered, hidden=hidden_paths(launch, (*read, *writable)))
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
+
+
+def _installation(folder: Path, tops: Iterable[Path]) -> Path:
+    """Return the folder that holds the whole installation of the programs in this one, below one of `tops`."""
+    above = max((len(top.parts) for top in tops if is_below(folder, top)), default=0)
+    names = folder.parts
+    end = next((number for number, name in enumerate(names) if number > above and name in INSTALLED), len(names))
+    return Path(*names[:end])
+
+
 def hidden_paths(launch: Launch, read: Iterable[Path]) -> tuple[Path, ...]:
     """Return the files and folders of HOME that a command must not see, besides what its mounts hide. `read` are
     paths that settings name. Links stay: what they lead to is hidden or not by itself."""
@@ -46,7 +94,7 @@ def hidden_paths(launch: Launch, read: Iterable[Path]) -> tuple[Path, ...]:
         return ()
     homes = (home, home.resolve())
     targets = [mount.target for mount in launch.mounts if mount.target not in homes]
-    named = set(_below(homes, (*targets, *launch.writable, launch.cwd, *read)))
+    named = set(_below(homes, (*targets, launch.cwd, *read)))
     if () in named:
         return ()
     kept = named.union(KEPT, map(_tool, _below(homes, _programs(launch.env.get("PATH", ""), launch.argv[0], homes))))
@@ -75,9 +123,10 @@ def _walk(home: Path, kept: Set[Names], hidden: Set[Names], inner: Set[Names]) -
 
 
 @lru_cache(CACHED_MAX)
-def _programs(path: str, program: str, homes: tuple[Path, Path]) -> tuple[Path, ...]:
-    """Return the folders below HOME with programs on PATH, with this one, and with those that links there lead to."""
-    named = [*map(Path, (*path.split(os.pathsep), sys.prefix, sys.base_prefix)), Path(program).parent]
+def _programs(path: str, program: str, homes: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the folders below HOME, or other folders, with programs on PATH, with this one, with those that links
+    there lead to, and with mz itself."""
+    named = [*map(Path, (*path.split(os.pathsep), *sys.path, sys.prefix, sys.base_prefix)), Path(program).parent]
     folders = dict.fromkeys(folder for name in named for folder in (name, name.resolve()))
     inside = [folder for folder in folders if folder not in homes and any(is_below(folder, home) for home in homes)]
     for folder in tuple(inside):

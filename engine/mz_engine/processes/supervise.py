@@ -37,8 +37,8 @@ GUARD_EXIT_SECONDS = 1.0
 
 
 SERVER_PROGRAM = f"""import os, sys
-sys.path.append({str(pathlib.Path(guard.__file__).parent)!r})
-import guard
+sys.path.append({str(pathlib.Path(guard.__file__).parents[2])!r})
+from mz_engine.processes import guard
 os._exit(guard.serve(int(sys.argv[1])))"""
 """The guard is imported, not run as a file: Python caches only imported modules. It leaves by `os._exit`, since it
 needs neither atexit handlers nor a flush."""
@@ -49,10 +49,11 @@ DeniedHandler = Callable[[str, int], None]
 
 class Mount(msgspec.Struct, frozen=True):
     """What a command sees at a path: nothing, or the same or another file or directory. `overlay`: a directory whose
-    changes only the command sees; read-only where the system has no such mounts."""
+    changes only the command sees; read-only where the system has no such mounts. `own`: an empty directory that only
+    the command sees."""
 
     target: pathlib.Path
-    kind: Literal["empty", "read", "write", "overlay"]
+    kind: Literal["empty", "read", "write", "overlay", "own"]
     source: pathlib.Path | None = None
     """None: what is at the target."""
 
@@ -75,8 +76,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """In this order, if mount namespaces work; see `can_hide`."""
     hidden: tuple[pathlib.Path, ...] = ()
     """Files and folders that seem empty, if mount namespaces work."""
-    writable: tuple[pathlib.Path, ...] = ()
-    """With mount namespaces everything else is read-only, but for writable mounts; empty: nothing is restricted."""
+    read_only: bool = False
+    """With mount namespaces everything is read-only but writable mounts, and `/dev` has few devices."""
     offline: bool = False
     """No network but its own loopback; see `can_run_offline`."""
     memory_bytes: int = 0
@@ -87,14 +88,14 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: int = 0
     """Limit of each process."""
     scratch: pathlib.Path | None = None
-    """An empty directory for the changes in overlays; None: they are kept in memory."""
+    """An empty directory for changes in overlays and own directories; None: they are kept in memory."""
     merge_stderr: bool = False
     """Standard error is merged into standard output."""
 
     def is_hidden(self, path: pathlib.Path) -> bool:
         """Return True if the command sees nothing at the path, where mount namespaces work."""
         kinds = [mount.kind for mount in self.mounts if is_below(path, mount.target)]
-        return kinds[-1:] == ["empty"]
+        return kinds[-1:] in (["empty"], ["own"])
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,8 +207,8 @@ PROBES_MAX = 6
 
 def _works(level: str, offline: bool = False) -> bool:
     """Return True if a command runs at the level, with everything that commands need there."""
-    environment, writable = {"PATH": os.environ.get("PATH", os.defpath)}, (pathlib.Path("/dev"),)
-    launch = Launch(argv=("true",), env=environment, cwd=pathlib.Path("/"), offline=offline, writable=writable)
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    launch = Launch(argv=("true",), env=environment, cwd=pathlib.Path("/"), offline=offline, read_only=True)
     for _ in range(PROBES_MAX):
         end = supervise(launch, ProcessLimits(total_seconds=10), CapturedOutput(), level=level)
         if end.reason in (EndReason.EXITED, EndReason.BROKEN):
@@ -358,7 +359,7 @@ class Supervision:
                 for mount in launch.mounts
             ],
             hidden=[os.fsencode(path) for path in launch.hidden],
-            writable=[os.fsencode(path) for path in launch.writable],
+            read_only=launch.read_only,
             offline=launch.offline,
             scratch=os.fsencode(launch.scratch or ""),
             memory_bytes=launch.memory_bytes,

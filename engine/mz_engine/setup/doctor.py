@@ -44,7 +44,6 @@ from mz_engine.pipelines.load import load_valid_pipeline_files
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes import guard
-from mz_engine.processes.environment import temporary_folders
 from mz_engine.processes.supervise import best_level, can_hide
 from mz_engine.run.base import try_base
 from mz_engine.run.plan import (
@@ -385,8 +384,7 @@ def budget_check(config: Config, environment: Mapping[str, str], now_seconds: fl
     """Check that no agent can delete the record that the budget of a day needs. Raises OSError."""
     folder, limits = spending_folder(environment), config.budget
     summary = budget_text(limits, SpendingRecord(folder).day(int(now_seconds * 1_000_000)))
-    writable = (*temporary_folders(environment), *map(Path.expanduser, map(Path, config.sandbox.write)))
-    is_below = any(map(folder.is_relative_to, writable))
+    is_below = any(folder.is_relative_to(Path(path).expanduser()) for path in config.sandbox.write)
     if (limits.day_nanousd is not None or limits.day_tokens is not None) and (is_below or not can_hide()):
         return warn(f"{summary}; agents may change {folder}, where the day's spending is", "see docs/costs.md#budgets")
     return ok(summary)

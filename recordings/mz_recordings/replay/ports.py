@@ -21,7 +21,7 @@ from mz_engine.forge.github import GhForge
 from mz_engine.git.repository import run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.git.worktree import GitWorktree
-from mz_engine.model.config import Config, WorkspaceSettings
+from mz_engine.model.config import Config, SandboxSettings, WorkspaceSettings
 from mz_engine.path_patterns import select
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import (
@@ -258,8 +258,9 @@ class ScratchPorts(ReplayPorts):
             **folders.agent_environment,
             "PATH": f"{programs}{os.pathsep}{folders.agent_environment['PATH']}",
         }
+        sandbox = SandboxSettings(read=(str(folder),), write=(str(folders.journal),))
         processes = AgentProcesses(
-            folders.root, environment, self.secrets, stop=self.stop, on_denied=self.network_attempts
+            folders.root, environment, self.secrets, stop=self.stop, on_denied=self.network_attempts, sandbox=sandbox
         )
         agents = agents_type(cassette, folders.root, processes, journal, environment, self.adapters)
         agents.forbidden_changes = self.workspace.forbidden_changes

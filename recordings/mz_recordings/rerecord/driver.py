@@ -192,6 +192,7 @@ class LiveEnvironment(ScratchPorts):
             passed=config.pass_environment,
             stop=self.stop,
             enclosing_repository=project,
+            sandbox=config.sandbox,
         )
         cached = {name: self.agents_of(cassette, folder, CachedAgents) for name, (cassette, folder) in sources.items()}
         live_calls_path = folders.root.parent / LIVE_CALLS_FILE

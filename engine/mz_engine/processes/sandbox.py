@@ -1,0 +1,249 @@
+"""What one command sees and may do, where there are namespaces: mounts, devices, capabilities. It runs in the command's
+guard and imports nothing of mz."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
+SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
+"""By machine, where its arguments begin with the flags. Source: clone(2), "C library/kernel differences"."""
+SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_RESTRICT_SELF, LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET = 444, 446, 1
+ENOSYS = 38
+CAPABILITIES_MAX = 64
+KEPT_CAPABILITY = 31
+"""CAP_SETFCAP, without which root cannot make a user namespace, as sandboxes of agents do. It gives no access, and no
+program gains a capability by it, since none can gain any."""
+KERNEL_CONTROLS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus")
+"""What root may write there needs no capability."""
+
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+SHARED_MEMORY = "/dev/shm"
+STANDARD_STREAMS = (("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))
+
+
+def drop_privileges() -> None:
+    """Leave what is started from now on, root too, without capabilities but one, and without a way to gain any."""
+    for path in filter(os.path.exists, KERNEL_CONTROLS):
+        kernel().mount(path, path, None, MS_BIND)
+        remount_read_only(path)
+    kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
+    with contextlib.suppress(OSError):  # Before Linux 6.12 there is no such restriction.
+        kernel().leave_abstract_sockets()
+    with contextlib.suppress(OSError):  # The first one that does not exist.
+        for capability in range(CAPABILITIES_MAX):
+            if capability != KEPT_CAPABILITY:
+                kernel().prctl(PR_CAPBSET_DROP, capability)
+
+
+def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_devices: bool) -> dict[bytes, bool]:
+    """Make each mount, whose kinds are those of `supervise.Mount`, in turn, of what its source was before the first
+    one. A source that is gone is left out; any other failure is an error, since a command would see what it must not.
+    Return the targets, with True for those that are read-only."""
+    sources, read_only = dict[bytes, int](), dict[bytes, bool]()
+    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[1], open_files[1]))  # Each source is open for a moment.
+    for kind, source, _ in mounts:
+        if kind not in ("empty", "own"):
+            with contextlib.suppress(FileNotFoundError):
+                sources[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
+    if scratch:
+        sources[scratch] = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)
+    if has_devices:
+        mount_devices()
+        read_only[b"/dev"] = False
+    for kind, source, target in mounts:
+        if kind == "empty" and os.path.isdir(target):
+            kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+            read_only[target] = True
+        elif kind == "own":
+            mount_own(target, sources.get(scratch))
+            read_only[target] = False
+        elif source in sources:
+            opened = b"/proc/self/fd/%d" % sources[source]
+            make_mount_point(target, os.path.isdir(opened))
+            if kind == "overlay" and mount_overlay(opened, target, sources.get(scratch)):
+                read_only[target] = False
+                continue
+            kernel().mount(opened, target, None, MS_BIND | MS_REC)
+            read_only[target] = kind != "write"
+    for target in (target for target, is_read_only in read_only.items() if is_read_only):
+        remount_read_only(target)
+    for opened_source in sources.values():
+        os.close(opened_source)
+    resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+    return read_only
+
+
+def mount_own(target: bytes, scratch: int | None) -> None:
+    """Mount an empty directory: a new one of `scratch`, or else one in memory."""
+    make_mount_point(target, is_directory=True)
+    if scratch is None:
+        kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+        return
+    opened = make_directory(scratch)
+    kernel().mount(b"/proc/self/fd/%d" % opened, target, None, MS_BIND)
+    os.close(opened)
+
+
+def make_directory(scratch: int) -> int:
+    """Make a new directory there and open it."""
+    name = str(len(os.listdir(scratch)))
+    os.mkdir(name, dir_fd=scratch)
+    return os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=scratch)
+
+
+def mount_overlay(source: bytes, target: bytes, scratch: int | None) -> bool:
+    """Mount a directory's content so that changes are kept apart, in a new directory of `scratch` or else in memory;
+    return False if this system cannot."""
+    if scratch is not None and mount_layers(source, target, make_directory(scratch)):
+        return True
+    # A directory for changes cannot itself be on an overlay, as all of a container may be.
+    kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+    return mount_layers(source, target, os.open(target, os.O_PATH | os.O_CLOEXEC))
+
+
+def mount_layers(source: bytes, target: bytes, kept: int) -> bool:
+    """Mount an overlay whose changes go to the directory `kept`, which is closed; return True if that worked."""
+    for name in ("upper", "work"):
+        os.mkdir(name, dir_fd=kept)
+    layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, kept, kept)
+    try:
+        for options in (layers, layers + b",userxattr"):
+            with contextlib.suppress(OSError):
+                kernel().mount(b"overlay", target, b"overlay", MS_NOSUID | MS_NODEV, options)
+                return True
+    finally:
+        os.close(kept)
+    return False
+
+
+def mount_devices() -> None:
+    """Cover /dev by the devices that any program may need, and new terminals: root can write to disks without a
+    capability, and a user to the terminals where the user works."""
+    kept = {}
+    for name in DEVICES:
+        with contextlib.suppress(OSError):
+            kept[name] = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
+    kernel().mount(b"tmpfs", b"/dev", b"tmpfs", MS_NOSUID)
+    for name, opened in kept.items():
+        target, source = f"/dev/{name}".encode(), b"/proc/self/fd/%d" % opened
+        make_mount_point(target, os.path.isdir(source))
+        kernel().mount(source, target, None, MS_BIND | MS_REC)
+        os.close(opened)
+    for name in ("/dev/pts", SHARED_MEMORY):
+        os.mkdir(name)
+    kernel().mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", MS_NOSUID | MS_NODEV)
+    kernel().mount(b"devpts", b"/dev/pts", b"devpts", MS_NOSUID, b"newinstance,ptmxmode=0666,mode=0620")
+    for name, target_path in (("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), *STANDARD_STREAMS):
+        os.symlink(target_path, f"/dev/{name}")
+
+
+def make_read_only(mounted: dict[bytes, bool]) -> None:
+    """Make everything read-only but the mounts that are not; outer ones first, since a flag is set for all mounts below
+    too. Before Linux 5.12 there is no call for that, and nothing is changed."""
+    try:
+        kernel().set_read_only(b"/", True)
+    except OSError as error:
+        if error.errno != ENOSYS:
+            raise
+        return
+    for path, is_read_only in sorted(mounted.items(), key=lambda item: item[0].count(b"/")):
+        kernel().set_read_only(path, is_read_only)
+
+
+def hide(paths: list[bytes]) -> None:
+    """Cover folders by an empty one that nobody can change, and files by /dev/null."""
+    kernel().mount(b"tmpfs", b"/proc", b"tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY)  # Until the real one is mounted.
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            kernel().mount(b"/proc" if os.path.isdir(path) else b"/dev/null", path, None, MS_BIND)
+
+
+def make_mount_point(path: bytes, is_directory: bool) -> None:
+    if is_directory:
+        os.makedirs(path, exist_ok=True)
+    elif not os.path.lexists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+def remount_read_only(path: bytes) -> None:
+    """Make a mount read-only; in a user namespace a remount must keep the other flags."""
+    locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    kernel().mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
+
+
+class Kernel:
+    """System calls that Python 3.11 lacks. Each raises OSError; the constructor ImportError, OSError."""
+
+    def __init__(self) -> None:
+        import ctypes
+        import fcntl
+        import socket
+        import struct
+
+        self._errno, self._move, self._long = ctypes.get_errno, ctypes.memmove, ctypes.c_ulong
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.getenv.restype = ctypes.c_void_p
+        self._ioctl, self._pack, self._socket = fcntl.ioctl, struct.pack, socket.socket
+
+    def write_variable(self, name: bytes, value: bytes, size: int) -> None:
+        """Overwrite an environment variable, whose value has `size` bytes, in place, unless the new value is longer."""
+        address = self._libc.getenv(name)
+        if address and len(value) <= size:
+            self._move(address, value.ljust(size, b"\0"), size)
+
+    def enable_loopback(self) -> None:
+        """Enable the loopback, since tests start servers of their own."""
+        with self._socket() as any_socket:
+            self._ioctl(any_socket, SIOCSIFFLAGS, self._pack("16sh14x", b"lo", IFF_UP))
+
+    def clone(self, flags: int) -> int:
+        """Fork this process, which has one thread, into new namespaces; return 0 in the child."""
+        number = SYS_CLONE.get(os.uname().machine, -1)  # There is no such call: ENOSYS.
+        pid = int(self._libc.syscall(*map(self._long, (number, flags, 0, 0, 0, 0))))
+        self._check(min(pid, 0), "clone")
+        return pid
+
+    def prctl(self, option: int, value: int) -> None:
+        zero = self._long(0)
+        self._check(self._libc.prctl(option, self._long(value), zero, zero, zero), "prctl")
+
+    def mount(
+        self, source: bytes | None, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None
+    ) -> None:
+        result = self._libc.mount(source, target, kind, self._long(flags), data)
+        self._check(result, f"mount {os.fsdecode(target)}")
+
+    def set_read_only(self, path: bytes, is_read_only: bool) -> None:
+        """Set or clear the flag of the mount at the path and of all below it. Source: mount_setattr(2)."""
+        change = MOUNT_ATTR_RDONLY if is_read_only else 0
+        attributes = self._pack("QQQQ", change, MOUNT_ATTR_RDONLY - change, 0, 0)
+        arguments = (AT_FDCWD, path, AT_RECURSIVE, attributes, self._long(len(attributes)))
+        self._check(self._libc.syscall(self._long(SYS_MOUNT_SETATTR), *arguments), f"mount_setattr {os.fsdecode(path)}")
+
+    def leave_abstract_sockets(self) -> None:
+        """Keep this process from abstract sockets that others made: they are in no directory. Source: landlock(7)."""
+        attributes = self._pack("QQQ", 0, 0, LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET)
+        size, zero = self._long(len(attributes)), self._long(0)
+        rules = int(self._libc.syscall(self._long(SYS_LANDLOCK_CREATE_RULESET), attributes, size, zero))
+        self._check(min(rules, 0), "landlock_create_ruleset")
+        result = self._libc.syscall(self._long(SYS_LANDLOCK_RESTRICT_SELF), self._long(rules), zero)
+        os.close(rules)
+        self._check(result, "landlock_restrict_self")
+
+    def _check(self, result: int, call: str) -> None:
+        if result != 0:
+            number = self._errno()
+            raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+kernel = functools.cache(Kernel)
