@@ -56,9 +56,10 @@ def test_the_reference_refuses_a_history_that_another_workflow_made(sandboxed: b
 
 
 def test_rates_are_held_against_the_reference_with_its_sandbox() -> None:
-    rates = {"recomputed": 200.0, "sandboxed": 40.0, "unsandboxed": 80.0}
-    (recomputed,) = historic.figures(rates, "temporalio")
+    rates = {"recomputed": 200.0, "decided": 800.0, "sandboxed": 40.0, "unsandboxed": 80.0}
+    recomputed, decided = historic.figures(rates, "temporalio")
     assert (recomputed.ratio, recomputed.goal, recomputed.better, recomputed.met) == (5.0, 10.0, "higher", False)
+    assert (decided.ratio, decided.goal, decided.met) == (20.0, 20.0, True)
     assert recomputed.reference == "temporalio (without its sandbox: 80)"
 
 
@@ -87,6 +88,7 @@ def test_a_real_run_is_replayed_as_recorded_(tmp_path: Path) -> None:
     with historic.Replays(tmp_path, MZ, 1, None) as replays:
         assert replays.calls == len(PHASES)
         assert replays.past() > 10 * replays.calls
+        assert replays.decide() > 5 * replays.calls, "several actions a call"
         with SqliteStore(tmp_path / "project" / ".mz" / "mz.db", read_only=True) as store:
             calls = [recorded for recorded in store.read_all() if isinstance(recorded.event, AgentRequested)]
         assert len(calls) == replays.calls, "as many steps as the reference has"

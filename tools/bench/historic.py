@@ -12,15 +12,18 @@ from pathlib import Path
 from types import ModuleType
 
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.decide.feature import decide_feature
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.names import run_stream
+from mz_events.names import feature_stream, run_stream
+from mz_projections.feature.fold import apply_strict
+from mz_projections.feature.state import NotStarted, State
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.replay import replay_run
+from mz_recordings.past_runs.replay import load_pins, replay_run, run_started
 from mz_recordings.record.recorder import known_hint
 
 from tools.bench.answers import PHASES
@@ -32,6 +35,7 @@ from tools.bench.overhead import Bench
 FEATURES = 20
 ROUNDS = 5
 RECOMPUTED_MIN = 10.0
+DECIDED_MIN = 20.0
 TEMPORAL = "temporalio"
 
 
@@ -75,6 +79,19 @@ class Replays:
             raise RuntimeError(f"the run is not as recorded: {run_replay.divergences[:3]} {left}")
         return sum(stream.compared for stream in run_replay.streams)
 
+    def decide(self) -> int:
+        """Read, decode and fold each feature's stream, and decide before each event; return how many decisions had an
+        action. No text is read, and nothing is compared."""
+        run = self._run.removeprefix(run_stream(""))
+        pins = load_pins(FileBlobs(self._home / BLOBS_FOLDER), run_started(self._store, run))
+        actions = 0
+        for name, _ in self._store.streams(feature_stream(run, "")):
+            state: State = NotStarted()
+            for recorded in self._store.read(name):
+                actions += decide_feature(state, pins) is not None
+                state = apply_strict(state, recorded)
+        return actions
+
     def reference(self, *, sandboxed: bool = True) -> None:
         self._temporal.replay(self._history, sandboxed=sandboxed)
 
@@ -103,6 +120,7 @@ def history(
     with Replays(path, mz, features, compiler) as replays:
         works: dict[str, Callable[[], object]] = {
             "recomputed": replays.past,
+            "decided": replays.decide,
             "sandboxed": replays.reference,
             "unsandboxed": partial(replays.reference, sandboxed=False),
         }
@@ -116,8 +134,11 @@ def figures(rates: dict[str, float], reference: str) -> tuple[Figure, ...]:
     """From steps a second of CPU: of the replay, and of the reference with its sandbox, which is its default, and
     without."""
     unit, against = "calls/CPU s", f"{reference} (without its sandbox: {number(rates['unsandboxed'])})"
-    rate, reference_rate = rates["recomputed"], rates["sandboxed"]
-    return (compare("history.recomputed", rate, unit, against, reference_rate, at_least=RECOMPUTED_MIN),)
+    reference_rate = rates["sandboxed"]
+    return tuple(
+        compare(f"history.{name}", rates[name], unit, against, reference_rate, at_least=goal)
+        for name, goal in (("recomputed", RECOMPUTED_MIN), ("decided", DECIDED_MIN))
+    )
 
 
 def cpu_rate(count: int, work: Callable[[], object]) -> float:
