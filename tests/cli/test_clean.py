@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from filelock import FileLock
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.housekeeping.leftovers import IN_USE, NOT_REMOVABLE
+from mz_engine.housekeeping.leftovers import NOT_REMOVABLE
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree
-from mz_engine.processes.environment import temporary_path
 from mz_events.catalog.inbox import RetryPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, RunFinished
 from mz_events.names import FeatureId, inbox_stream
@@ -112,49 +111,6 @@ def test_an_unfinished_run_stays_unless_it_is_named_with_force(scene: Scene, mz:
     assert scene.kinds(answer, "removed") == {(RUN, "worktree"), (RUN, "spool")}
     assert not worktree.exists()
     assert scene.refs() == [f"refs/mz/{RUN}/login"], "a resume builds the worktree from it"
-
-
-@pytest.mark.slow
-def test_temporary_directories_of_killed_calls_go(
-    scene: Scene, mz: Mz, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Of any run that nobody works on; what is not a directory of our own is none, whatever its name."""
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    for path in (mine, theirs):
-        path.mkdir()
-    scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
-    dead, linked = (scene.stories[run].ref(feature, "prd").key for run, feature in ((OTHER, "audit"), (RUN, "login")))
-    monkeypatch.setenv("TMPDIR", str(mine))
-    left = temporary_path(scene.home, dead, os.environ)
-    (left / "cache").mkdir(parents=True)
-    (left / "cache" / "x").write_text("bytes")
-    (left / "cache").chmod(0o500)
-    temporary_path(scene.home, linked, os.environ).symlink_to(theirs)
-    (theirs / "kept").write_text("somebody's")
-    with subprocess.Popen(["sleep", "60"], env={"MZ_KEY": dead, "PATH": os.environ["PATH"]}) as child:
-        try:
-            result = msgspec.json.decode(mz("clean", "--dry-run", "--json").out)
-            assert [item["keep_reason"] for item in result["kept"] if item["kind"] == "temporary"] == [IN_USE]
-        finally:
-            child.kill()
-    (dry,) = [
-        entry
-        for entry in msgspec.json.decode(mz("clean", "--dry-run", "--json").out)["removed"]
-        if entry["kind"] == "temporary"
-    ]
-    assert (dry["run"], dry["feature"], dry["name"]) == (OTHER, "audit", str(left))
-    assert left.is_dir()
-    assert mz("clean", "--yes").exit == 0
-    assert not left.exists()
-    assert (theirs / "kept").read_text() == "somebody's"
-    left = temporary_path(scene.home, linked, os.environ)
-    left.unlink()
-    left.mkdir()
-    with FileLock(scene.home / ".mz" / "run.lock"):
-        assert mz("clean", "--yes").exit == 0
-    assert left.is_dir(), "a process works on its run"
-    assert mz("clean", "--yes").exit == 0
-    assert not left.exists(), "the next call of that run makes its own"
 
 
 @pytest.mark.slow

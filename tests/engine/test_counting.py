@@ -194,13 +194,6 @@ def test_a_question_that_hangs_ends_with_the_run(tmp_path: Path) -> None:
         ask(tmp_path, "sleep 600", stop=stop)
 
 
-def test_a_question_has_no_temporary_directory_that_nobody_makes(tmp_path: Path) -> None:
-    repository(tmp_path)
-    script = replace(shell('echo "${TMPDIR-none}"'), private_tmpdir=True)
-    processes = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({}))
-    assert processes.query(call(fresh_key()), script).stdout == b"none\n"
-
-
 class Answers:
     """Processes that answer any question after the same time with the same words."""
 

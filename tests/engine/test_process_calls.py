@@ -18,14 +18,12 @@ from mz_engine.agents.registry import AgentRegistry
 from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import CallResult, CallSpec
-from mz_engine.processes.environment import temporary_path
 from mz_engine.processes.supervise import can_hide
 from mz_engine.run.spending_record import SpendingRecord
 from mz_events.catalog.call import ProblemClass
 from mz_events.redaction.redactor import Secrets
 from mz_projections.run.spending import Amount, total
 
-from tests.support.gitrepo import POWERLESS
 from tests.support.mounts import in_small_filesystem
 from tests.support.processes import call, fresh_key, left, levels, repository, shell, wait_for, wait_until_marked
 from tests.support.tree import ROOT
@@ -65,48 +63,6 @@ def test_a_call_sees_what_is_allowed_and_its_key(tmp_path: Path) -> None:
         "AGENT_SETTING": "1",
         "MZ_KEY": key,
     }
-
-
-def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) -> None:
-    repository(tmp_path)
-    path = tmp_path / "around"
-    path.mkdir()
-    script = "cd $TMPDIR; ls -A; pwd; stat -c %a .; mkdir -p a/b; touch a/b/c; ln -s / root; chmod 0 a/b; chmod 500 a"
-    agents = AgentProcesses(tmp_path, {**ENVIRONMENT, "TMPDIR": str(path)}, Secrets({}))
-    invocation = replace(shell(script), private_tmpdir=True)
-    own, mode = agents.spawn(call(fresh_key()), invocation).stdout.decode().split()
-    assert (Path(own).parent, mode) == (path, "700")
-    assert not list(path.iterdir())
-
-
-@pytest.mark.parametrize("mode", [0o500, 0])
-@pytest.mark.slow
-def test_one_that_the_agent_closed_goes_all_the_same(mode: int, tmp_path: Path) -> None:
-    """By one who may not do everything, as root may."""
-    own = tmp_path / "mz-own"
-    (own / "a").mkdir(parents=True)
-    (own / "b").write_text("left")
-    own.chmod(mode)
-    script = (
-        "import pathlib, sys; from mz_engine.processes.environment import remove_temporary; "
-        "remove_temporary(pathlib.Path(sys.argv[1]))"
-    )
-    subprocess.run([*POWERLESS, sys.executable, "-c", script, str(own)], check=True)
-    assert not own.exists()
-
-
-def test_what_a_crash_left_of_it_is_removed(tmp_path: Path) -> None:
-    repository(tmp_path)
-    key, environment = fresh_key(), {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
-    own = temporary_path(tmp_path, key, environment)
-    (own / "a").mkdir(parents=True)
-    AgentProcesses(tmp_path, environment, Secrets({})).salvage(key)
-    assert not own.exists()
-
-
-@pytest.mark.parametrize("named", ["", "relative", "/nonexistent"])
-def test_where_no_temporary_directory_is_named_the_usual_one_counts(named: str, tmp_path: Path) -> None:
-    assert temporary_path(tmp_path, "key", {"TMPDIR": named}).parent == Path("/tmp")
 
 
 def test_further_variables_pass_by_name(tmp_path: Path) -> None:

@@ -79,11 +79,10 @@ def clean(
 ) -> None:
     """Remove leftovers of ended runs, or unused files.
 
-    Removes worktrees, captures, spools, and temporary directories of calls that were killed with mz, the latter even of
-    unfinished runs. Everything else of unfinished runs is kept, as are the log and all branches. A worktree with
-    changes that no capture holds is kept and reported; files that git ignores do not count as changes. `mz retry` can
-    resume a cleaned feature only until git collects the captured objects. RUN is a run's id or its beginning (default:
-    all ended runs).
+    Removes worktrees, captures, and spools of calls that were killed with mz. Everything of unfinished runs is kept, as
+    are the log and all branches. A worktree with changes that no capture holds is kept and reported; files that git
+    ignores do not count as changes. `mz retry` can resume a cleaned feature only until git collects the captured
+    objects. RUN is a run's id or its beginning (default: all ended runs).
 
     With --blobs, removes blobs that no event cites, output of recorded agent calls, and files whose writer was killed,
     all older than 24 hours. The log is not changed. Runs can continue meanwhile.

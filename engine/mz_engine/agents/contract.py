@@ -99,8 +99,6 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     writable: Mapping[Path, bytes | None] = {}
     """Folders (None) and files outside its worktree that it may change. Missing ones are made, files with this content,
     since it could not make them."""
-    private_tmpdir: bool = False
-    """TMPDIR names a directory of the call's own, deleted after the call."""
     is_over_budget: Callable[[CallResult], bool] | None = None
     """Takes the output of the call so far; None: the call has no budget."""
 

@@ -27,13 +27,6 @@ from mz_engine.agents.contract import Invocation, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.commands import WorktreeProcesses
-from mz_engine.processes.environment import (
-    TMPDIR_VARIABLE,
-    existing_temporaries,
-    make_temporary,
-    remove_temporary,
-    temporary_path,
-)
 from mz_engine.processes.supervise import (
     CapturedOutput,
     EndReason,
@@ -191,25 +184,20 @@ class AgentProcesses(WorktreeProcesses):
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
-            if invocation.private_tmpdir:
-                make_temporary(self._temporary(spec.key))
             end = self._run(spec, launch, folder, invocation)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             end = ProcessEnd(reason=EndReason.DISK_FULL)
-        finally:
-            if invocation.private_tmpdir:
-                remove_temporary(self._temporary(spec.key))
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
         return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
-        work). It has its own key and `QUERY_SECONDS`, no temporary directory and no spool, so nothing takes it for the
-        call. Never raises for what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
+        work). It has its own key and `QUERY_SECONDS`, and no spool, so nothing takes it for the call. Never raises for
+        what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
         query, output = replace(spec, key=query_key(spec.agent)), CapturedOutput()
-        launch = self._launch(query, replace(invocation, private_tmpdir=False))
+        launch = self._launch(query, invocation)
         read_only = (replace(mount, kind="read") if mount.kind == "write" else mount for mount in launch.mounts)
         launch = replace(launch, mounts=tuple(read_only))
         limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
@@ -228,18 +216,11 @@ class AgentProcesses(WorktreeProcesses):
         """Kill all processes of the key and return the call's spooled output, with exit and problem if mz saw the end.
         None: the call never began."""
         kill_by_key(key)
-        for folder in existing_temporaries(self._root, key, self._environment):
-            remove_temporary(folder)
         return load_spool(spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, key))
 
-    def _temporary(self, key: str) -> pathlib.Path:
-        return temporary_path(self._root, key, self._environment)
-
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
-        tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
-        variables = {**invocation.env, **tmpdir}
-        writable = (*invocation.writable, *map(pathlib.Path, tmpdir.values()))
-        launch = self.launch(invocation.argv, spec.worktree, spec.key, variables, writable)
+        writable = tuple(invocation.writable)
+        launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, writable)
         return replace(launch, stdin=invocation.stdin)
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:

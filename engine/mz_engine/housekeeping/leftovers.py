@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.names import inbox_stream, run_stream
 from mz_events.store import Store
@@ -27,10 +26,8 @@ from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER, WORKTREE_FOLDERS
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
-from mz_engine.processes.environment import existing_temporaries, remove_temporary
-from mz_engine.processes.guard import pids_with_key
 
-LeftoverKind = Literal["worktree", "capture", "rescue", "spool", "temporary", "pull-request"]
+LeftoverKind = Literal["worktree", "capture", "rescue", "spool", "pull-request"]
 LeftoverRunStatus = Literal["ended", "open", "held", "told", "unknown"]
 """Status of a run. ended: finished. open: not finished. held: a process drives it now. told: finished, but a posted
 message may continue it. unknown: the log does not have it."""
@@ -43,7 +40,6 @@ STATUS_REASONS: Mapping[LeftoverRunStatus, str] = {
     "unknown": "the log has no such run",
 }
 WORKTREE_KEPT = "its worktree is kept"
-IN_USE = "a process of its call is still running"
 NOT_REMOVABLE = "it could not be removed"
 RESUMABLE_STATUSES = frozenset({"open", "told"})
 """Runs whose captures a resume needs to rebuild worktrees."""
@@ -56,7 +52,7 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     feature: str | None
     name: str
-    """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
+    """A path relative to the repository, or the name of a ref."""
     size_bytes: int | None = None
     """Null for a ref: git decides when its objects are deleted."""
     commit: str = ""
@@ -64,8 +60,6 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     unsaved: tuple[str, ...] = ()
     """Files of a worktree that no capture and no branch contains; or the name of a rescued ref, if no other ref leads
     to its commit."""
-    in_use: bool = False
-    """Temporary directory only: a process of its call is still running."""
     keep_reason: str | None = None
     """Why it is kept; null: it is removed."""
 
@@ -103,8 +97,6 @@ def with_keep_reasons(
 def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: CleanOptions) -> str | None:
     """Return the reason to keep a leftover; None if it can be removed."""
     forced = options.force and leftover.run in options.runs
-    if leftover.kind == "temporary" and status != "held":  # Every call starts with an empty one, even after a resume.
-        return IN_USE if leftover.in_use else None
     if status == "held" or (status != "ended" and not forced):
         return STATUS_REASONS[status].format(run=leftover.run)
     if status in RESUMABLE_STATUSES and leftover.kind in ("capture", "rescue"):
@@ -144,8 +136,7 @@ class LeftoverFinder:
 
     def __init__(self, root: pathlib.Path, store: Store, environment: Mapping[str, str] = os.environ) -> None:
         self._git = open_repository(root, environment)
-        self._root, self._store, self._environment = self._git.repository.root, store, environment
-        self._unresolved_root = root
+        self._root, self._store = self._git.repository.root, store
         self._home = self._root / MZ_FOLDER
         self._objects = ObjectStore(self._git)
 
@@ -225,24 +216,18 @@ class LeftoverFinder:
         return done.exit_code == 0 and bool(done.stdout)
 
     def _call_files(self, run: str) -> Iterator[Leftover]:
-        """Yield spools of calls with a recorded outcome, and temporary directories of any call, left by a killed `mz`.
-        Names come from the log; a shared directory is never searched by pattern."""
+        """Yield spools of calls with a recorded outcome, left by a killed `mz`."""
         for stream, _ in self._store.streams(f"{run_stream(run)}/"):
             feature = stream.rpartition("/")[2]
             for event in (recorded.event for recorded in self._store.read(stream)):
-                if isinstance(event, AgentRequested):
-                    for path in existing_temporaries(self._unresolved_root, event.ref.key, self._environment):
-                        in_use = bool(pids_with_key(event.ref.key))
-                        yield self._file("temporary", run, feature, path, in_use)
-                elif isinstance(event, CALL_OUTCOMES):
+                if isinstance(event, CALL_OUTCOMES):
                     path = spool_directory(self._home / SPOOL_FOLDER, event.ref.key)
                     if path.is_dir():
                         yield self._file("spool", run, feature, path)
 
-    def _file(self, kind: LeftoverKind, run: str, feature: str, path: pathlib.Path, in_use: bool = False) -> Leftover:
-        name = str(path if kind == "temporary" else path.relative_to(self._root))
-        size_bytes = total_bytes(path)
-        return Leftover(kind=kind, run=run, feature=feature, name=name, size_bytes=size_bytes, in_use=in_use)
+    def _file(self, kind: LeftoverKind, run: str, feature: str, path: pathlib.Path) -> Leftover:
+        name, size_bytes = str(path.relative_to(self._root)), total_bytes(path)
+        return Leftover(kind=kind, run=run, feature=feature, name=name, size_bytes=size_bytes)
 
     # removing ---------------------------------------------------------------------------------------------------------
     def remove(self, leftovers: Iterable[Leftover]) -> tuple[Leftover, ...]:
@@ -257,8 +242,6 @@ class LeftoverFinder:
                 self._worktree(leftover.run, leftover.feature).delete()
             elif leftover.kind == "spool":
                 shutil.rmtree(self._root / leftover.name, ignore_errors=True)
-            elif leftover.kind == "temporary":
-                remove_temporary(pathlib.Path(leftover.name))
             elif leftover.kind == "pull-request":
                 (self._root / leftover.name).unlink(missing_ok=True)
         refs = [leftover for leftover in removable if leftover.commit]

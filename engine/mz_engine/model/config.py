@@ -119,9 +119,9 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
     read: Annotated[
         tuple[NonEmpty, ...],
         doc(
-            "Further files and folders of the home directory and of folders for temporary files that they may read, and "
-            "sockets there or in `/run` that they may use; `~` alone: all of HOME. Without it they see tools, their "
-            "caches, and what an agent has there itself."
+            "Further files and folders of the home directory and of folders for temporary files that they may read, "
+            "and sockets there or in `/run` that they may use; `~` alone: all of HOME. Without it they see tools, "
+            "their caches, and what an agent has there itself."
         ),
     ] = ()
     offline: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 import tempfile
 import threading
@@ -22,7 +23,6 @@ from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins
-from mz_engine.processes.environment import remove_temporary
 from mz_engine.processes.supervise import can_run_offline
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
@@ -177,7 +177,7 @@ def _replay_in_memory(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayO
         raise NotInMemory("its directories are too deep") from error
     finally:
         ports.stop.set()
-        remove_temporary(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _replay_with_processes(cassette: Cassette, job: ReplayJob, pins: Pins) -> ReplayOutcome:

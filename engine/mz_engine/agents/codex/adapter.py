@@ -25,9 +25,8 @@ SETTINGS: Mapping[str, str] = {
     "web_search": '"disabled"',
 }
 """No approvals, telemetry, update checks or web search. No sub-agents, since the stream lacks their tokens. No endless
-reconnects. While a command runs, codex's sandbox puts an empty `.git` into each writable directory and leaves it there
-when killed, which would confuse programs below /tmp: so /tmp is excluded and each call has its own temporary
-directory."""
+reconnects. Of folders for temporary files, commands may write only to TMPDIR: while they run, codex's sandbox puts an
+empty `.git` into each writable directory, and leaves it there when killed."""
 
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
@@ -89,8 +88,8 @@ class Codex(Adapter):
             argv += ["-c", NO_SHELL]
         if spec.resumes and spec.session is not None:
             argv += ["resume", spec.session]
-        env = self.call_environment(environment)
-        return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
+        env = {**self.call_environment(environment), "TMPDIR": environment.get("TMPDIR") or "/tmp"}
+        return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env)
 
 
 def _settings_folder(environment: Mapping[str, str]) -> Path:

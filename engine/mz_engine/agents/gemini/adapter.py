@@ -192,7 +192,7 @@ class Gemini(Adapter):
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
         env = self.call_environment(environment)
         # It leaves a directory behind when a command is killed.
-        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
+        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env)
 
 
 def _write_policy(folder: Path, text: str) -> None:
