@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,13 @@ def pytest_collection_finish() -> None:
 def _user_data(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what runs record for all repositories out of the data folder of whoever runs the tests."""
     os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.getbasetemp() / "user-data")
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A new directory outside of `/dev/shm`, which any process may change where nothing can be mounted."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ from mz_events.redaction.redactor import Secrets
 SECONDS = 30
 NAMED_MAX = 3
 SYSTEM_FOLDERS = ("/usr", "/etc", "/opt")
-SECRET = "the secret of an attacked user"
+SECRET = f"the secret of the user that {os.getpid()} attacks"
 SECRET_FILES = (
     ".ssh/id_ed25519 .aws/credentials .config/gh/hosts.yml .cargo/credentials.toml .codex/auth.json other/.env"
 )
@@ -143,12 +143,11 @@ def _service(folder: Path, name: str) -> socket.socket:
 
 
 def _is_reached(service: socket.socket) -> bool:
-    with service:
-        try:
-            service.accept()[0].close()
-        except BlockingIOError:
-            return False
-        return True
+    try:
+        service.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _digest(path: Path) -> str:
@@ -167,6 +166,8 @@ def harm_of(attack: Attack, folder: Path) -> list[str]:
     try:
         return [path.removeprefix(f"{home}/") for path in victim.suffer(attack)]
     finally:
+        for service in victim.services:
+            service.close()
         for path in (*(Path(top) / victim.system_mark for top in SYSTEM_FOLDERS), home):
             remove_tree(os.fsencode(path))
 

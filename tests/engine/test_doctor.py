@@ -95,6 +95,7 @@ def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
         (doctor.sqlite_check((3, 40, 1)), "ok"),
         (doctor.isolation_check(guard.NAMESPACE, "linux"), "ok"),
         (doctor.isolation_check(guard.USER_NAMESPACE, "linux"), "ok"),
+        (doctor.isolation_check(guard.LANDLOCK, "linux"), "warn"),
         (doctor.isolation_check(guard.SUBREAPER, "linux"), "warn"),
         (doctor.isolation_check(guard.MARKER, "darwin"), "warn"),
     ],

@@ -13,7 +13,7 @@ from mz_engine.model.config import Budget, Config, Models
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes import supervise
-from mz_engine.processes.guard import LEVELS
+from mz_engine.processes.guard import LANDLOCK, LEVELS
 from mz_engine.run import plan
 from mz_engine.run.plan import (
     check_isolation,
@@ -132,6 +132,11 @@ def test_less_isolation_than_required_is_refused(level: str, monkeypatch: pytest
     has_mounts = "namespace" in level
     assert [warning.code for warning in weak_isolation()] == ([] if has_mounts else ["MZ1012"])
     check_isolation(Path(), Config(), {})
+    if has_mounts or level == LANDLOCK:
+        check_isolation(Path(), Config(isolation="some"), {})
+    else:
+        with pytest.raises(MzError, match=f"`isolation: some` is required, .* only has the level {level}"):
+            check_isolation(Path(), Config(isolation="some"), {})
     if has_mounts:
         check_isolation(Path(), Config(isolation="mounts"), {})
     else:

@@ -408,10 +408,12 @@ TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), C
 
 
 def put(top: pathlib.Path, files: dict[str, tuple[str, bytes]]) -> None:
-    """As much of it as fits together."""
+    """As much of it as fits together. Nothing is written through a link, which may lead outside."""
     for name, (kind, content) in files.items():
         path = top / name
         try:
+            if path.is_symlink():
+                path.unlink()
             path.parent.mkdir(parents=True, exist_ok=True)
             if kind == "link":
                 path.symlink_to(os.fsdecode(content))

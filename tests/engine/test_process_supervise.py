@@ -407,7 +407,8 @@ def test_a_lower_level_is_not_taken_silently(tmp_path: Path) -> None:
     inside = ["unshare", "--user", "--map-root-user", sys.executable, "-c", WHERE_NAMESPACES_RUN_OUT]
     done = subprocess.run(inside, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "namespace broken None subreaper\n"
+    lower = guard.LANDLOCK if guard.LANDLOCK in levels() else guard.SUBREAPER
+    assert done.stdout == f"namespace broken None {lower}\n"
 
 
 ON_A_CAREFUL_MOUNT = """
@@ -500,3 +501,27 @@ def test_disks_and_terminals_of_the_machine_are_not_there(tmp_path: Path, level:
         os.read(ours, 10)
     for number in (ours, theirs):
         os.close(number)
+
+
+@pytest.mark.skipif(guard.LANDLOCK not in levels(), reason="no Landlock here")
+def test_without_mounts_the_same_files_are_there_and_a_folder_for_temporary_ones(on_disk: Path) -> None:
+    for name in ("hidden/kept", "hidden/secret", "other", "private", "tmp", "scratch", "work"):
+        (on_disk / name).mkdir(parents=True)
+        (on_disk / name / "file").write_text("x")
+    mounts = (
+        Mount(on_disk / "hidden", "empty"), Mount(on_disk / "tmp", "own"), Mount(on_disk / "hidden/kept", "read"),
+        Mount(on_disk / "work", "write"), Mount(on_disk / "work/.git", "write", on_disk / "private"),
+    )  # fmt: skip
+    what = launch(
+        ("sh", "-c", "for name in hidden/kept hidden/secret other private tmp scratch work; do "
+         "cat $name/file > /dev/null && echo read $name; echo y > $name/file && echo wrote $name; done; kill -0 $PID"),
+        on_disk, fresh_key(), mounts=mounts, scratch=on_disk / "scratch",
+        env={"PATH": os.environ["PATH"], "PID": str(os.getpid())},
+    )  # fmt: skip
+    sink = ReceivedOutput()
+    ended = supervise(what, MINUTE, sink, level=guard.LANDLOCK)
+    assert set(sink.stdout.decode().splitlines()) == {
+        *(f"read {name}" for name in ("hidden/kept", "other", "private", "scratch", "work")),
+        *(f"wrote {name}" for name in ("private", "scratch", "work")),
+    }
+    assert ended.exit, "no process outside can be signalled"

@@ -86,8 +86,14 @@ def test_a_level_without_mount_namespaces_is_a_remark() -> None:
     report = audit("r1", run_of(*resumed, feature=(DELIVERED,)), PinnedRun())
     assert report.view.isolation == ("namespace", "subreaper")
     (gap,) = [gap for gap in report.gaps if gap.kind == "weak-isolation"]
-    assert "isolation was subreaper" in gap.message
+    assert "could change whatever may be changed by mz's user" in gap.message
     assert not gap.fault
+
+
+def test_less_than_mount_namespaces_that_keeps_files_is_a_smaller_remark() -> None:
+    report = audit("r1", run_of(RunResumed(mz_version="1", isolation="landlock"), feature=(DELIVERED,)), PinnedRun())
+    (gap,) = [gap for gap in report.gaps if gap.kind == "weak-isolation"]
+    assert "isolation was landlock: agents and commands could reach sockets" in gap.message
 
 
 def test_a_clean_run_has_no_faults() -> None:

@@ -8,6 +8,8 @@ import pytest
 from mz_engine.processes import guard, supervise
 from mz_qa.attacks import Attack, attacks, harm_of
 
+from tests.support.processes import levels
+
 HARMFUL_BELOW = ("config", "cloud-login", "commit-in-the-checkout", "change", "blobs", "gitconfig")
 """Names of attacks that succeed where nothing is mounted, and that concern nothing but what is made for them."""
 
@@ -18,6 +20,14 @@ def test_no_attack_does_harm(tmp_path: Path) -> None:
     harm = {f"{attack.target}/{attack.name}": harm_of(attack, tmp_path) for attack in attacks()}
     assert len(harm) >= 86
     assert {name: changed for name, changed in harm.items() if changed} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(guard.LANDLOCK not in levels(), reason="no Landlock here")
+def test_landlock_keeps_files_but_not_modes_and_sockets(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "best_level", lambda: guard.LANDLOCK)
+    harmful = {f"{attack.target}/{attack.name}" for attack in attacks() if harm_of(attack, on_disk)}
+    assert harmful == {"checkout/mode", "sockets/temporary", "sockets/runtime"}
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from pathlib import Path
 from mz_engine.agents.contract import Invocation
 from mz_engine.ports import CallSpec, FeatureWorktree
 from mz_engine.processes import guard
-from mz_engine.processes.supervise import best_level
+from mz_engine.processes.supervise import CapturedOutput, Launch, ProcessLimits, best_level, supervise
 
 from tests.support import claude_cli
 
@@ -46,9 +48,13 @@ time.sleep(600)
 """Fifty generations, each in a session of its own."""
 
 
+@functools.cache
 def levels() -> tuple[str, ...]:
     """The ways of holding a tree that this machine offers."""
-    return guard.LEVELS[guard.LEVELS.index(best_level()) :]
+    launch = Launch(argv=("true",), env={"PATH": os.environ["PATH"]}, cwd=Path("/"))
+    has_landlock = supervise(launch, ProcessLimits(total_seconds=20), CapturedOutput(), level=guard.LANDLOCK).exit == 0
+    below = guard.LEVELS[guard.LEVELS.index(best_level()) :]
+    return tuple(level for level in below if has_landlock or level != guard.LANDLOCK)
 
 
 def fresh_key() -> str:

@@ -20,7 +20,7 @@ from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import feature_stream, run_stream
-from mz_projections.feature.fold import apply_strict
+from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import NotStarted, State
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.replay import load_pins, replay_run, run_started
@@ -89,7 +89,7 @@ class Replays:
             state: State = NotStarted()
             for recorded in self._store.read(name):
                 actions += decide_feature(state, pins) is not None
-                state = apply_strict(state, recorded)
+                state = evolve(state, recorded)
         return actions
 
     def reference(self, *, sandboxed: bool = True) -> None:

@@ -306,10 +306,11 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
     isolation: Annotated[
-        Literal["mounts", "any"],
+        Literal["mounts", "some", "any"],
         doc(
             "Whether a run needs mount namespaces, with which agents and commands can change nothing outside their "
-            "worktrees, or takes what the machine has."
+            "worktrees; or those or Landlock (`some`), with which they reach sockets of yours; or takes what the "
+            "machine has."
         ),
     ] = "any"
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)

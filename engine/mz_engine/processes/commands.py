@@ -41,6 +41,7 @@ from mz_engine.processes.supervise import (
     ProcessLimits,
     Sink,
     StopCheck,
+    can_confine,
     can_hide,
     can_run_offline,
     supervise,
@@ -125,17 +126,21 @@ class WorktreeProcesses:
             file_bytes=sandbox.file_size_mb * MB,
             cpu_seconds=int(sandbox.cpu or 0),
         )
-        return confine(launch, self._readable, writable) if mounts and can_hide() else launch
+        return confine(launch, self._readable, writable) if mounts and can_confine() else launch
 
     def _is_offline(self, key: str) -> bool:
         return self._on_denied is not None
 
     def supervise(self, launch: Launch, limits: ProcessLimits, sink: Sink, is_over: StopCheck = bool) -> ProcessEnd:
         """Run the command to its end, or until `is_over`, and report its attempts to reach a network."""
-        key, folder = launch.env[KEY_VARIABLE], scratch_folder(self._root)
+        key, environment = launch.env[KEY_VARIABLE], launch.env
+        folder = scratch_folder(self._root) if can_hide() else pathlib.Path(tempfile.gettempdir())
         with suppress(OSError):
             folder.mkdir(exist_ok=True)
-            launch = replace(launch, scratch=pathlib.Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder)))
+            scratch = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder)
+            if not can_hide():
+                environment = {**environment, "TMPDIR": scratch}
+            launch = replace(launch, env=environment, scratch=pathlib.Path(scratch))
         try:
             end = supervise(launch, limits, sink, stop=lambda: self._stop() or is_over())
         finally:

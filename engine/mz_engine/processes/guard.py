@@ -32,17 +32,20 @@ from mz_engine.processes.sandbox import (
     kernel,
     make_read_only,
     mount_all,
+    restrict_paths,
 )
 
 NAMESPACE = "namespace"
 """PID and mount namespace; the guard is process 1 there, so the kernel kills all processes with it. Needs root."""
 USER_NAMESPACE = "user-namespace"
 """The same, inside a user namespace."""
+LANDLOCK = "landlock"
+"""As the next one, and the kernel refuses to read or change other paths."""
 SUBREAPER = "subreaper"
 """Orphans are reparented to the guard, which kills its descendants until none is left."""
 MARKER = "marker"
 """Kill processes with the same MZ_KEY in their environment, and the command's process group."""
-LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
+LEVELS = (NAMESPACE, USER_NAMESPACE, LANDLOCK, SUBREAPER, MARKER)
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 NAMESPACES = {NAMESPACE: CLONE_NEWNS | CLONE_NEWPID, USER_NAMESPACE: CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUSER}
@@ -79,6 +82,9 @@ class Request(NamedTuple):
     """Kind, source and target of what the tree sees, as in `supervise.Mount`, if the level has a mount namespace."""
     hidden: list[bytes]
     """Files and folders that seem empty, likewise."""
+    readable: list[bytes]
+    """At the level landlock, what may be read, and what may be read and changed."""
+    changeable: list[bytes]
     read_only: bool
     """With a mount namespace everything is read-only but mounts that are writable, and `/dev` has what any program may
     need."""
@@ -326,7 +332,7 @@ class Tree:
         """Return True if any process was signalled."""
         if self.level in NAMESPACES:
             return send_signal(-1, number)
-        pids = descendants(os.getpid()) if self.level == SUBREAPER else pids_with_key(self.key)
+        pids = pids_with_key(self.key) if self.level == MARKER else descendants(os.getpid())
         sent = [send_signal(pid, number) for pid in pids]
         return any(sent)
 
@@ -393,8 +399,10 @@ def pids_from_ps(key: str) -> list[int]:
 def enter_level(request: Request) -> None:
     """Make this process, which is in the namespaces of its level, the head of a tree that can be killed completely.
     Raises OSError, ImportError."""
-    if request.level == SUBREAPER:
+    if request.level in (LANDLOCK, SUBREAPER):
         kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if request.level == LANDLOCK:
+        restrict_paths(request.readable, request.changeable)
     if request.level not in NAMESPACES:
         return
     if request.level == USER_NAMESPACE:

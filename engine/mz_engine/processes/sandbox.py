@@ -15,7 +15,14 @@ PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
 SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 """By machine, where its arguments begin with the flags. Source: clone(2), "C library/kernel differences"."""
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
-SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_RESTRICT_SELF, LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET = 444, 446, 1
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
+LANDLOCK_CREATE_RULESET_VERSION, LANDLOCK_RULE_PATH_BENEATH = 1, 1
+LANDLOCK_READ, LANDLOCK_WRITE = 0x000D, 0x7FF2
+"""Rights: execute, read files and folders; and all others of version 3, such as to write, make, and remove."""
+LANDLOCK_OF_FILES = 0x4007
+"""Those of the rights that a file can have."""
+LANDLOCK_VERSION_MIN, LANDLOCK_SCOPES_VERSION, LANDLOCK_ABSTRACT_SOCKETS, LANDLOCK_SIGNALS = 3, 6, 1, 2
+"""Linux 6.2 and 6.12."""
 ENOSYS = 38
 CAPABILITIES_MAX = 64
 KEPT_CAPABILITY = 31
@@ -35,8 +42,20 @@ def drop_privileges() -> None:
         kernel().mount(path, path, None, MS_BIND)
         remount_read_only(path)
     kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
-    with contextlib.suppress(OSError):  # Before Linux 6.12 there is no such restriction.
-        kernel().leave_abstract_sockets()
+    with contextlib.suppress(OSError):  # A kernel without Landlock.
+        kernel().landlock([], [], LANDLOCK_ABSTRACT_SOCKETS)
+    drop_capabilities()
+
+
+def restrict_paths(readable: list[bytes], writable: list[bytes]) -> None:
+    """Let what is started from now on read and change nothing else, and signal no process of others, where there are no
+    mount namespaces. Raises OSError if the kernel has no Landlock that can."""
+    kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
+    kernel().landlock(readable, writable, LANDLOCK_ABSTRACT_SOCKETS | LANDLOCK_SIGNALS)
+    drop_capabilities()
+
+
+def drop_capabilities() -> None:
     with contextlib.suppress(OSError):  # The first one that does not exist.
         for capability in range(CAPABILITIES_MAX):
             if capability != KEPT_CAPABILITY:
@@ -230,13 +249,26 @@ class Kernel:
         arguments = (AT_FDCWD, path, AT_RECURSIVE, attributes, self._long(len(attributes)))
         self._check(self._libc.syscall(self._long(SYS_MOUNT_SETATTR), *arguments), f"mount_setattr {os.fsdecode(path)}")
 
-    def leave_abstract_sockets(self) -> None:
-        """Keep this process from abstract sockets that others made: they are in no directory. Source: landlock(7)."""
-        attributes = self._pack("QQQ", 0, 0, LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET)
-        size, zero = self._long(len(attributes)), self._long(0)
-        rules = int(self._libc.syscall(self._long(SYS_LANDLOCK_CREATE_RULESET), attributes, size, zero))
+    def landlock(self, readable: list[bytes], writable: list[bytes], scopes: int) -> None:
+        """Keep this process and its children from other paths, if any are given, and from abstract sockets and
+        processes of others, where the kernel can. Source: landlock(7)."""
+        long, version_flag = self._long, LANDLOCK_CREATE_RULESET_VERSION
+        version = int(self._libc.syscall(long(SYS_LANDLOCK_CREATE_RULESET), None, long(0), long(version_flag)))
+        handled = LANDLOCK_READ | LANDLOCK_WRITE if readable else 0
+        if handled and version < LANDLOCK_VERSION_MIN:
+            raise OSError(ENOSYS, f"landlock: {os.strerror(ENOSYS)}")
+        attributes = self._pack("QQQ", handled, 0, scopes if version >= LANDLOCK_SCOPES_VERSION else 0)
+        create = (long(SYS_LANDLOCK_CREATE_RULESET), attributes, long(len(attributes)), long(0))
+        rules = int(self._libc.syscall(*create))
         self._check(min(rules, 0), "landlock_create_ruleset")
-        result = self._libc.syscall(self._long(SYS_LANDLOCK_RESTRICT_SELF), self._long(rules), zero)
+        for paths, rights in ((readable, LANDLOCK_READ), (writable, LANDLOCK_READ | LANDLOCK_WRITE)):
+            for path in filter(os.path.exists, paths):
+                opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                rule = self._pack("=Qi", rights if os.path.isdir(path) else rights & LANDLOCK_OF_FILES, opened)
+                add = (long(SYS_LANDLOCK_ADD_RULE), long(rules), long(LANDLOCK_RULE_PATH_BENEATH), rule, long(0))
+                self._check(self._libc.syscall(*add), f"landlock_add_rule {os.fsdecode(path)}")
+                os.close(opened)
+        result = self._libc.syscall(long(SYS_LANDLOCK_RESTRICT_SELF), long(rules), long(0))
         os.close(rules)
         self._check(result, "landlock_restrict_self")
 

@@ -21,7 +21,7 @@ from typing import IO, Literal, Protocol
 
 import msgspec
 
-from mz_engine.processes import guard
+from mz_engine.processes import guard, sandbox
 
 TICK_SECONDS = 0.1
 """Maximum delay in noticing a time limit or a stop."""
@@ -196,6 +196,11 @@ def can_run_offline() -> bool:
     return can_hide() and _works(best_level(), offline=True)
 
 
+def can_confine() -> bool:
+    """Return True if this machine can keep commands from files at all, by mount namespaces or by Landlock."""
+    return can_hide() or best_level() == guard.LANDLOCK
+
+
 def can_hide() -> bool:
     """Return True if this machine has mount namespaces, so that commands can be kept from seeing or writing files."""
     return best_level() in guard.NAMESPACES
@@ -226,6 +231,35 @@ def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
             for pid in pids:
                 guard.send_signal(pid, guard.SIGKILL)
         time.sleep(0.01)
+
+
+DEVICES = tuple(pathlib.Path("/dev", name) for name in (*sandbox.DEVICES, "ptmx", "pts", "shm"))
+
+
+def allowed_paths(launch: Launch) -> tuple[tuple[pathlib.Path, ...], tuple[pathlib.Path, ...]]:
+    """Return what the command may read, and what it may change, where nothing can be mounted: the same files as with
+    mounts, but overlays are read-only, and of folders of its own there is `scratch`."""
+    is_seen = {path.resolve(): kind not in ("empty", "own") for path, kind in _sources(launch)}
+    is_seen |= dict.fromkeys((*launch.hidden, pathlib.Path("/dev")), False) | dict.fromkeys(DEVICES, True)
+    writable = [*(path for path, kind in _sources(launch) if kind == "write"), *DEVICES]
+    if launch.scratch is not None:
+        is_seen[launch.scratch.resolve()] = True
+        writable.append(launch.scratch)
+    inner = {parent for path in is_seen for parent in path.parents}
+    readable, pending = [], [(pathlib.Path("/"), True)]
+    while pending:
+        path, is_allowed = pending.pop()
+        is_allowed = is_seen.get(path, is_allowed)
+        if path in inner and path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):
+                pending += ((child, is_allowed) for child in path.iterdir())
+        elif is_allowed:
+            readable.append(path)
+    return tuple(readable), tuple(writable)
+
+
+def _sources(launch: Launch) -> list[tuple[pathlib.Path, str]]:
+    return [(mount.source or mount.target, mount.kind) for mount in launch.mounts]
 
 
 class GuardServer:
@@ -346,6 +380,7 @@ class Supervision:
 
     def _request(self) -> guard.Request:
         launch = self._launch
+        readable, changeable = allowed_paths(launch) if self._level == guard.LANDLOCK else ((), ())
         return guard.Request(
             level=self._level,
             user=os.geteuid(),
@@ -359,6 +394,8 @@ class Supervision:
                 for mount in launch.mounts
             ],
             hidden=[os.fsencode(path) for path in launch.hidden],
+            readable=list(map(os.fsencode, readable)),
+            changeable=list(map(os.fsencode, changeable)),
             read_only=launch.read_only,
             offline=launch.offline,
             scratch=os.fsencode(launch.scratch or ""),

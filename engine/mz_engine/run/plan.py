@@ -58,7 +58,7 @@ from mz_engine.pipelines.material import missing_blocks
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
-from mz_engine.processes.supervise import best_level, can_hide
+from mz_engine.processes.supervise import best_level, can_confine, can_hide
 from mz_engine.run.settings import LoadedConfig, load_config
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
@@ -452,15 +452,16 @@ ISOLATION_HINT = "`mz doctor` says how to get mount namespaces"
 
 def check_isolation(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check that this machine has the isolation that is required. Raises MzError (MZ1011)."""
-    if config.isolation == "mounts" and not can_hide():
-        message = f"`isolation: mounts` is required, but this machine only has the level {best_level()}"
+    if (config.isolation == "mounts" and not can_hide()) or (config.isolation == "some" and not can_confine()):
+        message = f"`isolation: {config.isolation}` is required, but this machine only has the level {best_level()}"
         raise MzError("MZ1011", message, hint=ISOLATION_HINT)
 
 
 def weak_isolation() -> Iterator[Diagnostic]:
     """Yield a warning (MZ1012) if this machine has no mount namespaces."""
     if not can_hide():
-        message = f"isolation is {best_level()}: agents and commands can change whatever your user may change"
+        may = "reach sockets of yours" if can_confine() else "change whatever your user may change"
+        message = f"isolation is {best_level()}: agents and commands can {may}"
         hint = f"{ISOLATION_HINT}; `isolation: mounts` in mz.yaml refuses to run without"
         yield Diagnostic(code="MZ1012", message=message, hint=hint, severity="warning")
 

@@ -79,6 +79,7 @@ FREE_BYTES_WARN = 2 * 10**9
 ISOLATION_SUMMARIES = {
     guard.NAMESPACE: "agents run in PID and mount namespaces of their own",
     guard.USER_NAMESPACE: "agents run in PID and mount namespaces of their own, inside a user namespace",
+    guard.LANDLOCK: "agents read and change only what they may (Landlock), but reach sockets of yours",
     guard.SUBREAPER: "an agent's child processes end with it, found by its process tree",
     guard.MARKER: "an agent's child processes end with it, found by a marker in their environment",
 }
@@ -269,7 +270,7 @@ def isolation_check(level: str, platform: str) -> DoctorCheck:
         hint = "run mz on Linux, for example in a container, if agents must not write to your checkout"
         return warn(f"macOS: {summary}; {NOT_WRITE_PROTECTED}", hint)
     hint = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
-    return warn(f"{summary}; {NOT_WRITE_PROTECTED}", hint)
+    return warn(summary if level == guard.LANDLOCK else f"{summary}; {NOT_WRITE_PROTECTED}", hint)
 
 
 def format_version(version: Version) -> str:

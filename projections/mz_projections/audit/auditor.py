@@ -20,6 +20,7 @@ from mz_projections.views.run import run_view
 
 MOUNT_LEVELS = ("namespace", "user-namespace")
 """Levels of isolation with mount namespaces."""
+LANDLOCK_LEVEL = "landlock"
 Stream = Sequence[Recorded[Event]]
 
 
@@ -115,7 +116,8 @@ def _weak_isolation(view: RunView, started_ref: str) -> Iterator[Gap]:
     """Yield a remark for each level of isolation that kept agents and commands from changing nothing."""
     for level in view.isolation:
         if level not in MOUNT_LEVELS:
-            message = f"isolation was {level}: agents and commands could change whatever mz's user may change"
+            could = "reach sockets of" if level == LANDLOCK_LEVEL else "change whatever may be changed by"
+            message = f"isolation was {level}: agents and commands could {could} mz's user"
             yield Gap(kind="weak-isolation", message=message, event_refs=(started_ref,))
 
 
