@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from mz_cli.replay.command import summary
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.ports import ParsedReply
 from mz_engine.processes.supervise import can_run_offline
@@ -244,9 +245,14 @@ def test_a_set_up_that_needs_a_network_has_one_in_replays_if_settings_say_so(tmp
         with open(workshop.root / "mz.yaml", "a") as file:
             file.write("sandbox: {online_in_replays: [setup]}\n")
         copy = Copy(workshop.root)
-        assert copy.settle(keep=True).findings == ()
+        kept = copy.settle(keep=True)
+        assert (kept.findings, kept.online) == ((), ("setup",))
+        assert "network cut off except from setup" in summary([kept])
     result = copy.settle()
     assert (result.findings, result.in_memory, result.commands_executed) == ((), True, 0), "without the server"
+    assert "except" not in summary([result])
+    (finding,) = [finding for finding in copy.settle(real=True).findings if finding.kind == "COMMAND"]
+    assert "failed here" in finding.message
 
 
 def test_set_up_commands_are_answered_and_a_new_command_after_them_is_played_for_real(tmp_path: Path) -> None:

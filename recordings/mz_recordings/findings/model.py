@@ -120,6 +120,8 @@ class ReplayFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Number of replies that were kept when their prompt changed."""
     offline: bool = True
     """The network was cut off; otherwise only the proxy variables point nowhere."""
+    online: tuple[str, ...] = ()
+    """What had a network all the same, by `sandbox.online_in_replays`, if commands were executed."""
     trace_digests: dict[str, str] = {}
     """Digest of each feature's current trace."""
     traces_compared: int = 0

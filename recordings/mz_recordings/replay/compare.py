@@ -228,13 +228,23 @@ def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
 
 
 def _command_findings(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
-    """Yield kept results of commands that ended otherwise when they were executed."""
+    """Yield kept results of commands that ended otherwise when they were executed, and set-up commands that failed here
+    and in no recording."""
+    for command in sorted(_failed_setups(outcome.traces) - _failed_setups(cassette.traces)):
+        message = f"the setup command `{command}` failed here; other findings follow from that"
+        fix = "make the command work here, then: mz replay {cassette} --real"
+        yield Finding(kind="COMMAND", message=message, cause=command, fix=fix)
     kept = answers(cassette.commands)
     for key, entry in answers(outcome.commands).items():
         earlier = kept.get(key)
         if earlier is not None and earlier.exit != entry.exit:
             message = f"`{entry.command}` was kept with exit {earlier.exit}, and now ends with exit {entry.exit}"
             yield Finding(kind="COMMAND", message=message, cause=entry.command, fix=KEEP)
+
+
+def _failed_setups(traces: Mapping[str, bytes]) -> set[str]:
+    runs = (run for trace in traces.values() for run in trace_events(trace, "command.ran"))
+    return {run["name"] for run in runs if run["stage"] == "setup" and run["exit"] != 0}
 
 
 def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:

@@ -110,6 +110,7 @@ def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]
             reason=outcome.reason,
             commands_answered=outcome.commands_answered,
             commands_executed=outcome.commands_executed,
+            online=outcome.pins.config.sandbox.online_in_replays if outcome.commands_executed else (),
         )
     except (CassetteUnreadable, FixtureUnavailable, MzError) as error:
         result = replace(result, findings=(replay_error_finding(error),))
