@@ -73,6 +73,7 @@ class Victim:
         for name in SECRET_FILES.split():
             (self.home / name).parent.mkdir(parents=True, exist_ok=True)
             (self.home / name).write_text(SECRET)
+        (self.home / ".identity").symlink_to(".ssh/id_ed25519")
         (self.tools / "pytest").write_text("#!/bin/sh\n")
         (self.tools.parent / "pyvenv.cfg").write_text("")
         for name in ("README.md", "src/app.py", "mz.yaml", ".gitignore"):

@@ -133,10 +133,10 @@ def test_less_isolation_than_required_is_refused(level: str, monkeypatch: pytest
     assert [warning.code for warning in weak_isolation()] == ([] if has_mounts else ["MZ1012"])
     check_isolation(Path(), Config(), {})
     if has_mounts or level == LANDLOCK:
-        check_isolation(Path(), Config(isolation="some"), {})
+        check_isolation(Path(), Config(isolation="landlock"), {})
     else:
-        with pytest.raises(MzError, match=f"`isolation: some` is required, .* only has the level {level}"):
-            check_isolation(Path(), Config(isolation="some"), {})
+        with pytest.raises(MzError, match=f"`isolation: landlock` is required, .* only has the level {level}"):
+            check_isolation(Path(), Config(isolation="landlock"), {})
     if has_mounts:
         check_isolation(Path(), Config(isolation="mounts"), {})
     else:

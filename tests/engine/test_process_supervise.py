@@ -512,16 +512,29 @@ def test_without_mounts_the_same_files_are_there_and_a_folder_for_temporary_ones
         Mount(on_disk / "hidden", "empty"), Mount(on_disk / "tmp", "own"), Mount(on_disk / "hidden/kept", "read"),
         Mount(on_disk / "work", "write"), Mount(on_disk / "work/.git", "write", on_disk / "private"),
     )  # fmt: skip
-    what = launch(
-        ("sh", "-c", "for name in hidden/kept hidden/secret other private tmp scratch work; do "
-         "cat $name/file > /dev/null && echo read $name; echo y > $name/file && echo wrote $name; done; kill -0 $PID"),
-        on_disk, fresh_key(), mounts=mounts, scratch=on_disk / "scratch",
-        env={"PATH": os.environ["PATH"], "PID": str(os.getpid())},
-    )  # fmt: skip
-    sink = ReceivedOutput()
-    ended = supervise(what, MINUTE, sink, level=guard.LANDLOCK)
-    assert set(sink.stdout.decode().splitlines()) == {
-        *(f"read {name}" for name in ("hidden/kept", "other", "private", "scratch", "work")),
-        *(f"wrote {name}" for name in ("private", "scratch", "work")),
-    }
-    assert ended.exit, "no process outside can be signalled"
+    (on_disk / "link").symlink_to("hidden/secret")
+    ours, theirs = os.openpty()
+    script = (
+        "for name in hidden/kept hidden/secret link other private tmp scratch work; do "
+        "cat $name/file > /dev/null && echo read $name; echo y > $name/file && echo wrote $name; done; "
+        "ls / > /dev/null && echo listed; echo evil > $TERMINAL && echo wrote terminal; kill -0 $PID"
+    )
+    variables = {"PATH": os.environ["PATH"], "PID": str(os.getpid()), "TERMINAL": os.ttyname(theirs)}
+    for read_only in (True, False):
+        what = launch(
+            ("sh", "-c", script), on_disk, fresh_key(), mounts=mounts, scratch=on_disk / "scratch", env=variables,
+            read_only=read_only,
+        )  # fmt: skip
+        sink = ReceivedOutput()
+        ended = supervise(what, MINUTE, sink, level=guard.LANDLOCK)
+        done = set(sink.stdout.decode().splitlines())
+        if read_only:
+            assert done == {
+                "listed", *(f"read {name}" for name in ("hidden/kept", "other", "private", "scratch", "work")),
+                *(f"wrote {name}" for name in ("private", "scratch", "work")),
+            }  # fmt: skip
+        else:
+            assert {"wrote hidden/secret", "wrote other", "wrote terminal"} <= done, "a command of mz's own"
+        assert ended.exit, "no process outside can be signalled"
+    for number in (ours, theirs):
+        os.close(number)

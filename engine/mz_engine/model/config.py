@@ -306,11 +306,10 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
     isolation: Annotated[
-        Literal["mounts", "some", "any"],
+        Literal["mounts", "landlock", "any"],
         doc(
-            "Whether a run needs mount namespaces, with which agents and commands can change nothing outside their "
-            "worktrees; or those or Landlock (`some`), with which they reach sockets of yours; or takes what the "
-            "machine has."
+            "What a run needs: mount namespaces, with which agents and commands can change nothing outside their "
+            "worktrees; at least Landlock, with which they reach sockets of yours; or nothing."
         ),
     ] = "any"
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)

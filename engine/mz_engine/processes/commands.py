@@ -21,6 +21,7 @@ from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
+    SCRATCH_PREFIX,
     command_environment,
     existing_programs,
     in_worktree,
@@ -137,7 +138,7 @@ class WorktreeProcesses:
         folder = scratch_folder(self._root) if can_hide() else pathlib.Path(tempfile.gettempdir())
         with suppress(OSError):
             folder.mkdir(exist_ok=True)
-            scratch = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder)
+            scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=folder)
             if not can_hide():
                 environment = {**environment, "TMPDIR": scratch}
             launch = replace(launch, env=environment, scratch=pathlib.Path(scratch))

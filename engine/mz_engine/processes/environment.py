@@ -6,7 +6,9 @@ import contextlib
 import os
 import pathlib
 import re
+import stat
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
@@ -35,6 +37,9 @@ VIRTUAL_ENVIRONMENTS = (".venv", "venv")
 """Folders of a worktree that are searched for a virtual environment, which its commands then use."""
 ENVIRONMENT_MARK = "pyvenv.cfg"
 """The file that makes a folder a virtual environment."""
+SCRATCH_PREFIX = "mz-"
+DEFAULT_DIRECTORIES = ("/tmp", "/var/tmp")
+"""Folders for temporary files."""
 ALTERNATES_MAX = 5
 """Depth to which git follows alternates of object directories."""
 
@@ -121,10 +126,12 @@ def sandbox_mounts(
                 mounts.append(Mount(path, "write"))
     with contextlib.suppress(FileNotFoundError):
         names = os.fsdecode(environment_file(root, worktree).read_bytes()).split("\0")
-        mounts += [Mount(folder / name, "overlay") for name in names if name]
+        # A link that an agent put there would lead elsewhere.
+        top, paths = folder.resolve(), [folder / name for name in names if name]
+        mounts += [Mount(path, "overlay") for path in paths if path.resolve() == top / path.relative_to(folder)]
     home = pathlib.Path(environment.get("HOME", ""))
     if len(home.parts) > 1 and home.is_absolute() and not is_below(home, enclosing or root):
-        mounts.append(Mount(home, "overlay"))
+        mounts.append(Mount(home.resolve(), "overlay"))
     mounts += [Mount(path, "write") for path in writable]
     mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
@@ -159,24 +166,25 @@ def environment_file(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.P
 
 
 def scratch_folder(root: pathlib.Path) -> pathlib.Path:
-    """Return the folder of directories in which running commands change overlays; their names begin with the number of
-    the process of mz and `-`."""
+    """Return the folder of directories in which running commands change overlays; their names have the number of the
+    process of mz after SCRATCH_PREFIX."""
     return root / MZ_FOLDER / SCRATCH_FOLDER
 
 
 def remove_scratch(path: pathlib.Path) -> None:
     """Remove a directory with changes of overlays. What cannot be removed stays."""
     with contextlib.suppress(OSError):
-        for folder in path.glob("*/work/*"):
-            folder.chmod(0o700)  # The kernel makes it inaccessible.
         remove_tree(os.fsencode(path))
 
 
 def remove_abandoned_scratch(root: pathlib.Path) -> None:
-    """Remove the directories of processes that are gone."""
-    for path in scratch_folder(root).glob("[0-9]*-*"):
-        if not send_signal(int(path.name.partition("-")[0]), 0):
-            remove_scratch(path)
+    """Remove the directories of processes that are gone, and of this user: others may make any name in `/tmp`."""
+    for folder in (scratch_folder(root), pathlib.Path(tempfile.gettempdir())):
+        for path in folder.glob(f"{SCRATCH_PREFIX}[0-9]*-*"):
+            with contextlib.suppress(OSError, ValueError):
+                status, pid = path.lstat(), int(path.name.split("-")[1])
+                if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not send_signal(pid, 0):
+                    remove_scratch(path)
 
 
 def git_directory(root: pathlib.Path) -> pathlib.Path | None:
@@ -188,6 +196,3 @@ def git_directory(root: pathlib.Path) -> pathlib.Path | None:
         if common.is_file():
             path = path / common.read_text().strip()
     return path.resolve() if path.is_dir() else None
-
-
-DEFAULT_DIRECTORIES = ("/tmp", "/var/tmp")

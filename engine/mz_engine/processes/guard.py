@@ -47,8 +47,11 @@ MARKER = "marker"
 """Kill processes with the same MZ_KEY in their environment, and the command's process group."""
 LEVELS = (NAMESPACE, USER_NAMESPACE, LANDLOCK, SUBREAPER, MARKER)
 
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
-NAMESPACES = {NAMESPACE: CLONE_NEWNS | CLONE_NEWPID, USER_NAMESPACE: CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUSER}
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
+    0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+NAMESPACES = {NAMESPACE: CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID}
+NAMESPACES[USER_NAMESPACE] = NAMESPACES[NAMESPACE] | CLONE_NEWUSER
 PR_SET_CHILD_SUBREAPER = 36
 FLAGS_BYTES = 4
 
@@ -82,8 +85,10 @@ class Request(NamedTuple):
     """Kind, source and target of what the tree sees, as in `supervise.Mount`, if the level has a mount namespace."""
     hidden: list[bytes]
     """Files and folders that seem empty, likewise."""
+    listable: list[bytes]
+    """At the level landlock: folders whose names may be read, what may be read, and what may also be changed; all
+    empty: nothing is restricted."""
     readable: list[bytes]
-    """At the level landlock, what may be read, and what may be read and changed."""
     changeable: list[bytes]
     read_only: bool
     """With a mount namespace everything is read-only but mounts that are writable, and `/dev` has what any program may
@@ -297,17 +302,17 @@ class Tree:
                 with open(f"/proc/{pid}/stat", "rb") as file:
                     fields = file.read().rpartition(b")")[2].split()
                 pages, threads = pages + int(fields[21]), threads + int(fields[17])
-        limit, page_bytes = request.memory_bytes - self._shared_bytes(), os.sysconf("SC_PAGE_SIZE")
+        limit, page_bytes = request.memory_bytes, os.sysconf("SC_PAGE_SIZE")
         is_over = limit < pages * page_bytes and limit < sum(memory_of(pid, page_bytes) for pid in pids)
-        if request.memory_bytes and is_over:
+        if limit and (is_over or limit < self._shared_bytes(request)):
             return f"{request.memory_bytes // 1_000_000} MB of memory (`sandbox.memory_mb`)"
         if request.threads and threads > request.threads:
             return f"{request.threads} processes and threads (`sandbox.processes`)"
         return ""
 
-    def _shared_bytes(self) -> int:
-        """Return the size of the files in the tree's own shared memory."""
-        if self.level not in NAMESPACES:
+    def _shared_bytes(self, request: Request) -> int:
+        """Return the size of the files in the tree's own shared memory, which need not be part of any process."""
+        if self.level not in NAMESPACES or not request.read_only:
             return 0
         files = os.statvfs(SHARED_MEMORY)
         return (files.f_blocks - files.f_bfree) * files.f_frsize
@@ -402,7 +407,7 @@ def enter_level(request: Request) -> None:
     if request.level in (LANDLOCK, SUBREAPER):
         kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
     if request.level == LANDLOCK:
-        restrict_paths(request.readable, request.changeable)
+        restrict_paths(request.listable, request.readable, request.changeable)
     if request.level not in NAMESPACES:
         return
     if request.level == USER_NAMESPACE:

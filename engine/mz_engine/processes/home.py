@@ -46,7 +46,7 @@ OWN_FOLDERS = (*DEFAULT_DIRECTORIES, "/run")
 those that these variables name."""
 OWN_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR")
 SHARED_MEMORY = Path("/dev/shm")
-"""The same; each sandbox has one anyway."""
+"""Another such folder, which is mounted with the devices."""
 RESOLVER = Path("/etc/resolv.conf")
 """May be a link to a file of a service."""
 INSTALLED = frozenset({"bin", "lib", "node_modules"})
@@ -58,20 +58,30 @@ def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) 
     paths that settings name (`read`), and folders that it may change (`writable`) if they are not hidden."""
     mounts = {path: Mount(path, "read") for path in program_folders(launch.env, launch.cwd)}
     mounts = {path: mount for path, mount in mounts.items() if not launch.is_hidden(path)}
-    named = map(Path, (*OWN_FOLDERS, *(launch.env.get(name, "") for name in OWN_VARIABLES)))
-    folders = [path for path in named if path.is_absolute() and len(path.parts) > 1 and path.is_dir()]
-    own = tuple(dict.fromkeys((*folders, *(path.resolve() for path in folders))))
-    tops = (*own, SHARED_MEMORY)
+    variables = {
+        name: str(Path(launch.env[name]).resolve()) for name in OWN_VARIABLES if launch.env.get(name, "")[:1] == "/"
+    }
+    folders = (Path(name) for name in (*OWN_FOLDERS, *variables.values()))
+    changeable = {mount.target for mount in launch.mounts if mount.kind == "write"}
+    own = {path: path.resolve() for path in folders if len(path.parts) > 1 and path.is_dir()}
+    own = {path: target for path, target in own.items() if target not in changeable and target not in read}
+    tops = (*own, *own.values(), SHARED_MEMORY)
     programs = _programs(launch.env.get("PATH", ""), launch.argv[0], tops)
-    for path in (*read, RESOLVER.resolve(), *(_installation(path, tops) for path in programs)):
-        covers = (*tops, *(mount.target for mount in launch.mounts), *writable)
+    covers = (*tops, *(mount.target for mount in launch.mounts), *writable)
+    for path in (
+        *read,
+        *(path.resolve() for path in (*read, RESOLVER)),
+        *(_installation(path, tops) for path in programs),
+    ):
         if max(filter(partial(is_below, path), covers), key=_depth, default=None) in tops:
             mounts[path] = Mount(path, "read")
     mounts |= {mount.target: mount for mount in launch.mounts}
     mounts |= {path: Mount(path, "write") for path in writable if not launch.is_hidden(path)}
-    mounts |= {path: Mount(path, "own") for path in own if path == path.resolve()}
-    ordered = tuple(mounts[path] for path in sorted(mounts, key=_depth))
-    return replace(launch, mounts=ordered, hidden=hidden_paths(launch, (*read, *writable)))
+    mounts |= {path: Mount(path, "own") for path in own.values()}
+    launch = replace(
+        launch, env={**launch.env, **variables}, hidden=hidden_paths(launch, (*read, *writable, *own.values()))
+    )
+    return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)))
 
 
 def _depth(path: Path) -> int:
@@ -127,7 +137,7 @@ def _programs(path: str, program: str, homes: tuple[Path, ...]) -> tuple[Path, .
     """Return the folders below HOME, or other folders, with programs on PATH, with this one, with those that links
     there lead to, and with mz itself."""
     named = [*map(Path, (*path.split(os.pathsep), *sys.path, sys.prefix, sys.base_prefix)), Path(program).parent]
-    folders = dict.fromkeys(folder for name in named for folder in (name, name.resolve()))
+    folders = dict.fromkeys(folder for name in named if name.is_absolute() for folder in (name, name.resolve()))
     inside = [folder for folder in folders if folder not in homes and any(is_below(folder, home) for home in homes)]
     for folder in tuple(inside):
         with suppress(OSError), os.scandir(folder) as entries:

@@ -1,5 +1,5 @@
-"""What one command sees and may do, where there are namespaces: mounts, devices, capabilities. It runs in the command's
-guard and imports nothing of mz."""
+"""What one command sees and may do: mounts, devices and capabilities where there are namespaces, else Landlock. It runs
+in the command's guard and imports nothing of mz."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import resource
+from collections.abc import Sequence
 
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
@@ -17,8 +18,8 @@ SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 LANDLOCK_CREATE_RULESET_VERSION, LANDLOCK_RULE_PATH_BENEATH = 1, 1
-LANDLOCK_READ, LANDLOCK_WRITE = 0x000D, 0x7FF2
-"""Rights: execute, read files and folders; and all others of version 3, such as to write, make, and remove."""
+LANDLOCK_LIST, LANDLOCK_READ, LANDLOCK_WRITE = 0x0008, 0x000D, 0x7FF2
+"""Rights: list folders; execute, read files and folders; and all others of version 3, such as to write and remove."""
 LANDLOCK_OF_FILES = 0x4007
 """Those of the rights that a file can have."""
 LANDLOCK_VERSION_MIN, LANDLOCK_SCOPES_VERSION, LANDLOCK_ABSTRACT_SOCKETS, LANDLOCK_SIGNALS = 3, 6, 1, 2
@@ -43,15 +44,15 @@ def drop_privileges() -> None:
         remount_read_only(path)
     kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
     with contextlib.suppress(OSError):  # A kernel without Landlock.
-        kernel().landlock([], [], LANDLOCK_ABSTRACT_SOCKETS)
+        kernel().landlock(((), (), ()), LANDLOCK_ABSTRACT_SOCKETS)
     drop_capabilities()
 
 
-def restrict_paths(readable: list[bytes], writable: list[bytes]) -> None:
+def restrict_paths(*paths: list[bytes]) -> None:
     """Let what is started from now on read and change nothing else, and signal no process of others, where there are no
     mount namespaces. Raises OSError if the kernel has no Landlock that can."""
     kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
-    kernel().landlock(readable, writable, LANDLOCK_ABSTRACT_SOCKETS | LANDLOCK_SIGNALS)
+    kernel().landlock(paths, LANDLOCK_ABSTRACT_SOCKETS | LANDLOCK_SIGNALS)
     drop_capabilities()
 
 
@@ -249,21 +250,22 @@ class Kernel:
         arguments = (AT_FDCWD, path, AT_RECURSIVE, attributes, self._long(len(attributes)))
         self._check(self._libc.syscall(self._long(SYS_MOUNT_SETATTR), *arguments), f"mount_setattr {os.fsdecode(path)}")
 
-    def landlock(self, readable: list[bytes], writable: list[bytes], scopes: int) -> None:
+    def landlock(self, paths: Sequence[Sequence[bytes]], scopes: int) -> None:
         """Keep this process and its children from other paths, if any are given, and from abstract sockets and
         processes of others, where the kernel can. Source: landlock(7)."""
         long, version_flag = self._long, LANDLOCK_CREATE_RULESET_VERSION
         version = int(self._libc.syscall(long(SYS_LANDLOCK_CREATE_RULESET), None, long(0), long(version_flag)))
-        handled = LANDLOCK_READ | LANDLOCK_WRITE if readable else 0
+        handled = LANDLOCK_READ | LANDLOCK_WRITE if any(paths) else 0
         if handled and version < LANDLOCK_VERSION_MIN:
             raise OSError(ENOSYS, f"landlock: {os.strerror(ENOSYS)}")
         attributes = self._pack("QQQ", handled, 0, scopes if version >= LANDLOCK_SCOPES_VERSION else 0)
         create = (long(SYS_LANDLOCK_CREATE_RULESET), attributes, long(len(attributes)), long(0))
         rules = int(self._libc.syscall(*create))
         self._check(min(rules, 0), "landlock_create_ruleset")
-        for paths, rights in ((readable, LANDLOCK_READ), (writable, LANDLOCK_READ | LANDLOCK_WRITE)):
-            for path in filter(os.path.exists, paths):
-                opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rights_of = (LANDLOCK_LIST, LANDLOCK_READ, LANDLOCK_READ | LANDLOCK_WRITE)
+        for rights, path in ((rights, path) for rights, some in zip(rights_of, paths, strict=True) for path in some):
+            with contextlib.suppress(FileNotFoundError):
+                opened = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
                 rule = self._pack("=Qi", rights if os.path.isdir(path) else rights & LANDLOCK_OF_FILES, opened)
                 add = (long(SYS_LANDLOCK_ADD_RULE), long(rules), long(LANDLOCK_RULE_PATH_BENEATH), rule, long(0))
                 self._check(self._libc.syscall(*add), f"landlock_add_rule {os.fsdecode(path)}")

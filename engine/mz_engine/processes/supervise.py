@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import IO, Literal, Protocol
+from typing import IO, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -233,33 +233,45 @@ def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
         time.sleep(0.01)
 
 
-DEVICES = tuple(pathlib.Path("/dev", name) for name in (*sandbox.DEVICES, "ptmx", "pts", "shm"))
+DEVICES = tuple(pathlib.Path("/dev", name) for name in (*sandbox.DEVICES, "shm"))
+"""What any program may need of `/dev`, where nothing can be mounted."""
 
 
-def allowed_paths(launch: Launch) -> tuple[tuple[pathlib.Path, ...], tuple[pathlib.Path, ...]]:
-    """Return what the command may read, and what it may change, where nothing can be mounted: the same files as with
-    mounts, but overlays are read-only, and of folders of its own there is `scratch`."""
-    is_seen = {path.resolve(): kind not in ("empty", "own") for path, kind in _sources(launch)}
-    is_seen |= dict.fromkeys((*launch.hidden, pathlib.Path("/dev")), False) | dict.fromkeys(DEVICES, True)
-    writable = [*(path for path, kind in _sources(launch) if kind == "write"), *DEVICES]
+class AllowedPaths(NamedTuple):
+    listable: tuple[pathlib.Path, ...] = ()
+    readable: tuple[pathlib.Path, ...] = ()
+    changeable: tuple[pathlib.Path, ...] = ()
+
+
+def allowed_paths(launch: Launch) -> AllowedPaths:
+    """Return what the command may list, read and change, where nothing can be mounted: the same files as with mounts,
+    but overlays are as their folders, and of folders of its own there is `scratch`. No link is among them: what it
+    leads to is allowed by itself or not."""
+    sources = [(mount.source or mount.target, mount.kind) for mount in launch.mounts]
     if launch.scratch is not None:
-        is_seen[launch.scratch.resolve()] = True
-        writable.append(launch.scratch)
+        sources.append((launch.scratch, "write"))
+    named = {path.resolve(): kind not in ("empty", "own") for path, kind in sources}
+    named |= dict.fromkeys((*launch.hidden, pathlib.Path("/dev")), False) | dict.fromkeys(DEVICES, True)
+    is_seen = {pathlib.Path("/"): True}
+    for path in sorted(named, key=lambda path: len(path.parts)):
+        nearest = next(parent for parent in path.parents if parent in is_seen)
+        if named[path] != is_seen[nearest]:
+            is_seen[path] = named[path]
     inner = {parent for path in is_seen for parent in path.parents}
-    readable, pending = [], [(pathlib.Path("/"), True)]
+    listable, readable, pending = [], [], [(pathlib.Path("/"), True)]
     while pending:
         path, is_allowed = pending.pop()
         is_allowed = is_seen.get(path, is_allowed)
-        if path in inner and path.is_dir() and not path.is_symlink():
+        if path.is_symlink():
+            continue
+        if path in inner and path.is_dir():
+            listable.append(path)
             with contextlib.suppress(OSError):
                 pending += ((child, is_allowed) for child in path.iterdir())
         elif is_allowed:
             readable.append(path)
-    return tuple(readable), tuple(writable)
-
-
-def _sources(launch: Launch) -> list[tuple[pathlib.Path, str]]:
-    return [(mount.source or mount.target, mount.kind) for mount in launch.mounts]
+    changeable = [path.resolve() for path, kind in sources if kind == "write"]
+    return AllowedPaths(tuple(listable), tuple(readable), (*changeable, *DEVICES))
 
 
 class GuardServer:
@@ -380,7 +392,8 @@ class Supervision:
 
     def _request(self) -> guard.Request:
         launch = self._launch
-        readable, changeable = allowed_paths(launch) if self._level == guard.LANDLOCK else ((), ())
+        is_restricted = self._level == guard.LANDLOCK and launch.read_only
+        allowed = allowed_paths(launch) if is_restricted else AllowedPaths()
         return guard.Request(
             level=self._level,
             user=os.geteuid(),
@@ -394,8 +407,9 @@ class Supervision:
                 for mount in launch.mounts
             ],
             hidden=[os.fsencode(path) for path in launch.hidden],
-            readable=list(map(os.fsencode, readable)),
-            changeable=list(map(os.fsencode, changeable)),
+            listable=list(map(os.fsencode, allowed.listable)),
+            readable=list(map(os.fsencode, allowed.readable)),
+            changeable=list(map(os.fsencode, allowed.changeable)),
             read_only=launch.read_only,
             offline=launch.offline,
             scratch=os.fsencode(launch.scratch or ""),

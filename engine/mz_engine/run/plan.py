@@ -452,7 +452,7 @@ ISOLATION_HINT = "`mz doctor` says how to get mount namespaces"
 
 def check_isolation(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check that this machine has the isolation that is required. Raises MzError (MZ1011)."""
-    if (config.isolation == "mounts" and not can_hide()) or (config.isolation == "some" and not can_confine()):
+    if (config.isolation == "mounts" and not can_hide()) or (config.isolation == "landlock" and not can_confine()):
         message = f"`isolation: {config.isolation}` is required, but this machine only has the level {best_level()}"
         raise MzError("MZ1011", message, hint=ISOLATION_HINT)
 

@@ -25,8 +25,8 @@ SETTINGS: Mapping[str, str] = {
     "web_search": '"disabled"',
 }
 """No approvals, telemetry, update checks or web search. No sub-agents, since the stream lacks their tokens. No endless
-reconnects. Of folders for temporary files, commands may write only to TMPDIR: while they run, codex's sandbox puts an
-empty `.git` into each writable directory, and leaves it there when killed."""
+reconnects. Of folders for temporary files, commands may write only to TMPDIR, which must not be /tmp then: while they
+run, codex's sandbox puts an empty `.git` into each writable directory, and leaves it there when killed."""
 
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
@@ -88,7 +88,7 @@ class Codex(Adapter):
             argv += ["-c", NO_SHELL]
         if spec.resumes and spec.session is not None:
             argv += ["resume", spec.session]
-        env = {**self.call_environment(environment), "TMPDIR": environment.get("TMPDIR") or "/tmp"}
+        env = {**self.call_environment(environment), "TMPDIR": "/var/tmp"}
         return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env)
 
 

@@ -191,7 +191,6 @@ class Gemini(Adapter):
         if spec.session is not None:
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
         env = self.call_environment(environment)
-        # It leaves a directory behind when a command is killed.
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env)
 
 
