@@ -27,10 +27,9 @@ INHERITED_NAMES = (
 """Variables that locate tools and the network; anything else may be a secret and is passed by name only."""
 INHERITED_VARIABLES = re.compile("|".join(INHERITED_NAMES.replace("*", r"\w+").split()))
 
-WRITABLE_VARIABLES = (
-    *("HOME", "TMPDIR", "XDG_RUNTIME_DIR"),
-    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"),
-)
+WRITABLE_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+OWN_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR")
+"""Of folders for temporary files and sockets, in whose place a command sees its own."""
 
 
 VIRTUAL_ENVIRONMENTS = (".venv", "venv")
@@ -83,7 +82,8 @@ def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> t
     folders = dict.fromkeys(pathlib.Path(folder) for folder in path if folder.startswith(os.sep))
     folders |= dict.fromkeys(folder.parent for folder in folders if (folder.parent / ENVIRONMENT_MARK).is_file())
     writable = [worktree, *map(pathlib.Path, DEFAULT_DIRECTORIES)]
-    writable += [pathlib.Path(environment[name]) for name in WRITABLE_VARIABLES if environment.get(name)]
+    named = (environment.get(name) for name in (*WRITABLE_VARIABLES, *OWN_VARIABLES))
+    writable += [pathlib.Path(name) for name in named if name]
     return tuple(
         folder
         for folder in folders
@@ -131,7 +131,7 @@ def sandbox_mounts(
         mounts += [Mount(path, "overlay") for path in paths if path.resolve() == top / path.relative_to(folder)]
     home = pathlib.Path(environment.get("HOME", ""))
     if len(home.parts) > 1 and home.is_absolute() and not is_below(home, enclosing or root):
-        mounts.append(Mount(home.resolve(), "overlay"))
+        mounts.append(Mount(home, "overlay"))
     mounts += [Mount(path, "write") for path in writable]
     mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mz_engine.processes.environment import DEFAULT_DIRECTORIES, program_folders
+from mz_engine.processes.environment import DEFAULT_DIRECTORIES, OWN_VARIABLES, program_folders
 from mz_engine.processes.supervise import Launch, Mount, is_below
 
 CACHED_MAX = 64
@@ -42,9 +42,7 @@ NESTED = {".config": 2, ".local": 2, ".local/share": 3}
 
 
 OWN_FOLDERS = (*DEFAULT_DIRECTORIES, "/run")
-"""Folders for temporary files and for sockets of services. A command sees folders of its own in their place, and of
-those that these variables name."""
-OWN_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR")
+"""Folders for temporary files and sockets. A command sees its own in place of these and of OWN_VARIABLES."""
 SHARED_MEMORY = Path("/dev/shm")
 """Another such folder, which is mounted with the devices."""
 RESOLVER = Path("/etc/resolv.conf")
