@@ -291,9 +291,9 @@ def render_text(results: Sequence[ReplayResult]) -> Iterator[Line]:
 def summary(results: Sequence[ReplayResult]) -> str:
     """Return in one line what was replayed, and the verdict."""
     played = count_noun(sum(cassette.calls_replayed for cassette in results), "recording")
-    offline = "network cut off" if all(cassette.offline for cassette in results) else "network not cut off"
-    if online := sorted({kind for cassette in results for kind in cassette.online}):
-        offline += f" except from {' and '.join(online)}"
+    online = sorted({kind for cassette in results for kind in cassette.online})
+    offline = f"network cut off except from {' and '.join(online)}" if online else "network cut off"
+    offline = offline if all(cassette.offline for cassette in results) else "network not cut off"
     parts = [count_noun(len(results), "cassette"), f"{played} replayed", *_effects(results), offline]
     if accepted := sum(cassette.accepted_replies for cassette in results):
         parts.append(f"{accepted} {'reply' if accepted == 1 else 'replies'} accepted for changed prompts")
