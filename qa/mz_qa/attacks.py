@@ -34,6 +34,8 @@ SECONDS = 30
 NAMED_MAX = 3
 SYSTEM_FOLDERS = ("/usr", "/etc", "/opt")
 SECRET = f"the secret of the user that {os.getpid()} attacks"
+TWICE = "in-the-next-call"
+"""Attacks whose names end so run twice: the first call prepares the second one."""
 SECRET_FILES = (
     ".ssh/id_ed25519 .aws/credentials .config/gh/hosts.yml .cargo/credentials.toml .codex/auth.json other/.env"
 )
@@ -126,7 +128,8 @@ class Victim:
             key=f"r/f/{attack.target}/-/1/1/{attack.name}", worktree=self.worktree, agent="attacker", model="",
             prompt="", session=None, resumes=False, tools=(), total_seconds=SECONDS, idle_seconds=SECONDS,
         )  # fmt: skip
-        result = processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
+        for _ in range(2 if attack.name.endswith(TWICE) else 1):
+            result = processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
         after = self.state()
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         reached = [name for name, service in zip(SOCKETS, self.services, strict=True) if _is_reached(service)]

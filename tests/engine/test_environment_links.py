@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,9 @@ def test_without_mount_namespaces_a_link_can_be_followed(tmp_path: Path, monkeyp
     monkeypatch.setattr(supervise, "best_level", lambda: guard.SUBREAPER)
     (link,) = checkout.run("true").outside_links
     assert not link.is_hidden
+
+
+def test_a_pipe_in_the_place_of_a_file_hangs_nothing(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path)
+    os.mkfifo(checkout.site / "evil.pth")
+    assert checkout.links() == []

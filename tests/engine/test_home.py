@@ -89,6 +89,16 @@ def test_links_stay_and_what_they_lead_to_is_hidden(home: Path) -> None:
     assert hidden(home) == {*ALWAYS, "apps", ".agent", "dotfiles"} - {".ssh"}
 
 
+def test_what_a_link_of_a_mount_leads_to_is_seen(home: Path) -> None:
+    (home / "dots").mkdir()
+    (home / ".agent").rename(home / "dots/agent")
+    (home / ".agent").symlink_to("dots/agent")
+    (home / ".gitconfig").rename(home / "dots/gitconfig")
+    (home / ".gitconfig").symlink_to("dots/gitconfig")
+    (home / "dots/secret").touch()
+    assert hidden(home, mounts=("code/project", ".agent")) == {*ALWAYS, "apps", "dots/secret"}
+
+
 def test_a_home_that_is_a_link_is_as_good(home: Path) -> None:
     home.with_name("link").symlink_to(home)
     assert hidden(home.with_name("link")) == {*ALWAYS, "apps", ".agent"}

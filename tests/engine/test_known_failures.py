@@ -98,6 +98,20 @@ def test_a_strict_baseline_knows_nothing() -> None:
     assert gates_of(world)[0] is False
 
 
+@pytest.mark.parametrize(("passed", "is_excused"), [(3, True), (4, False), (2, True)])
+def test_known_failures_excuse_nothing_if_fewer_tests_pass_than_on_the_base(passed: int, is_excused: bool) -> None:
+    """The run may have ended at the first failure, or left out what fails now; three tests pass in it."""
+    counts = {"check": (1, passed, 1), "final": (1, passed, 1)}
+    failing = {"check": [OLD], "final": [OLD]}
+    world = world_after(lambda command, files: pytest_output(OLD), trial.pins(), failing, counts)
+    assert gates_of(world)[0] is is_excused
+    if not is_excused:
+        first = next(event for event in events(world) if isinstance(event, GateChecked) and event.report)
+        assert first.report is not None
+        message = world.blobs.get(first.report).decode()
+        assert "3 tests passed, and 4 on the base, so failures from there excuse nothing" in message
+
+
 @pytest.mark.parametrize("output", ["", "Ran 0 tests in 0.1s\n\nOK\n"])
 def test_a_command_whose_tests_are_gone_proves_nothing(output: str) -> None:
     counts = {"check": (0, 7, 0), "final": (0, None, None)}

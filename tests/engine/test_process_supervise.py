@@ -505,17 +505,19 @@ def test_disks_and_terminals_of_the_machine_are_not_there(tmp_path: Path, level:
 
 @pytest.mark.skipif(guard.LANDLOCK not in levels(), reason="no Landlock here")
 def test_without_mounts_the_same_files_are_there_and_a_folder_for_temporary_ones(on_disk: Path) -> None:
-    for name in ("hidden/kept", "hidden/secret", "other", "private", "tmp", "scratch", "work"):
+    names = "hidden/kept hidden/secret other private tmp scratch wide/hidden wide/open work"
+    for name in names.split():
         (on_disk / name).mkdir(parents=True)
         (on_disk / name / "file").write_text("x")
     mounts = (
         Mount(on_disk / "hidden", "empty"), Mount(on_disk / "tmp", "own"), Mount(on_disk / "hidden/kept", "read"),
         Mount(on_disk / "work", "write"), Mount(on_disk / "work/.git", "write", on_disk / "private"),
+        Mount(on_disk / "wide", "write"), Mount(on_disk / "wide/hidden", "empty"),
     )  # fmt: skip
     (on_disk / "link").symlink_to("hidden/secret")
     ours, theirs = os.openpty()
     script = (
-        "for name in hidden/kept hidden/secret link other private tmp scratch work; do "
+        f"for name in link {names}; do "
         "cat $name/file > /dev/null && echo read $name; echo y > $name/file && echo wrote $name; done; "
         "ls / > /dev/null && echo listed; echo evil > $TERMINAL && echo wrote terminal; kill -0 $PID"
     )
@@ -530,11 +532,27 @@ def test_without_mounts_the_same_files_are_there_and_a_folder_for_temporary_ones
         done = set(sink.stdout.decode().splitlines())
         if read_only:
             assert done == {
-                "listed", *(f"read {name}" for name in ("hidden/kept", "other", "private", "scratch", "work")),
-                *(f"wrote {name}" for name in ("private", "scratch", "work")),
+                "listed", "read hidden/kept", "read other",
+                *(f"read {name}" for name in ("private", "scratch", "wide/open", "work")),
+                *(f"wrote {name}" for name in ("private", "scratch", "wide/open", "work")),
             }  # fmt: skip
         else:
             assert {"wrote hidden/secret", "wrote other", "wrote terminal"} <= done, "a command of mz's own"
         assert ended.exit, "no process outside can be signalled"
     for number in (ours, theirs):
         os.close(number)
+
+
+@pytest.mark.skipif(guard.USER_NAMESPACE not in levels(), reason="no user namespaces here")
+def test_an_ordinary_user_can_discard_output(tmp_path: Path) -> None:
+    """In a folder like `/tmp` the kernel refuses to open what another made, if it would be made otherwise."""
+    program = (
+        "import os, pathlib, sys; from mz_engine.processes.supervise import *; sink = CapturedOutput();"
+        "what = Launch(argv=('sh', '-c', 'echo x > /dev/null && echo done'), env={'PATH': os.environ['PATH']},"
+        "cwd=pathlib.Path('/'), read_only=True);"
+        "supervise(what, ProcessLimits(total_seconds=20), sink, level='user-namespace'); print(sink.stdout.decode())"
+    )
+    as_user = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups") if os.geteuid() == 0 else ()
+    command = [*as_user, sys.executable, "-c", program]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["done"], "")

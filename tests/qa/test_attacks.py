@@ -18,7 +18,7 @@ HARMFUL_BELOW = ("config", "cloud-login", "commit-in-the-checkout", "change", "b
 @pytest.mark.skipif(not supervise.can_hide(), reason="no mount namespaces here")
 def test_no_attack_does_harm(tmp_path: Path) -> None:
     harm = {f"{attack.target}/{attack.name}": harm_of(attack, tmp_path) for attack in attacks()}
-    assert len(harm) >= 86
+    assert len(harm) >= 91
     assert {name: changed for name, changed in harm.items() if changed} == {}
 
 

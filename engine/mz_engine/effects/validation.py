@@ -93,6 +93,9 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
         failed, output = (yield from get_json(ran.failures)), without_lines(output, expected)
         names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
         new = f"; tests that did not fail before your work fail now:\n{names}\n"
+    elif ran.failures is not None and (yield from known_failures(context, gate)):
+        before = yield from _passed_before(context, ran)
+        new = f": {ran.passed or 0} tests passed, and {before} on the base, so failures from there excuse nothing; "
     command = context.pins.config.commands[gate].run
     what = f"the command `{gate}` ({command}) {ending}" if ran.stage == "gate" else _failed_setup_text(ran, gate)
     message = f"{what}{new or '; '}it printed:\n{output}"
@@ -110,11 +113,16 @@ def _failed_setup_text(ran: CommandRan, name: str) -> str:
 
 def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
     """Return how many tests of a command passed on the base if now none ran, else 0."""
+    return 0 if ran.exit != 0 or ran.passed or ran.failed else (yield from _passed_before(context, ran))
+
+
+def _passed_before(context: StepContext, ran: CommandRan) -> Steps[int]:
+    """Return how many tests of a command passed on the base if fewer pass now, else 0."""
     results = context.phase_state.progress.started.base_results
-    if ran.exit != 0 or ran.passed or ran.failed or results is None:
+    if results is None:
         return 0
     _, passed, _ = (yield from get_json(results)).get(ran.name, (None, None, None))
-    return passed or 0
+    return passed if passed and (ran.passed or 0) < passed else 0
 
 
 def gate_checked(
@@ -162,8 +170,10 @@ def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: 
     accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
     expected = yield from known_failures(context, name)
     if expected and ran.failures is not None and failed_setup is None:
-        failed = yield from get_json(ran.failures)
-        return replace(ran, new_failures=(Counter(failed) - Counter(expected)).total())
+        new = (Counter((yield from get_json(ran.failures))) - Counter(expected)).total()
+        # A run that ended early, or leaves tests out, does not show that no others fail.
+        if new or not (yield from _passed_before(context, ran)):
+            return replace(ran, new_failures=new)
     return replace(ran, new_failures=0) if (ran.name, ran.exit, ran.excerpt) in accepted else ran
 
 

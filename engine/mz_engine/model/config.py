@@ -85,8 +85,8 @@ class Gates(SettingsBase, frozen=True, kw_only=True):
     baseline: Annotated[
         Literal["no-new-failures", "strict"],
         doc(
-            "Whether a command that fails on the base already passes as a gate if no other tests fail than there, "
-            "or must succeed."
+            "Whether a command that fails on the base already passes as a gate if no other tests fail than there and "
+            "no fewer pass, or must succeed."
         ),
     ] = "no-new-failures"
 

@@ -64,7 +64,7 @@ def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) 
     own = {path: path.resolve() for path in folders if len(path.parts) > 1 and path.is_dir()}
     own = {path: target for path, target in own.items() if target not in changeable and target not in read}
     tops = (*own, *own.values(), SHARED_MEMORY)
-    programs = _programs(launch.env.get("PATH", ""), launch.argv[0], tops)
+    programs = _programs(_fixed_path(launch), launch.argv[0], tops)
     covers = (*tops, *(mount.target for mount in launch.mounts), *writable)
     for path in (
         *read,
@@ -80,6 +80,12 @@ def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) 
         launch, env={**launch.env, **variables}, hidden=hidden_paths(launch, (*read, *writable, *own.values()))
     )
     return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)))
+
+
+def _fixed_path(launch: Launch) -> str:
+    """Return PATH without folders in the worktree, where an agent could make links."""
+    folders = launch.env.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if not is_below(Path(folder), launch.cwd))
 
 
 def _depth(path: Path) -> int:
@@ -102,10 +108,12 @@ def hidden_paths(launch: Launch, read: Iterable[Path]) -> tuple[Path, ...]:
         return ()
     homes = (home, home.resolve())
     targets = [mount.target for mount in launch.mounts if mount.target not in homes]
-    named = set(_below(homes, (*targets, launch.cwd, *read)))
+    visible = (*targets, launch.cwd, *read)
+    linked = (path.resolve() for path in (*visible, *(home.joinpath(*names) for names in KEPT)) if path.is_symlink())
+    named = set(_below(homes, (*visible, *linked)))
     if () in named:
         return ()
-    kept = named.union(KEPT, map(_tool, _below(homes, _programs(launch.env.get("PATH", ""), launch.argv[0], homes))))
+    kept = named.union(KEPT, map(_tool, _below(homes, _programs(_fixed_path(launch), launch.argv[0], homes))))
     hidden = HIDDEN - named
     inner = {names[:end] for names in kept | hidden for end in range(1, len(names))}
     return tuple(_walk(homes[1], kept, hidden, inner))

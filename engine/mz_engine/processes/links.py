@@ -135,6 +135,6 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
 
 
 def _read_text(file: Path) -> str:
-    with suppress(OSError), file.open(encoding="utf-8", errors="replace") as stream:
-        return stream.read(READ_BYTES_MAX)
+    with suppress(OSError), open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        return (stream.read(READ_BYTES_MAX) or b"").decode("utf-8", "replace")
     return ""

@@ -152,7 +152,7 @@ def mount_devices() -> None:
     for name in DEVICES:
         with contextlib.suppress(OSError):
             kept[name] = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
-    kernel().mount(b"tmpfs", b"/dev", b"tmpfs", MS_NOSUID)
+    kernel().mount(b"tmpfs", b"/dev", b"tmpfs", MS_NOSUID, b"mode=0755")
     for name, opened in kept.items():
         target, source = f"/dev/{name}".encode(), b"/proc/self/fd/%d" % opened
         make_mount_point(target, os.path.isdir(source))

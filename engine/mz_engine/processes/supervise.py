@@ -250,28 +250,30 @@ def allowed_paths(launch: Launch) -> AllowedPaths:
     sources = [(mount.source or mount.target, mount.kind) for mount in launch.mounts]
     if launch.scratch is not None:
         sources.append((launch.scratch, "write"))
-    named = {path.resolve(): kind not in ("empty", "own") for path, kind in sources}
-    named |= dict.fromkeys((*launch.hidden, pathlib.Path("/dev")), False) | dict.fromkeys(DEVICES, True)
-    is_seen = {pathlib.Path("/"): True}
+    hidden, readable, changeable = range(3)
+    access_of = {"empty": hidden, "own": hidden, "read": readable, "overlay": readable, "write": changeable}
+    named = {path.resolve(): access_of[kind] for path, kind in sources}
+    named |= dict.fromkeys((*launch.hidden, pathlib.Path("/dev")), hidden) | dict.fromkeys(DEVICES, changeable)
+    differing = {pathlib.Path("/"): named.pop(pathlib.Path("/"), readable)}
     for path in sorted(named, key=lambda path: len(path.parts)):
-        nearest = next(parent for parent in path.parents if parent in is_seen)
-        if named[path] != is_seen[nearest]:
-            is_seen[path] = named[path]
-    inner = {parent for path in is_seen for parent in path.parents}
-    listable, readable, pending = [], [], [(pathlib.Path("/"), True)]
+        above = next(differing[parent] for parent in path.parents if parent in differing)
+        if named[path] != above and (named[path], above) != (readable, changeable):
+            differing[path] = named[path]
+    inner = {parent for path in differing for parent in path.parents}
+    listable, pending = list[pathlib.Path](), [(pathlib.Path("/"), readable)]
+    allowed: tuple[list[pathlib.Path], ...] = ([], [], [])
     while pending:
-        path, is_allowed = pending.pop()
-        is_allowed = is_seen.get(path, is_allowed)
+        path, access = pending.pop()
+        access = differing.get(path, access)
         if path.is_symlink():
             continue
         if path in inner and path.is_dir():
             listable.append(path)
             with contextlib.suppress(OSError):
-                pending += ((child, is_allowed) for child in path.iterdir())
-        elif is_allowed:
-            readable.append(path)
-    changeable = [path.resolve() for path, kind in sources if kind == "write"]
-    return AllowedPaths(tuple(listable), tuple(readable), (*changeable, *DEVICES))
+                pending += ((child, access) for child in path.iterdir())
+        else:
+            allowed[access].append(path)
+    return AllowedPaths(tuple(listable), *map(tuple, allowed[readable:]))
 
 
 class GuardServer:
