@@ -198,6 +198,15 @@ def test_only_what_settings_name_is_changed_in_the_home(tmp_path: Path) -> None:
     assert sorted(path.name for path in home.rglob("*")) == ["cache", "kept"]
 
 
+@pytest.mark.parametrize(("path", "target"), [("~/a", "/h\\1/a"), ("~", "/h\\1"), ("/b~/a", "/b~/a"), ("/a~", "/a~")])
+def test_only_a_tilde_in_front_is_the_home(tmp_path: Path, path: str, target: str) -> None:
+    repository(tmp_path)
+    environment = {"PATH": os.environ["PATH"], "HOME": "/h\\1"}
+    executor = ProcessExecutor(tmp_path, environment, Secrets({}), sandbox=SandboxSettings(write=(path,)))
+    mounts = {mount.target: mount.kind for mount in executor.launch(("true",), WORKTREE, fresh_key()).mounts}
+    assert mounts.get(Path(target)) == "write"
+
+
 def test_an_agents_own_paths(tmp_path: Path) -> None:
     claude, codex = built_in_adapters()["claude-code"], built_in_adapters()["codex"]
     assert claude.own_paths({"HOME": "/h"}) == {Path("/h/.claude"): None, Path("/h/.claude.json"): b"{}\n"}

@@ -97,7 +97,7 @@ class WorktreeProcesses:
         self._sandbox = sandbox
         home = environment.get("HOME", "~")
         self._writable, self._readable = (
-            tuple(pathlib.Path(re.sub(r"~(?=/|\Z)", home, path, count=1)).expanduser() for path in paths)
+            tuple(pathlib.Path(re.sub(r"\A~(?=/|\Z)", lambda _: home, path)).expanduser() for path in paths)
             for paths in (sandbox.write, sandbox.read)
         )
         self._spending = Mount(spending_folder(environment), "empty")
