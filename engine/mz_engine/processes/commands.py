@@ -74,8 +74,8 @@ class WorktreeProcesses:
     `environment` supplies variables, `passed` names additional ones to pass, `secrets` are redacted from all output.
     Setting `stop` ends every running process. With `on_denied`, processes get no network if the machine supports that,
     and it receives their attempts. `enclosing_repository` contains the root; no process may see it. With mount
-    namespaces they may change their worktree, temporary directories and what `sandbox.write` names; what they change
-    in HOME is lost.
+    namespaces they may change their worktree, temporary directories of their own, and what `sandbox.write` names; what
+    they change in HOME is lost.
     """
 
     def __init__(

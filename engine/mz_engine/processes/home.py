@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mz_engine.processes.environment import DEFAULT_DIRECTORIES, OWN_VARIABLES, program_folders
+from mz_engine.processes.sandbox import SHARED_MEMORY
 from mz_engine.processes.supervise import Launch, Mount, is_below
 
 CACHED_MAX = 64
@@ -43,8 +44,6 @@ NESTED = {".config": 2, ".local": 2, ".local/share": 3}
 
 OWN_FOLDERS = (*DEFAULT_DIRECTORIES, "/run")
 """Folders for temporary files and sockets. A command sees its own in place of these and of OWN_VARIABLES."""
-SHARED_MEMORY = Path("/dev/shm")
-"""Another such folder, which is mounted with the devices."""
 RESOLVER = Path("/etc/resolv.conf")
 """May be a link to a file of a service."""
 INSTALLED = frozenset({"bin", "lib", "node_modules"})
@@ -63,7 +62,7 @@ def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) 
     changeable = {mount.target for mount in launch.mounts if mount.kind == "write"}
     own = {path: path.resolve() for path in folders if len(path.parts) > 1 and path.is_dir()}
     own = {path: target for path, target in own.items() if target not in changeable and target not in read}
-    tops = (*own, *own.values(), SHARED_MEMORY)
+    tops = (*own, *own.values(), Path(SHARED_MEMORY))  # The last one is mounted with the devices.
     programs = _programs(_fixed_path(launch), launch.argv[0], tops)
     covers = (*tops, *(mount.target for mount in launch.mounts), *writable)
     for path in (
