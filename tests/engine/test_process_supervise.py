@@ -550,9 +550,12 @@ def test_an_ordinary_user_can_discard_output(tmp_path: Path) -> None:
         "import os, pathlib, sys; from mz_engine.processes.supervise import *; sink = CapturedOutput();"
         "what = Launch(argv=('sh', '-c', 'echo x > /dev/null && echo done'), env={'PATH': os.environ['PATH']},"
         "cwd=pathlib.Path('/'), read_only=True);"
-        "supervise(what, ProcessLimits(total_seconds=20), sink, level='user-namespace'); print(sink.stdout.decode())"
+        "supervise(what, ProcessLimits(total_seconds=20), sink, level='user-namespace');"
+        "print((sink.stdout + sink.stderr).decode())"
     )
-    as_user = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups") if os.geteuid() == 0 else ()
+    # The user may read, so that Python can be in root's home.
+    can_read = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+    as_user = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", *can_read) if os.geteuid() == 0 else ()
     command = [*as_user, sys.executable, "-c", program]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["done"], "")
