@@ -209,8 +209,10 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     duration_ms: int
     root: str = ""
     """Absolute path of the worktree, which the output may contain."""
+    test_counts: tuple[int, int] | None = None
+    """Passed and failed tests, from reports that the command wrote; None: from its output, if at all."""
     failed_tests: tuple[str, ...] | None = None
-    """Ids of the failed tests, sorted, from reports that the command wrote; None: from its output, if at all."""
+    """Ids of the failed tests, sorted, from the same reports."""
     outside_links: tuple[OutsideLink, ...] = ()
 
 

@@ -139,6 +139,25 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
     assert "1 passed, 2 failed, none of them new" in audit
 
 
+def test_a_runner_that_only_writes_a_report(tmp_path: Path) -> None:
+    """Its failures on the base excuse a gate only if as many tests pass as there."""
+    again: dict[str, dict[str, object]] = {
+        "alpha.write.1.1": {"write": NOTE | {"tests/test_total.py": "def test_total():\n    import nothing\n"}},
+        "alpha.write.1.2": {"write": NOTE | {"tests/test_total.py": ""}},
+        "alpha.write.1.3": {"write": NOTE | {"tests/test_total.py": PROJECT["tests/test_total.py"]}},
+    }
+    quiet = f"{TEST} --junitxml=report.xml > out.txt"
+    project = Project(tmp_path, GOOD | again, SETTINGS.replace(TEST, quiet))
+    assert "(exit 1, 2 tests failed and 1 passed)" in project.mz("run").err
+    tests = [event for event in project.events("command.ran") if event["name"] == "test" and event["stage"] == "gate"]
+    assert [(event["passed"], event["failed"], event["new_failures"]) for event in tests] == [
+        (0, 3, 1), (0, 2, None), (1, 2, 0), (1, 2, 0)
+    ]  # fmt: skip
+    assert "0 tests passed, and 1 on the base, so failures from there excuse nothing" in project.prompts()[2]
+    (run,) = json.loads(project.mz("runs", "--json").out)["runs"]
+    assert "matches the log" in project.mz("replay", "--run", run["run"]).out
+
+
 def test_a_base_without_a_passed_test_has_no_known_failures(tmp_path: Path) -> None:
     """Its tests cannot even be collected, so their failures excuse nothing."""
     project = Project(tmp_path, settings=SETTINGS.replace("PYTHONPATH=src ", "PYTHONPATH=nowhere "))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mz_engine.agents.process import make_missing
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.artifacts.junit import failed_cases
+from mz_engine.artifacts.junit import read_cases
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import SandboxSettings
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted
@@ -155,7 +155,7 @@ REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_failed_tests_are_read_from_new_reports(tmp_path: Path) -> None:
+def test_tests_are_counted_and_failed_ones_named_from_new_reports(tmp_path: Path) -> None:
     repository(tmp_path)
     folder = tmp_path / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
     (folder / "build").mkdir(parents=True)
@@ -165,24 +165,36 @@ def test_failed_tests_are_read_from_new_reports(tmp_path: Path) -> None:
     os.utime(old, (1, 1))
     script = f"cat > build/report.xml <<'E'\n{REPORT.format(name='new')}\nE\n"
     script += "cp build/report.xml node_modules/report.xml; echo '<project/>' > build/pom.xml; "
-    assert run(tmp_path, f"{script} false").failed_tests == ("tests.test_a::test_new",)
-    assert run(tmp_path, f"{script} true").failed_tests is None
+    result = run(tmp_path, f"{script} false")
+    assert (result.test_counts, result.failed_tests) == ((1, 1), ("tests.test_a::test_new",))
+    result = run(tmp_path, "echo '<testsuite><testcase/><testcase/></testsuite>' > report.xml")
+    assert (result.test_counts, result.failed_tests) == ((2, 0), None)
+    result = run(tmp_path, "echo '<testsuite tests=\"9\"/>' > report.xml")
+    assert (result.test_counts, result.failed_tests) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("data", "failed"),
+    ("data", "cases"),
     [
-        (b"<testsuite><testcase name='a'><error/><failure/></testcase></testsuite>", ("a",)),
-        (b"<testsuite><testcase name='a'><skipped/></testcase></testsuite>", ()),
-        (b"<testsuite><testcase name='a'/><error>of the suite</error></testsuite>", ()),
+        (b"<testsuite><testcase name='a'><error/><failure/></testcase></testsuite>", (0, ("a",))),
+        (b"<testsuite><testcase name='a'><skipped/></testcase></testsuite>", (0, ())),
+        (b"<testsuite><testcase name='a'><skipped/><failure/></testcase></testsuite>", (0, ("a",))),
+        (b"<testsuite><testcase name='a'/><error>of the suite</error></testsuite>", (1, ())),
+        (
+            b"<testsuites tests='9' failures='7'><testsuite tests='-1'><testsuite><testcase name='a'/>"
+            b"</testsuite><testcase name='b'><system-out/></testcase></testsuite></testsuites>",
+            (2, ()),
+        ),
+        (b"<testsuite><testcase name='a'><testcase name='b'/></testcase></testsuite>", (1, ())),
+        (b"<testsuite>" * 100_000 + b"<testcase/>" + b"</testsuite>" * 100_000, (1, ())),
         (b"<project><testcase name='a'><error/></testcase></project>", None),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]><testsuite/>", None),
         (b"<testsuite>", None),
         (b"", None),
     ],
 )
-def test_reports(data: bytes, failed: tuple[str, ...] | None) -> None:
-    assert failed_cases(data) == failed
+def test_reports(data: bytes, cases: tuple[int, tuple[str, ...]] | None) -> None:
+    assert read_cases(data) == cases
 
 
 @pytest.mark.slow

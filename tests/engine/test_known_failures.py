@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.model.config import Gates
 from mz_engine.model.pins import Pins
+from mz_engine.ports import CommandResult
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
@@ -20,7 +21,7 @@ from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.store import Append
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, World
+from mz_qa.simulation.world import Files, SimulatedPorts, World
 
 from tests.support import driving
 from tests.support.asking import must_pass
@@ -110,6 +111,30 @@ def test_known_failures_excuse_nothing_if_fewer_tests_pass_than_on_the_base(pass
         assert first.report is not None
         message = world.blobs.get(first.report).decode()
         assert "3 tests passed, and 4 on the base, so failures from there excuse nothing" in message
+
+
+@pytest.mark.parametrize(
+    ("output", "report", "is_excused"),
+    [
+        ("", (4, 1), True),
+        ("", (3, 1), False),
+        (pytest_output(OLD)[1], (4, 1), True),
+        (pytest_output(OLD)[1].replace("3 passed", "4 passed"), (1, 1), True),
+    ],
+)
+def test_a_report_counts_tests_if_it_has_at_least_those_of_the_output(
+    output: str, report: tuple[int, int], is_excused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four tests passed on the base, and one failed."""
+    result = CommandResult(
+        exit=1, output=output.encode(), duration_ms=1, test_counts=report, failed_tests=(OLD,) * report[1]
+    )
+    monkeypatch.setattr(SimulatedPorts, "run", lambda *_: result)
+    counts, failing = dict.fromkeys(("check", "final"), (1, 4, 1)), {"check": [OLD], "final": [OLD]}
+    world = world_after(lambda command, files: (1, ""), trial.pins(), failing, counts)
+    assert gates_of(world)[0] is is_excused
+    ran = next(event for event in events(world) if isinstance(event, CommandRan))
+    assert (ran.passed, ran.failed) == (4 if is_excused else 3, 1)
 
 
 @pytest.mark.parametrize("output", ["", "Ran 0 tests in 0.1s\n\nOK\n"])

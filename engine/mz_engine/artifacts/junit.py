@@ -8,9 +8,10 @@ REPORT_BYTES_MAX = 20_000_000
 SUITES = ("testsuite", "testsuites")
 
 
-def failed_cases(data: bytes) -> tuple[str, ...] | None:
-    """Return the ids of the failed test cases, as `class::name`; None if the data is no JUnit report."""
-    root, case, failed = list[str](), list[str](), list[str]()
+def read_cases(data: bytes) -> tuple[int, tuple[str, ...]] | None:
+    """Return the number of passed test cases and the ids of the failed ones, as `class::name`; None if the data is no
+    JUnit report. The sums that a report states are not read."""
+    root, case, failed, passed = list[str](), list[str](), list[str](), 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
         root.append(name)
@@ -19,10 +20,15 @@ def failed_cases(data: bytes) -> tuple[str, ...] | None:
         if name == "testcase":
             case[:] = ["::".join(filter(None, (attributes.get("classname"), attributes.get("name"))))]
         elif name in ("failure", "error") and case:
-            failed.append(case.pop())
+            failed.append(case[0])
+            case.clear()
+        elif name == "skipped" and case:
+            case.append(name)
 
     def end(name: str) -> None:
+        nonlocal passed
         if name == "testcase":
+            passed += len(case) == 1
             case.clear()
 
     def refuse(*_: object) -> None:
@@ -34,4 +40,4 @@ def failed_cases(data: bytes) -> tuple[str, ...] | None:
         parser.Parse(data, True)
     except (ExpatError, ValueError):
         return None
-    return tuple(sorted(failed))
+    return passed, tuple(sorted(failed))

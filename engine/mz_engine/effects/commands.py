@@ -70,7 +70,8 @@ def run_command(
     if links and stage != "setup":
         raise EnvironmentOutside(links)
     output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
-    passed, failed = count_tests(result.output) or (None, None)
+    counts = filter(None, (count_tests(result.output), result.test_counts))
+    passed, failed = max(counts, key=sum, default=(None, None))
     failures = None
     if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
         failures = result.failed_tests if len(result.failed_tests or ()) >= (failed or 1) else None

@@ -16,7 +16,7 @@ from itertools import islice
 from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.artifacts.junit import REPORT_BYTES_MAX, failed_cases
+from mz_engine.artifacts.junit import REPORT_BYTES_MAX, read_cases
 from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink
@@ -174,26 +174,32 @@ class ProcessExecutor(WorktreeProcesses):
             attempts = f"{process_end.denied_connections} attempts to reach a network failed"
             output.out(f"mz: {attempts}: `sandbox.offline` in mz.yaml\n".encode())
         links = environment_links(launch.cwd, self._root, launch.env)
+        test_counts, failed_tests = self._read_reports(launch.cwd, started_ns)
         return CommandResult(
             exit=exit_code(process_end),
             output=output.finish(),
             duration_ms=process_end.duration_ms,
             root=str(launch.cwd),
-            failed_tests=self._reported_failures(launch.cwd, started_ns) if exit_code(process_end) else None,
+            test_counts=test_counts,
+            failed_tests=failed_tests,
             outside_links=tuple(
                 OutsideLink(text=str(link), is_hidden=can_hide() and not link.is_copy and launch.is_hidden(link.target))
                 for link in links
             ),
         )
 
-    def _reported_failures(self, folder: pathlib.Path, started_ns: int) -> tuple[str, ...] | None:
-        """Return the ids of failed tests, without secrets, from the JUnit reports that a command wrote; None: it wrote
-        none, or they hold no failure."""
-        failed: list[str] = []
+    def _read_reports(
+        self, folder: pathlib.Path, started_ns: int
+    ) -> tuple[tuple[int, int] | None, tuple[str, ...] | None]:
+        """Return `test_counts` and `failed_tests` of a command's result, without secrets, from its JUnit reports."""
+        passed, failed = 0, list[str]()
         for file in islice(new_reports(folder, started_ns), REPORTS_MAX):
             with suppress(OSError):
-                failed += failed_cases(file.read_bytes()) or ()
-        return tuple(sorted(self._secrets.redact(" ".join(id_.split())) for id_ in failed)) or None
+                passed_in_file, failed_in_file = read_cases(file.read_bytes()) or (0, ())
+                passed += passed_in_file
+                failed += failed_in_file
+        ids = tuple(sorted(self._secrets.redact(" ".join(id_.split())) for id_ in failed))
+        return (passed, len(ids)) if passed or ids else None, ids or None
 
 
 def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[pathlib.Path]:

@@ -43,7 +43,7 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     """None: killed at its time limit. Negative: signal."""
     passed: int | None = None
     failed: int | None = None
-    """`passed` and `failed` count tests, if the output reports them."""
+    """`passed` and `failed` count tests, if the output or a JUnit report names them."""
     failures: Digest | None = None
     """Blob: JSON array with the ids of the failed tests, sorted. None: none failed, or not all are known."""
     new_failures: int | None = None

@@ -296,8 +296,9 @@ class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
     """The output, with tokens instead of paths."""
     data: bytes = b""
     """The output if it is not text."""
+    test_counts: tuple[int, int] | None = None
     failed_tests: tuple[str, ...] | None = None
-    """Ids of the failed tests, from reports that the command wrote."""
+    """Both as in `CommandResult`."""
 
     @classmethod
     def of(cls, output: bytes, **fields: Any) -> Self:

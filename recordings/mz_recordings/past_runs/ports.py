@@ -172,6 +172,7 @@ class RecordedPorts:
             exit=command_ran.exit,
             output=self.blobs.get(command_ran.output),
             duration_ms=command_ran.duration_ms,
+            test_counts=None if command_ran.passed is None else (command_ran.passed, command_ran.failed or 0),
             failed_tests=failed_tests,
         )
 

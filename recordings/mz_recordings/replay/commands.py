@@ -116,8 +116,8 @@ def recorded_commands(
             continue
         environment = environment_digest(config, run.history, trees.get(run.start, ""))
         key = CommandKey(tree, run.command, int(run.timeout_seconds), setup, environment)
-        tests = run.result.failed_tests
-        entry = RecordedCommand.of(output, exit=run.result.exit, failed_tests=tests, **key._asdict())
+        fields = {name: getattr(run.result, name) for name in ("exit", "test_counts", "failed_tests")}
+        entry = RecordedCommand.of(output, **fields, **key._asdict())
         earlier = entries.setdefault(key, entry)
         size += len(output)
         if earlier is None or earlier.exit != entry.exit:

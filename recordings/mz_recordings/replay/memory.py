@@ -443,7 +443,12 @@ class MemoryExecutor:
         values = machine_values(root, self._folders.command_environment)
         output = self.ports.secrets.clean(expand(recorded.output, values))
         return CommandResult(
-            exit=recorded.exit, output=output, duration_ms=0, root=root, failed_tests=recorded.failed_tests
+            exit=recorded.exit,
+            output=output,
+            duration_ms=0,
+            root=root,
+            test_counts=recorded.test_counts,
+            failed_tests=recorded.failed_tests,
         )
 
     def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
