@@ -166,11 +166,35 @@ def test_a_base_without_a_passed_test_has_no_known_failures(tmp_path: Path) -> N
     assert "no test passed, so as a gate it has to succeed" in check["hint"]
 
 
-def test_a_command_that_cannot_start_stops_the_run_before_it_costs(tmp_path: Path) -> None:
-    project = Project(tmp_path, settings=SETTINGS.replace(sys.executable, "env pythonn"))
+@pytest.mark.parametrize(("command", "code"), [(f"{TEST} -k nothing", 5), (f"{sys.executable} -m unittest", 0)])
+def test_a_base_without_tests_is_told_before_it_costs(command: str, code: int, tmp_path: Path) -> None:
+    """The agent writes the first one."""
+    first = {"tests/__init__.py": "", "tests/test_nothing.py": "def test_nothing():\n    pass\n"}
+    project = Project(tmp_path, GOOD | {"alpha.write.1.1": {"write": NOTE | first}}, SETTINGS.replace(TEST, command))
+    warning = f"`commands.test` ran no test on the base (exit {code})"
+    checks = json.loads(project.mz("doctor", "--run-commands", "--json").out)["checks"]
+    (check,) = (check for check in checks if check["name"] == "run-commands")
+    assert (check["status"], check["summary"]) == ("warn", warning)
+    errors = project.mz("run").err
+    assert errors.index(warning) < errors.index("agent requested")
+    assert len(project.events("feature.delivered")) == 1
+
+
+@pytest.mark.parametrize(
+    ("new", "shown"),
+    [
+        (("-q", "-q --cov-nothing"), "unrecognized arguments: --cov-nothing"),
+        (("-q", "-q test/units"), "file or directory not found: test/units"),
+        ((sys.executable, "env pythonn"), "pythonn"),
+    ],
+)
+def test_a_command_that_cannot_start_stops_the_run_before_it_costs(
+    new: tuple[str, str], shown: str, tmp_path: Path
+) -> None:
+    project = Project(tmp_path, settings=SETTINGS.replace(*new))
     errors = project.mz("run", code=11).err
     assert "MZ1008" in errors
-    assert "pythonn" in errors
+    assert shown in errors
     assert project.events("agent.requested") == []
     (project.root / "mz.yaml").write_text(QUICK)
     assert "halted" in project.mz("status").out

@@ -102,17 +102,23 @@ def base_problem(
 
 
 def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator[Diagnostic]:
-    """Yield a warning for each command that fails on the base."""
+    """Yield a warning for each command that fails, or runs no test, on the base."""
     tested = events[-1] if events else None
     if not isinstance(tested, BaseTested):
         return
-    for ran in (event for event in events if isinstance(event, CommandRan) and event.name in tested.red):
+    for ran in (event for event in events if isinstance(event, CommandRan) and event.stage == "base"):
+        ran_no_test = (ran.passed, ran.failed) == (0, 0)
+        if ran.exit == 0 and not ran_no_test:
+            continue
         ending = "ran out of time" if ran.exit is None else f"exit {ran.exit}"
         counts = f", {ran.failed} tests failed and {ran.passed} passed" if ran.failed else ""
         names: list[str] = [] if ran.failures is None else msgspec.json.decode(blobs.get(ran.failures))
         listed = "".join(f"\n  {name}" for name in names[:LISTED_MAX])
         listed += f"\n  and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-        if names and not ran.passed:
+        if ran_no_test:
+            meaning = "proves nothing before" if ran.exit == 0 else "does not pass until"
+            meaning = f"as a gate it {meaning} agents write tests; if there are some, correct the command in mz.yaml"
+        elif names and not ran.passed:
             meaning = f"no test passed, so as a gate it has to succeed: fix it before{listed}"
         elif names and pins.config.gates.baseline != "strict":
             meaning = f"known failures: as a gate it passes if no other test fails than{listed}"
@@ -120,5 +126,5 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
             meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be fixed{listed}"
         else:
             meaning = "its output names no failed tests, so as a gate it has to succeed: fix it before"
-        message = f"`commands.{ran.name}` fails on the base ({ending}{counts})"
+        message = f"`commands.{ran.name}` {'ran no test' if ran_no_test else 'fails'} on the base ({ending}{counts})"
         yield Diagnostic(code="MZ2017", message=message, hint=meaning, severity="warning")
