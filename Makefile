@@ -42,7 +42,7 @@ fix: .venv/developed  ## Format, and fix what ruff can fix
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
 
-clis:  ## Install the real agent CLIs, at the versions in agents/*/install.txt, into .clis
+clis:  ## Install the real agent CLIs, at the versions in agents/*/install.txt, and Yarn into .clis
 	@scripts/install-clis
 
 replay: .venv/developed  ## Replay all recordings of the project with processes

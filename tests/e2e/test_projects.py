@@ -1,9 +1,10 @@
-"""Three usual projects, from `mz init` to a delivered feature and its replays, with the real Claude Code; a bug in each
+"""Usual projects, from `mz init` to a delivered feature and its replays, with the real Claude Code; a bug in each
 is refused."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,27 @@ SOURCES = {
         ("prices[0] + prices[1]", "'BROKEN'", "prices.reduce((a, b) => a + b, 0)"),
         ("npm install --no-package-lock",),
     ),
+    "yarn": Project(
+        {
+            "package.json": json.dumps(
+                {
+                    "name": "shop",
+                    "private": True,
+                    "scripts": {"test": "node --test"},
+                    "dependencies": {"adder": "file:./adder"},
+                }
+            ),
+            "adder/package.json": json.dumps({"name": "adder", "version": "1.0.0"}),
+            "adder/index.js": "exports.add = (a, b) => a + b;\n",
+            "total.test.js": NODE_TEST.replace("@acme/", "./"),
+            ".yarnrc.yml": "enableTelemetry: false\n",
+            ".gitignore": ".yarn/\n.pnp.*\n",
+        },
+        "prices.js",
+        "const {{ add }} = require('adder');\n" + NODE,
+        ("add(prices[0], prices[1])", "'BROKEN'", "prices.reduce(add, 0)"),
+        ("YARN_ENABLE_GLOBAL_CACHE=false yarn install --immutable",),
+    ),
 }
 
 
@@ -167,11 +189,17 @@ def install_in_checkout(root: Path, environment: dict[str, str], name: str) -> N
         environment |= {"VIRTUAL_ENV": str(active), "PATH": f"{active / 'bin'}:{environment['PATH']}"}
     if name == "node":
         subprocess.run(["npm", "install", "--no-package-lock", "--offline"], cwd=root, check=True, capture_output=True)
+    if name == "yarn":
+        subprocess.run(["yarn", "install"], cwd=root, env=environment, check=True, capture_output=True)
+        for path in (root / ".yarn", root.parent / "home" / ".yarn"):  # The cache would help the tests.
+            shutil.rmtree(path)
+        (root / ".pnp.cjs").unlink()  # What is ignored would be committed here.
 
 
-@pytest.mark.skipif(not claude_cli.installed(), reason="`make clis` installs it")
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_project_is_delivered_without_its_bug(tmp_path: Path, name: str) -> None:
+    if not all(map(claude_cli.installed, ("claude", *(["yarn"] if name == "yarn" else [])))):
+        pytest.skip("`make clis` installs it")
     project, repository = SOURCES[name], GitRepo(tmp_path / "project")
     (tmp_path / "home").mkdir()
     root = repository.root
@@ -206,7 +234,7 @@ def test_a_project_is_delivered_without_its_bug(tmp_path: Path, name: str) -> No
     mz(root, environment, "record")
     in_memory, real = mz(root, environment, "replay").stdout, mz(root, environment, "replay", "--real").stdout
     assert "2 commands answered" in in_memory
-    assert f"{2 + (name == 'node') + 2 * (name == 'src')} commands executed" in real, "the set-up too"
+    assert f"{2 + (name in ('node', 'yarn')) + 2 * (name == 'src')} commands executed" in real, "the set-up too"
 
 
 def of_type(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:

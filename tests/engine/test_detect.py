@@ -28,6 +28,9 @@ DETECTED = [
 ]
 UNITTEST = "import unittest\n"
 NPM = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
+YARN = NPM[:-1] + ', "packageManager": "yarn@%s"}'
+YARN_PNP = "YARN_ENABLE_GLOBAL_CACHE=false yarn install --immutable"
+BUNDLER = ("bundle config set --local path .bundle", "bundle install")
 
 
 @pytest.mark.parametrize("detected", DETECTED)
@@ -75,7 +78,15 @@ def tree(root: Path, **files: str) -> DetectedProject:
     [
         ({"package.json": NPM, "package-lock.json": "{}", "Makefile": "test:\n"}, "npm test", "npm ci"),
         ({"package.json": NPM, "yarn.lock": ""}, "yarn run test", "yarn install --frozen-lockfile"),
-        ({"package.json": NPM, "yarn.lock": "", ".yarnrc.yml": ""}, "yarn run test", "yarn install --immutable"),
+        ({"package.json": NPM, "yarn.lock": "", ".yarnrc.yml": ""}, "yarn run test", YARN_PNP),
+        ({"package.json": NPM, "yarn.lock": "", ".yarnrc.yml": "nodeLinker: pnp\n"}, "yarn run test", YARN_PNP),
+        ({"package.json": YARN % "4.9.1+sha1.f00", "yarn.lock": ""}, "yarn run test", YARN_PNP),
+        ({"package.json": YARN % "1.22.22", "yarn.lock": ""}, "yarn run test", "yarn install --frozen-lockfile"),
+        (
+            {"package.json": NPM, "yarn.lock": "", ".yarnrc.yml": 'a: 1\nnodeLinker: "node-modules"\n'},
+            "yarn run test",
+            "yarn install --immutable",
+        ),
         ({"package.json": NPM, "pnpm-lock.yaml": ""}, "pnpm run test", "pnpm install --frozen-lockfile"),
         ({"package.json": NPM, "bun.lock": ""}, "bun run test", "bun install --frozen-lockfile"),
         ({"package.json": NPM[:-1] + ', "dependencies": {"a": "1"}}'}, "npm test", "npm install --no-package-lock"),
@@ -88,6 +99,31 @@ def test_detection_of_node(tmp_path: Path, files: dict[str, str], test: str, set
     assert (detected.commands["test"], detected.setup) == (test, (setup,) if setup else ())
     assert "build" not in detected.commands
     assert detected.stacks[0] == "node"
+
+
+@pytest.mark.parametrize(
+    ("files", "test"),
+    [
+        ({"Gemfile": "gem 'rspec'\n"}, "bundle exec rspec"),
+        ({"gems.rb": "gem 'rake'\n", "Rakefile": "task :test\n"}, "bundle exec rake test"),
+        ({"Gemfile": "gem 'rails'\n", "bin/rails": "", "test/a.rb": "", "Makefile": "test:\n"}, "make test"),
+    ],
+)
+def test_gems_are_installed_in_the_worktree(tmp_path: Path, files: dict[str, str], test: str) -> None:
+    """What a command adds to HOME is lost; every later `bundle` reads the setting, also one in a script."""
+    detected = tree(tmp_path, **files)
+    assert (detected.commands["test"], detected.setup, detected.keep) == (test, BUNDLER, (".bundle",))
+
+
+def test_a_tracked_setting_of_bundler_is_not_changed(tmp_path: Path) -> None:
+    repo = GitRepo(tmp_path)
+    repo.commit({"Gemfile": "gem 'rspec'\n", ".bundle/config": "---\nBUNDLE_JOBS: 2\n", ".rubocop.yml": ""})
+    detected = detect(tmp_path)
+    assert detected.setup == ("BUNDLE_PATH=.bundle bundle install",)
+    assert detected.commands == {
+        "test": "BUNDLE_PATH=.bundle bundle exec rspec",
+        "lint": "BUNDLE_PATH=.bundle bundle exec rubocop",
+    }
 
 
 def test_detection_of_a_placeholder_script_and_of_broken_json(tmp_path: Path) -> None:

@@ -23,11 +23,13 @@ FILES = (
     ".config/git/credentials", ".cargo/credentials.toml", ".cargo/bin/cargo", ".cache/pip/x", ".local/bin/own",
     ".local/share/keyrings/login", ".local/share/uv/python/bin/python", ".gitconfig", "code/project/README.md",
     "code/other/.env", "go/bin/gofmt", "apps/tool/bin/tool", "apps/tool/lib/tool.so", "apps/private",
-    "notes.txt", ".agent/login",
+    "notes.txt", ".agent/login", ".rvm/rubies/bin/ruby", ".rbenv/shims/ruby", ".gem/ruby/x", ".fnm/node", ".nvm/nvm.sh",
+    ".local/share/gem/ruby/x", ".local/share/gem/credentials", ".volta/bin/node", ".asdf/shims/node", ".tool-versions",
+    ".local/share/mise/shims/node",
 )  # fmt: skip
 ALWAYS = {
     ".ssh", ".netrc", ".aws", ".config/gh", ".config/git/credentials", ".cargo/credentials.toml",
-    ".local/share/keyrings", "code/other", "notes.txt",
+    ".local/share/gem/credentials", ".local/share/keyrings", "code/other", "notes.txt",
 }  # fmt: skip
 
 

@@ -18,8 +18,8 @@ COMMON = ("HOME", "LANG", "PATH", "TMPDIR")
 """Variables that every command gets."""
 
 
-def installed() -> bool:
-    return (CLIS / "claude").exists()
+def installed(program: str = "claude") -> bool:
+    return (CLIS / program).exists()
 
 
 def environment(home: Path, url: str) -> dict[str, str]:

@@ -28,7 +28,8 @@ ENVIRONMENT_INPUT = re.compile(
     rb"|package\.json|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|pnpm-workspace\.yaml|yarn\.lock|bun\.lockb?"
     rb"|\.(?:npmrc|yarnrc\.yml|nvmrc|node-version|python-version|ruby-version|tool-versions)|environment\.ya?ml"
     rb"|Cargo\.(?:toml|lock)|go\.(?:mod|sum|work)|pom\.xml|(?:build|settings)\.gradle(?:\.kts)?|gradle\.lockfile"
-    rb"|[^/]*\.versions\.toml|Gemfile(?:\.lock)?|composer\.(?:json|lock)|mix\.(?:exs|lock)|Package\.(?:swift|resolved)"
+    rb"|[^/]*\.versions\.toml|Gemfile(?:\.lock)?|gems\.(?:rb|locked)|composer\.(?:json|lock)|mix\.(?:exs|lock)"
+    rb"|Package\.(?:swift|resolved)"
     rb"|[^/]*\.(?:csproj|gemspec))"
 )
 """Files that say what an environment consists of."""

@@ -79,7 +79,15 @@ TARGETS = (
 
 NPM_PLACEHOLDER = "no test specified"
 """Part of the test script that `npm init` writes."""
+BERRY = re.compile(r"yarn@(?!1\.)")
 YARN_BERRY = "yarn install --immutable"
+YARN_PNP = f"YARN_ENABLE_GLOBAL_CACHE=false {YARN_BERRY}"
+"""Keeps the packages in the worktree: without `node_modules`, tests read them where the installation left them."""
+NO_PNP = re.compile(r"""^nodeLinker:\s*["']?(?:node-modules|pnpm)\b""", re.MULTILINE)
+BUNDLER = ("bundle config set --local path .bundle", "bundle install")
+"""Leaves the gems in the worktree, in the folder that Ruby projects ignore, where every later `bundle` finds them."""
+BUNDLE_PATH = "BUNDLE_PATH=.bundle "
+"""Does so for one command where git tracks the file that the first would change."""
 IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
 PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
@@ -150,8 +158,8 @@ def _node_stack(root: Path) -> Stack | None:
         for name, script in _scripts(package, "scripts").items()
         if isinstance(script, str) and script.strip() and NPM_PLACEHOLDER not in script
     }
-    if program == "yarn" and _has_file(root, ".yarnrc.yml"):
-        install = YARN_BERRY
+    if program == "yarn" and (_has_file(root, ".yarnrc.yml") or BERRY.match(str(package.get("packageManager")))):
+        install = YARN_BERRY if NO_PNP.search(_read_text(root, ".yarnrc.yml")) else YARN_PNP
     elif not install and any(package.get(key) for key in ("dependencies", "devDependencies", "workspaces")):
         install = "npm install --no-package-lock"
     return Stack("node", commands, (install,) if install else (), ("node_modules",))
@@ -174,7 +182,7 @@ def _target_stacks(root: Path) -> Iterator[Stack]:
 
 
 def _ruby_stack(root: Path) -> Stack | None:
-    gems = _read_text(root, "Gemfile")
+    gems = _read_text(root, "Gemfile") or _read_text(root, "gems.rb")
     if not gems:
         return None
     commands = {}
@@ -186,7 +194,10 @@ def _ruby_stack(root: Path) -> Stack | None:
         commands["test"] = "bundle exec rake test"
     if _has_file(root, ".rubocop.yml"):
         commands["lint"] = "bundle exec rubocop"
-    return Stack("ruby", commands, ("bundle install",), ("vendor/bundle",))
+    if _git(root, "ls-files", ".bundle/config"):
+        prefixed = {name: BUNDLE_PATH + command for name, command in commands.items()}
+        return Stack("ruby", prefixed, (BUNDLE_PATH + BUNDLER[1],), (".bundle",))
+    return Stack("ruby", commands, BUNDLER, (".bundle",))
 
 
 def _php_stack(root: Path) -> Stack | None:
