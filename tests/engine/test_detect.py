@@ -198,6 +198,7 @@ def test_a_recognised_command_runs_the_tests(tmp_path: Path, files: dict[str, st
 
 PROJECT = '[project]\nname = "a"\n'
 EXTRAS = f'{PROJECT}[project.optional-dependencies]\ntest = ["pytest"]\ndev = ["tox"]\n'
+GROUPS = '[dependency-groups]\ntest = ["pytest"]\ndev = [{include-group = "test"}, "pytest-cov"]\n'
 PYTEST = {"tests/test_a.py": "import pytest\n"}
 
 
@@ -219,6 +220,26 @@ def test_the_set_up_of_a_python_project(tmp_path: Path, files: dict[str, str], i
     """Each worktree gets an environment of its own, which leads to that worktree."""
     lines = ("python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {install}")
     assert tree(tmp_path, **files).setup == (lines if install else ())
+
+
+@pytest.mark.parametrize(
+    ("text", "install", "groups"),
+    [
+        (PROJECT + GROUPS, "-e . dependency-groups", "dev test"),
+        (EXTRAS + GROUPS, "-e '.[dev,test]' dependency-groups", "dev test"),
+        (GROUPS, "dependency-groups", "dev test"),
+        ("[dependency-groups]\ntests = ['x']\n", "dependency-groups pytest", "tests"),
+        (PROJECT + "[dependency-groups]\ndocs = ['sphinx']\n", "-e . pytest", None),
+        (PROJECT + "dependency-groups = ['dev']\n", "-e . pytest", None),
+    ],
+)
+def test_groups_of_requirements_are_installed(tmp_path: Path, text: str, install: str, groups: str | None) -> None:
+    """By a package that any pip can install; it reads them at each set-up, and follows `include-group`."""
+    line = f".venv/bin/pip-install-dependency-groups {groups}"
+    assert tree(tmp_path, **{"pyproject.toml": text, **PYTEST}).setup == (
+        *("python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {install}"),
+        *([line] if groups else []),
+    )
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,8 @@ def test_without_a_set_up_there_is_no_environment(tmp_path: Path) -> None:
     [
         (b"uv.lock", True), (b"packages/a/package.json", True), (b"dev-requirements.txt", True), (b"setup.sh", True),
         (b"requirements/base.txt", True), (b"src/lock.py", False), (b"package.json.md", False),
+        (b"pyproject.toml", True), (b"pylock.toml", True), (b"pylock.dev.toml", True), (b"Gemfile.lock", True),
+        (b"gems.locked", True), (b"yarn.lock", True), (b".yarnrc.yml", True), (b"docs/pylock.md", False),
     ],
 )  # fmt: skip
 def test_what_an_environment_depends_on(path: bytes, matters: bool) -> None:
@@ -280,11 +282,23 @@ def test_a_digest_without_included_files_stays_what_runs_recorded() -> None:
     assert environment_digest(tree, settings, lambda oid: b"y==1  # via x\n") == recorded
 
 
-def test_a_feature_that_changes_only_constraints_gets_a_new_environment(tmp_path: Path) -> None:
-    project = Project(tmp_path, setup=(PIP,))
-    base = project.repository.commit({"a.txt": "-c constraints.txt\n", "constraints.txt": "x<2\n"})
+@pytest.mark.parametrize(
+    ("setup", "path", "texts"),
+    [
+        (PIP, "constraints.txt", ("x<2\n", "x<3\n")),
+        (".venv/bin/pip-install-dependency-groups dev", "pyproject.toml",
+         ('[dependency-groups]\ndev = ["pytest"]\n', '[dependency-groups]\ndev = ["pytest", "attrs"]\n')),
+        ("uv sync", "uv.lock", ("1\n", "2\n")),
+    ],
+    ids=["constraints", "a group", "a lock file"],
+)  # fmt: skip
+def test_a_feature_that_changes_only_what_is_installed_gets_a_new_environment(
+    tmp_path: Path, setup: str, path: str, texts: tuple[str, str]
+) -> None:
+    project = Project(tmp_path, setup=(setup,))
+    base = project.repository.commit({"a.txt": "-c constraints.txt\n", path: texts[0]})
     first = project.checkout(base)
-    changed = project.repository.commit({"constraints.txt": "x<3\n"})
+    changed = project.repository.commit({path: texts[1]})
     needed = project.workspace.checkout(ALPHA, project.base, changed)
     assert needed.needs_setup
     assert needed.environment != first.environment

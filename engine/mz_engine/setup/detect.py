@@ -88,6 +88,8 @@ BUNDLER = ("bundle config set --local path .bundle", "bundle install")
 """Leaves the gems in the worktree, in the folder that Ruby projects ignore, where every later `bundle` finds them."""
 BUNDLE_PATH = "BUNDLE_PATH=.bundle "
 """Does so for one command where git tracks the file that the first would change."""
+GROUPS_PACKAGE = "dependency-groups"
+"""Installs groups of requirements (PEP 735) with any pip: only pip 25.1 or newer has `--group`."""
 IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
 PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
@@ -264,22 +266,25 @@ def _python_stack(root: Path) -> Stack | None:
 
 def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     """Return the commands that make the environment of a project without a manager; none if it needs none."""
-    project = _table(_read_table(root, "pyproject.toml") or {}, "project")
+    pyproject = _read_table(root, "pyproject.toml") or {}
+    project, defined = _table(pyproject, "project"), _table(pyproject, "dependency-groups")
     optional = _table(project, "optional-dependencies")
-    extras = [name for name in tables().test_extras if name in optional]
+    extras, groups = ([name for name in tables().test_extras if name in table] for table in (optional, defined))
     files = [name for name in tables().requirements if _has_file(root, name)]
     installs = [f"-r {name}" for name in files]
     if project or _has_file(root, "setup.py") or "[metadata]" in _read_text(root, "setup.cfg"):
         installs.append("-e " + quote(f".[{','.join(extras)}]" if extras else "."))
+    installs += [GROUPS_PACKAGE] * bool(groups)
     if not installs or not commands.get("test", "python3").removeprefix("PYTHONPATH=src ").startswith("python3"):
         return ()
-    needed = "".join(map(partial(_read_text, root), files)) + str([optional[name] for name in extras])
+    needed = str([*map(partial(_read_text, root), files), *map(optional.get, extras), *map(defined.get, groups)])
     if "pytest" in commands.get("test", "") and "pytest" not in needed:
         installs.append("pytest")
     linter, active = commands.get("lint", "").partition(" ")[0], os.environ.get("VIRTUAL_ENV")
     if linter and active and (shutil.which(linter) or "").startswith(active) and linter not in needed:
         installs.append(linter)  # The active environment is not that of worktrees.
-    return "python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {' '.join(installs)}"
+    setup = "python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {' '.join(installs)}"
+    return (*setup, f".venv/bin/pip-install-{GROUPS_PACKAGE} {' '.join(groups)}") if groups else setup
 
 
 def _test_command(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:
