@@ -79,7 +79,9 @@ def test_every_check_is_explained(repo: GitRepo, mz: Mz, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "mz").mkdir(parents=True)
     (tmp_path / "config" / "mz" / "prices.yaml").write_text("prices: []\n")
-    (repo.root / "mz.yaml").write_text("# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\n")
+    (repo.root / "mz.yaml").write_text(
+        "# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\nmodels: {mid: x}\n"
+    )
     names = {item["name"] for item in json.loads(mz("doctor", "--json").out)["checks"]}
     page = (ROOT / "docs/doctor.md").read_text("utf-8")
     named = {"agent:NAME" if name.startswith("agent:") else name for name in names} | {"content", "run-commands"}

@@ -21,7 +21,8 @@ from mz_engine.paths import spending_folder
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.processes import guard
 from mz_engine.processes.supervise import can_hide
-from mz_engine.run.plan import make_plan
+from mz_engine.run.plan import load_sources, make_plan
+from mz_engine.run.settings import load_config
 from mz_engine.run.spending_record import SpendingRecord
 from mz_engine.setup import doctor
 from mz_engine.setup.doctor import (
@@ -282,6 +283,18 @@ def test_what_is_wrong_with_a_project(
     assert check.status is CheckStatus.FAIL
     assert check.summary.startswith(output)
     assert check.hint
+
+
+def test_a_model_that_the_price_table_does_not_know_is_named(repo: GitRepo, agent: Mapping[str, str]) -> None:
+    """As `mz run` and `mz config validate` name it."""
+    assert "models" not in checked(repo.root, agent)
+    (repo.root / "mz.yaml").write_text("models: {mid: claude-sonet-4-6, premium: claude-opsu-4-5}\n")
+    loaded = load_config(repo.root, agent, {})
+    warnings = load_sources(repo.root, agent, loaded, needs_backlog=False).warnings
+    messages = [warning.message for warning in warnings if warning.code == "MZ2020"]
+    check = checked(repo.root, agent)["models"]
+    assert (check.status, check.summary, len(messages)) == (CheckStatus.WARN, "; ".join(messages), 2)
+    assert check.hint.startswith("correct it; if the model is new")
 
 
 def test_the_users_own_prices(repo: GitRepo, agent: Mapping[str, str], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from mz_engine.agents.package import AgentPackage
 from mz_engine.agents.registry import all_adapters
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.config.schema import schema_text
-from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git import repository
 from mz_engine.git.process import run_program
 from mz_engine.git.process import safe_environment as without_git
@@ -52,7 +52,9 @@ from mz_engine.run.plan import (
     missing_content,
     missing_programs,
     missing_tools,
+    price_lookup,
     read_backlog,
+    unknown_models,
 )
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.run.spending_record import SpendingRecord
@@ -118,6 +120,12 @@ def fail_with_error(error: MzError, default_hint: str = "") -> DoctorCheck:
     location = f"{first.location} " if first.location else ""
     count = f" (and {len(more)} more)" if more else ""
     return fail(f"{location}{first.message}{count}", default_hint if more or not first.hint else first.hint)
+
+
+def warn_of(diagnostics: Iterable[Diagnostic]) -> DoctorCheck | None:
+    """Warn with the messages and hints of all diagnostics; None if there are none."""
+    hints = {diagnostic.message: diagnostic.hint for diagnostic in diagnostics}
+    return warn("; ".join(hints), "; ".join(dict.fromkeys(hints.values()))) if hints else None
 
 
 CheckFunction = Callable[[], DoctorCheck | None]
@@ -192,6 +200,7 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
         "budget": lambda: budget_check(config, environment, options.now_seconds),
         "log": lambda: log_check(root),
         "pipeline": lambda: pipeline_check(root, loaded),
+        "models": lambda: warn_of(unknown_models(config, price_lookup(config, environment))),
         "backlog": lambda: backlog_check(root, config.backlog),
         "commands": lambda: commands_check(root, config, environment),
         "content": lambda: content_check(root, config, environment),
@@ -418,10 +427,9 @@ def pipeline_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
     skipped_steps = {warning.message for warning in warnings if warning.code == STEP_SKIPPED}
     others = [warning for warning in warnings if warning.code != STEP_SKIPPED]
     others += missing_tools(chosen, loaded.config)
-    if others:
-        return warn(others[0].message, others[0].hint)
     summary = f"{chosen.pipeline}: {', '.join(phase.phase for phase in chosen.phases)}"
-    return ok(f"{summary}; steps without a command: {len(skipped_steps)}" if skipped_steps else summary)
+    summary += f"; steps without a command: {len(skipped_steps)}" if skipped_steps else ""
+    return warn_of(others) or ok(summary)
 
 
 def backlog_check(root: Path, name: str) -> DoctorCheck:
@@ -451,10 +459,7 @@ def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -
 def content_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck | None:
     """Check that worktrees have the content of submodules and LFS files, if there are any."""
     _, commit = repository.base_commit(root, config.base, environment)
-    gaps = tuple(missing_content(root, commit, config.workspace.setup, environment))
-    if gaps:
-        return warn("; ".join(gap.message for gap in gaps), "; ".join(gap.hint for gap in gaps))
-    return None
+    return warn_of(missing_content(root, commit, config.workspace.setup, environment))
 
 
 def run_commands_check(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> DoctorCheck:
