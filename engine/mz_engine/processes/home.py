@@ -25,13 +25,13 @@ def paths(*names: str) -> frozenset[Names]:
 
 
 KEPT = paths(
-    ".asdf", ".asdfrc", ".bun", ".bundle", ".cabal", ".cache", ".cargo", ".ccache", ".composer", ".conda", ".deno",
-    ".dotnet", ".fnm", ".gem", ".ghcup", ".gitconfig", ".gradle", ".hex", ".ivy2", ".julia", ".m2", ".mix", ".node-gyp",
-    ".nodenv", ".npm", ".nuget", ".nvm", ".opam", ".pnpm-store", ".pub-cache", ".pyenv", ".rbenv", ".rubies", ".rustup",
-    ".rvm", ".sbt", ".sdkman", ".stack", ".tool-versions", ".volta", ".yarn", "go", ".config/git/attributes",
-    ".config/git/config", ".config/git/ignore", ".local/bin", ".local/lib", ".local/pipx", ".local/share/fnm",
-    ".local/share/gem", ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv",
-    ".local/share/virtualenv", ".local/share/virtualenvs",
+    ".asdf", ".bun", ".bundle", ".cabal", ".cache", ".cargo", ".ccache", ".composer", ".conda", ".deno", ".dotnet",
+    ".fnm", ".gem", ".ghcup", ".gitconfig", ".gradle", ".hex", ".ivy2", ".julia", ".m2", ".mix", ".node-gyp", ".npm",
+    ".nuget", ".nvm", ".opam", ".pnpm-store", ".pub-cache", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sbt", ".sdkman",
+    ".stack", ".tool-versions", ".volta", ".yarn", "go", ".config/git/attributes", ".config/git/config",
+    ".config/git/ignore", ".local/bin", ".local/lib", ".local/pipx", ".local/share/fnm", ".local/share/gem",
+    ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".local/share/virtualenv",
+    ".local/share/virtualenvs",
 )  # fmt: skip
 """Tools and caches that set-ups and tests need, and the name that commits get."""
 HIDDEN = paths(

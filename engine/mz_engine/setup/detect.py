@@ -84,12 +84,10 @@ YARN_BERRY = "yarn install --immutable"
 YARN_PNP = f"YARN_ENABLE_GLOBAL_CACHE=false {YARN_BERRY}"
 """Keeps the packages in the worktree: without `node_modules`, tests read them where the installation left them."""
 NO_PNP = re.compile(r"""^nodeLinker:\s*["']?(?:node-modules|pnpm)\b""", re.MULTILINE)
-BUNDLER = ("bundle config set --local path .bundle", "bundle install")
-"""Leaves the gems in the worktree, in the folder that Ruby projects ignore, where every later `bundle` finds them."""
+BUNDLE_LOCAL = "bundle config set --local path .bundle"
+"""Keeps gems in the worktree, in the folder that Ruby projects ignore, where every later `bundle` finds them."""
 BUNDLE_PATH = "BUNDLE_PATH=.bundle "
-"""Does so for one command where git tracks the file that the first would change."""
-GROUPS_PACKAGE = "dependency-groups"
-"""Installs groups of requirements (PEP 735) with any pip: only pip 25.1 or newer has `--group`."""
+"""Does so for one command, where git tracks the file that BUNDLE_LOCAL would change."""
 IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
 PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
@@ -187,19 +185,17 @@ def _ruby_stack(root: Path) -> Stack | None:
     gems = _read_text(root, "Gemfile") or _read_text(root, "gems.rb")
     if not gems:
         return None
-    commands = {}
+    commands, prefix = {}, BUNDLE_PATH * bool(_git(root, "ls-files", ".bundle/config"))
     if _has_file(root, ".rspec") or re.search(r"""gem ["']rspec""", gems):
-        commands["test"] = "bundle exec rspec"
+        commands["test"] = f"{prefix}bundle exec rspec"
     elif _has_file(root, "bin/rails") and (root / "test").is_dir():
-        commands["test"] = "bin/rails test"
+        commands["test"] = f"{prefix}bin/rails test"
     elif re.search(r"TestTask|task :test\b", _read_text(root, "Rakefile")):
-        commands["test"] = "bundle exec rake test"
+        commands["test"] = f"{prefix}bundle exec rake test"
     if _has_file(root, ".rubocop.yml"):
-        commands["lint"] = "bundle exec rubocop"
-    if _git(root, "ls-files", ".bundle/config"):
-        prefixed = {name: BUNDLE_PATH + command for name, command in commands.items()}
-        return Stack("ruby", prefixed, (BUNDLE_PATH + BUNDLER[1],), (".bundle",))
-    return Stack("ruby", commands, BUNDLER, (".bundle",))
+        commands["lint"] = f"{prefix}bundle exec rubocop"
+    setup = (f"{prefix}bundle install",)
+    return Stack("ruby", commands, setup if prefix else (BUNDLE_LOCAL, *setup), (".bundle",))
 
 
 def _php_stack(root: Path) -> Stack | None:
@@ -274,7 +270,7 @@ def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     installs = [f"-r {name}" for name in files]
     if project or _has_file(root, "setup.py") or "[metadata]" in _read_text(root, "setup.cfg"):
         installs.append("-e " + quote(f".[{','.join(extras)}]" if extras else "."))
-    installs += [GROUPS_PACKAGE] * bool(groups)
+    installs += ["dependency-groups"] * bool(groups)  # With any pip: `--group` needs 25.1.
     if not installs or not commands.get("test", "python3").removeprefix("PYTHONPATH=src ").startswith("python3"):
         return ()
     needed = str([*map(partial(_read_text, root), files), *map(optional.get, extras), *map(defined.get, groups)])
@@ -284,7 +280,7 @@ def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     if linter and active and (shutil.which(linter) or "").startswith(active) and linter not in needed:
         installs.append(linter)  # The active environment is not that of worktrees.
     setup = "python3 -m venv .venv", f".venv/bin/python -m pip install --quiet {' '.join(installs)}"
-    return (*setup, f".venv/bin/pip-install-{GROUPS_PACKAGE} {' '.join(groups)}") if groups else setup
+    return (*setup, f".venv/bin/pip-install-dependency-groups {' '.join(groups)}") if groups else setup
 
 
 def _test_command(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:

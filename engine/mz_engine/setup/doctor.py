@@ -125,7 +125,7 @@ def fail_with_error(error: MzError, default_hint: str = "") -> DoctorCheck:
 def warn_of(diagnostics: Iterable[Diagnostic]) -> DoctorCheck | None:
     """Warn with the messages and hints of all diagnostics; None if there are none."""
     hints = {diagnostic.message: diagnostic.hint for diagnostic in diagnostics}
-    return warn("; ".join(hints), "; ".join(dict.fromkeys(hints.values()))) if hints else None
+    return warn("; ".join(hints), "\n".join(dict.fromkeys(hints.values()))) if hints else None
 
 
 CheckFunction = Callable[[], DoctorCheck | None]
@@ -195,6 +195,7 @@ def _machine_checks(options: DoctorOptions, directory: Path) -> dict[str, CheckF
 
 def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) -> dict[str, CheckFunction]:
     environment, config = options.environment, loaded.config
+    delivers = config.pull_requests.strategy != "none"
     return {
         "base": lambda: base_check(root, config, environment),
         "budget": lambda: budget_check(config, environment, options.now_seconds),
@@ -206,8 +207,8 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
         "content": lambda: content_check(root, config, environment),
         "run-commands": lambda: run_commands_check(root, loaded, environment) if options.run_commands else None,
         "editor-schema": lambda: editor_schema_check(root),
-        "remote": lambda: remote_check(root, config, environment, options.online),
-        "gh": lambda: gh_check(root, config, environment, options.online),
+        "remote": lambda: remote_check(root, config, environment, options.online) if delivers else None,
+        "gh": lambda: gh_check(root, environment, options.online) if delivers else None,
     }
 
 
@@ -471,9 +472,7 @@ def run_commands_check(root: Path, loaded: LoadedConfig, environment: Mapping[st
     problem, warnings = try_base(root, commit, pins, environment)
     if problem is not None:
         return fail(problem.message, problem.hint)
-    if warnings:
-        return warn("; ".join(warning.message for warning in warnings), "\n".join(w.hint for w in warnings))
-    return ok(f"set-up and commands succeeded on {branch} at {commit[:12]}")
+    return warn_of(warnings) or ok(f"set-up and commands succeeded on {branch} at {commit[:12]}")
 
 
 def editor_schema_check(root: Path) -> DoctorCheck | None:
@@ -489,10 +488,8 @@ def editor_schema_check(root: Path) -> DoctorCheck | None:
     return ok(f"{SCHEMA_PATH}, which the first lines of {FILE_NAME} name")
 
 
-def remote_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> DoctorCheck | None:
+def remote_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> DoctorCheck:
     """Check the remote of branches. Raises RepositoryUnusable, and with `online` RemoteError."""
-    if config.pull_requests.strategy == "none":
-        return None
     name = config.pull_requests.remote
     git = repository.open_repository(root, environment)
     if not repository.has_remote(git, name):
@@ -505,11 +502,9 @@ def remote_check(root: Path, config: Config, environment: Mapping[str, str], onl
     return ok(f"{name} answers, and has {branch}")
 
 
-def gh_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> DoctorCheck | None:
+def gh_check(root: Path, environment: Mapping[str, str], online: bool) -> DoctorCheck:
     """Check that `gh` is installed and logged in; only with `online` that the login is still valid. Its output is not
     shown, since it may hold the token."""
-    if config.pull_requests.strategy == "none":
-        return None
     if not shutil.which("gh", path=environment.get("PATH")):
         return fail("`gh` is not on PATH", f"install it from https://cli.github.com, {NO_PULL_REQUESTS_HINT}")
     command = ["gh", "auth", "status" if online else "token"]
