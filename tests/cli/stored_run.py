@@ -32,7 +32,16 @@ from mz_events.catalog.feature import (
     PhaseStarted,
     QuestionKind,
 )
-from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, Hold, ItemAdded, RunIdle, RunStarted
+from mz_events.catalog.run import (
+    CommandsChanged,
+    FeatureAdmitted,
+    FeatureOutcome,
+    FeatureStopped,
+    Hold,
+    ItemAdded,
+    RunIdle,
+    RunStarted,
+)
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactValidated,
@@ -72,6 +81,12 @@ class StoredRun:
         if not self.closed:
             self.store.close()
         self.closed = True
+
+    def correct(self) -> str:
+        """A resume took over a corrected command, which has characters that act on terminals; return its event ref."""
+        changes = self.blob("- commands.test: make \x1b]0;title\x07test\n+ commands.test: make \u202echeck\n")
+        self.to_run(CommandsChanged(commands=self.blob("{}"), changes=changes))
+        return self.recorded[-1].event_ref
 
     def blob(self, text: str) -> Digest:
         return self.blobs.put(text.encode())

@@ -86,6 +86,19 @@ def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, mz: Mz)
     assert {row[0] for row in rows} == {"verdict", "remarks", "login", "audit", "export", "later"}
 
 
+def test_a_corrected_command_is_part_of_the_verdict(stored_run: StoredRun, mz: Mz) -> None:
+    """As it was and as it is, each on its line."""
+    event_ref = stored_run.correct()
+    texts = ["- commands.test: make test", "+ commands.test: make check"]
+    shown = on_terminal(stored_run.home, "audit", columns=160, env={"NO_COLOR": "1"}).splitlines()
+    assert [line for line in shown if "corrected" in line] == [f"  corrected: {text} [{event_ref}]" for text in texts]
+    rows = [line.split("\t") for line in mz("audit").out.splitlines()]
+    assert [row for row in rows if row[1] == "corrected"] == [
+        ["verdict", "corrected", text, event_ref] for text in texts
+    ]
+    assert list(report(mz)["setting_changes"]) == [event_ref]
+
+
 @pytest.mark.parametrize("command", ["audit", "cost"])
 def test_each_stream_is_read_once(stored_run: StoredRun, mz: Mz, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     streams = list[StreamId]()

@@ -33,6 +33,26 @@ def test_as_json_lines(stored_run: StoredRun, mz: Mz) -> None:
     assert requested["event"]["ref"]["phase"] == "prd"
 
 
+CORRECTED = ["- commands.test: make test", "+ commands.test: make check"]
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_a_corrected_command_is_shown_as_it_was_and_as_it_is(
+    stored_run: StoredRun, mz: Mz, options: tuple[str, ...]
+) -> None:
+    event_ref = stored_run.correct()
+    shown = on_terminal(stored_run.home, "log", *options, columns=200, env={"NO_COLOR": "1"}).splitlines()
+    lines = [line for line in shown if event_ref in line]
+    assert len(lines) == 3
+    assert [text in line for text, line in zip(CORRECTED, lines[1:], strict=True)] == [True, True]
+    rows = [line.split("\t") for line in mz("log", *options).out.splitlines()]
+    assert [row[2:] for row in rows if row[1] == event_ref][1:] == [["commands.changed", text] for text in CORRECTED]
+    entries = [msgspec.json.decode(line) for line in mz("log", "--json").out.splitlines()[1:]]
+    [changes] = [entry["changes"] for entry in entries if entry["type"] == "commands.changed"]
+    assert [changes[0][:22], changes[1][:22]] == ["- commands.test: make ", "+ commands.test: make "]
+    assert {len(entry["changes"]) for entry in entries if entry["type"] != "commands.changed"} == {0}
+
+
 def test_one_feature(stored_run: StoredRun, mz: Mz) -> None:
     lines = [msgspec.json.decode(line) for line in mz("log", "audit", "--json").out.splitlines()]
     assert {line["stream"] for line in lines[1:]} == {f"run/{RUN}", f"run/{RUN}/audit"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.paths import WORKTREE_FOLDERS
 from mz_engine.processes.supervise import can_hide
 from mz_events.adapters.blobs import FileBlobs
@@ -199,8 +200,14 @@ def test_a_command_that_cannot_start_stops_the_run_before_it_costs(
     (project.root / "mz.yaml").write_text(QUICK)
     assert "halted" in project.mz("status").out
     project.mz("resume")
-    assert len(project.events("commands.changed")) == 1
+    [changed] = project.events("commands.changed")
     assert len(project.events("feature.delivered")) == 1
+    runs = [load_yaml(text)["commands"]["test"]["run"] for text in (SETTINGS.replace(*new), QUICK)]
+    lines = [f"{sign} commands.test: {run}" for sign, run in zip("-+", runs, strict=True)]
+    [request] = project.events("pull-request.requested")
+    texts = [project.mz("show", digest).out for digest in (changed["changes"], request["body"])]
+    for text in (*texts, project.mz("log").out, project.mz("audit").out):
+        assert [line in text for line in lines] == [True, True], text
 
 
 ACTIVE = "python3 -m pytest -q -p no:cacheprovider"

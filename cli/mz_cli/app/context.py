@@ -17,6 +17,7 @@ from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, PRIVAT
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
+from mz_events.catalog.run import CommandsChanged
 from mz_events.names import Digest, StreamId, erasure_stream, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing, BlobWasErased, Recorded
 from mz_projections.views.messages import InboxMessage, inbox_messages
@@ -113,6 +114,10 @@ class ProjectLog(RunNames):
             return f"erased: {error.reason}"
         except BlobMissing:
             return ""
+
+    def setting_changes(self, event: Event) -> tuple[str, ...]:
+        """Return what `commands.changed` corrected, as lines of a diff; empty for other events, and those before it."""
+        return tuple(self.load_text(event.changes).splitlines()) if isinstance(event, CommandsChanged) else ()
 
     def load_pins(self, digest: Digest | None) -> Pins | None:
         """Return the pins of a run; None if they are missing, or unreadable for this version."""

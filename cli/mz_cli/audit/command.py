@@ -106,6 +106,7 @@ def audit(
         report = audit_report(
             statements, verification, timeline(selected_events), str(log.root), feature, log.load_text,
             is_process_running(log.root),
+            {old.event_ref: lines for old in events if (lines := log.setting_changes(old.event))},
         )  # fmt: skip
     if as_json:
         print_document("audit", report)

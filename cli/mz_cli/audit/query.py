@@ -182,6 +182,8 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     """Last event of the run's own stream."""
     record: IntegrityResult
     """Integrity of the run's events and of the blobs that they cite."""
+    setting_changes: dict[str, tuple[str, ...]]
+    """Corrected settings that a resume took over, as lines of a diff, by event ref."""
     gaps: tuple[GapShape, ...]
     decisions: tuple[DecisionEvidence, ...]
     """Decisions on the run as a whole."""
@@ -199,6 +201,7 @@ def audit_report(
     feature: str | None,
     load_text: TextLoader,
     process_running: bool,
+    setting_changes: dict[str, tuple[str, ...]],
 ) -> AuditReport:
     """Return the document. `record`: result of verifying the run's events and blobs; `feature`: the only one included,
     or None for all; `process_running`: a process drives the run."""
@@ -208,6 +211,7 @@ def audit_report(
         repository=repository,
         feature=feature,
         process_running=process_running,
+        setting_changes=setting_changes,
         verdict="yes" if record.intact and not audit.faults else "no",
         started_event_ref=audit.started_ref,
         last_event_ref=audit.last_ref,

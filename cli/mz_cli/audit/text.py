@@ -75,6 +75,8 @@ def _verdict_claims(report: AuditReport, duration: str, digits: int | None) -> I
     refs = report.started_event_ref, report.last_event_ref
     yield Claim("verdict", "run", f"{origin}; now {live_status(report.status, report.process_running)}{duration}", refs)
     yield Claim("verdict", "isolation", ", ".join(report.isolation) or "unknown", refs)
+    for event_ref, lines in report.setting_changes.items():
+        yield from (Claim("verdict", "corrected", line, (event_ref,)) for line in lines)
     record = report.record
     state = "intact" if record.intact else f"damaged, {count_noun(len(record.findings), 'finding')}"
     scope = f"{count_noun(record.events, 'event')} in {count_noun(record.streams, 'stream')}"

@@ -78,6 +78,8 @@ class LogEntry(Shape, frozen=True, kw_only=True):
     """Address of the event that caused it."""
     event: dict[str, Any]
     """Stored fields of the event; `mz schema events` describes them."""
+    changes: tuple[str, ...]
+    """Of `commands.changed`: lines of a diff with the old and the new text of each setting; else empty."""
 
 
 @command(
@@ -160,7 +162,7 @@ def log(
             entries = (recorded for recorded in entries if log_milestone(recorded))
         if last is not None:
             entries = deque(entries, maxlen=last)
-        print_events(entries, as_json, milestones=not every_event)
+        print_events(entries, as_json, not every_event, source)
 
 
 def import_log(file: BinaryIO) -> None:
@@ -221,19 +223,23 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
         print_table(Table(columns=columns("field", "~value"), rows=tuple(state_rows(state))))
 
 
-def print_events(events: Iterable[Recorded[Event]], as_json: bool, milestones: bool = False) -> None:
+def print_events(
+    events: Iterable[Recorded[Event]], as_json: bool, milestones: bool = False, source: ProjectLog | None = None
+) -> None:
     full = prints_tsv()
     if as_json:
         write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
     for recorded in events:
-        line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
-        text = json_line(plain_value(log_entry(recorded))) if as_json else line
-        write_text(sys.stdout, f"{text}\n")
+        changes = source.setting_changes(recorded.event) if source else ()
+        text = log_milestone(recorded) if milestones and not full else describe(recorded.event)
+        lines = (event_line(recorded, line, full, milestones) for line in (text, *changes))
+        entry = json_line(plain_value(log_entry(recorded, changes))) if as_json else "\n".join(lines)
+        write_text(sys.stdout, f"{entry}\n")
 
 
-def log_entry(recorded: Recorded[Event]) -> LogEntry:
-    fields = msgspec.to_builtins(recorded.event)
-    return shape_of(LogEntry, recorded, type=fields.pop("type"), role=recorded.event.KIND.value, event=fields)
+def log_entry(recorded: Recorded[Event], changes: tuple[str, ...] = ()) -> LogEntry:
+    fields, role = msgspec.to_builtins(recorded.event), recorded.event.KIND.value
+    return shape_of(LogEntry, recorded, type=fields.pop("type"), role=role, event=fields, changes=changes)
 
 
 def log_milestone(recorded: Recorded[Event]) -> str:
@@ -246,15 +252,12 @@ def log_milestone(recorded: Recorded[Event]) -> str:
     return milestone_text(recorded)
 
 
-def milestone_line(recorded: Recorded[Event]) -> str:
-    """Return date, time, zone, milestone and event ref."""
-    text = shorten(single_line(log_milestone(recorded)), TEXT_MAX)
-    return f"{local_date_time(recorded.recorded_at_us)}  {text}  ({recorded.event_ref})"
-
-
-def entry_line(recorded: Recorded[Event], exact: bool) -> str:
-    """Return time, event ref, type and text. `exact`: for a pipe, tab-separated, with full time and uncut text."""
-    event_type, text = type_of(recorded.event), single_line(describe(recorded.event))
+def event_line(recorded: Recorded[Event], text: str, exact: bool, milestones: bool) -> str:
+    """Return time, text, event ref and, unless among milestones, type. `exact`: for a pipe, with tabs, nothing cut."""
+    event_type, text = type_of(recorded.event), single_line(text)
     if exact:
         return "\t".join((iso_time(recorded.recorded_at_us) or "", recorded.event_ref, event_type, text))
-    return f"{local_date_time(recorded.recorded_at_us)}  {recorded.event_ref}  {event_type}  {shorten(text, TEXT_MAX)}"
+    at, text = local_date_time(recorded.recorded_at_us), shorten(text, TEXT_MAX)
+    return (
+        f"{at}  {text}  ({recorded.event_ref})" if milestones else f"{at}  {recorded.event_ref}  {event_type}  {text}"
+    )

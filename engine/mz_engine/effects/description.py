@@ -10,18 +10,20 @@ from mz_engine.decide.recovery import agent_of
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.effects.commands import result_counts
 from mz_engine.effects.steps import StepContext, Steps, get_json, get_text
+from mz_engine.model.pins import Commands, Pins
 
 NOT_RUN = "not run"
 SETUP_FAILED = "not run, the set-up failed"
 
 
 def pull_request_body(context: StepContext, key: str) -> Steps[str]:
-    """Return the body: the artifact without its heading, the request, gates, effort, papers, and, hidden, the key by
-    which the pull request is found again."""
+    """Return the body: the artifact without its heading, the request, gates, corrected commands, effort, papers, and,
+    hidden, the key by which the pull request is found again."""
     sections = (
         (yield from _summary(context)),
         (yield from _request(context)),
         (yield from _gates(context)),
+        _corrections(context.pins),
         _effort(context),
         _papers(context),
         f"<!--\nMz-Key: {key}\n-->",
@@ -70,6 +72,13 @@ def _result(exit_code: int | None, passed: int | None, failed: int | None) -> st
     if passed is not None:
         return f"{passed} passed, {failed or 0} failed"
     return "passed" if exit_code == 0 else "ran out of time" if exit_code is None else f"exit {exit_code}"
+
+
+def _corrections(pins: Pins) -> str:
+    """Return the commands, and what they need, that are others than at the start of the run."""
+    changes = Commands.of(pins.config).changes_from(pins.first_commands) if pins.first_commands else ()
+    lines = ("".join(filter(str.isprintable, line)) for line in changes)
+    return "\n".join(("## Corrected during the run", "", "```diff", *lines, "```")) if changes else ""
 
 
 def _effort(context: StepContext) -> str:

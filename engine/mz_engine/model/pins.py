@@ -14,11 +14,13 @@ from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 
 
-class Pins(msgspec.Struct, frozen=True, kw_only=True):
+class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pipeline: Pipeline
     rules: dict[str, RuleSet]
     templates: dict[str, str]
     config: Config
+    first_commands: Commands | None = None
+    """Those with which the run started, if a resumed run read them again."""
 
 
 class Commands(msgspec.Struct, frozen=True):
@@ -41,7 +43,23 @@ class Commands(msgspec.Struct, frozen=True):
         workspace = replace(pins.config.workspace, setup=self.setup, inputs=self.inputs)
         sandbox, passed = replace(pins.config.sandbox, read=self.read), self.pass_environment
         changes = {"commands": self.commands, "workspace": workspace, "sandbox": sandbox, "pass_environment": passed}
-        return replace(pins, config=replace(pins.config, **changes))
+        first = pins.first_commands or Commands.of(pins.config)
+        return replace(pins, config=replace(pins.config, **changes), first_commands=first)
+
+    def changes_from(self, earlier: Commands) -> tuple[str, ...]:
+        """Return what differs from earlier ones, as lines of a diff: `- commands.test: old`, `+ commands.test: new`."""
+        texts = {"-": earlier._texts(), "+": self._texts()}
+        changed = dict(sorted(texts["-"].items() ^ texts["+"].items()))
+        return tuple(f"{sign} {name}: {texts[sign][name]}" for name in changed for sign in texts if name in texts[sign])
+
+    def _texts(self) -> dict[str, str]:
+        """Return each setting that is not empty on one line."""
+        lists = {"workspace.setup": self.setup, "workspace.inputs": self.inputs, "sandbox.read": self.read}
+        lists["pass_environment"] = self.pass_environment
+        texts = {name: msgspec.json.encode(values).decode() for name, values in lists.items() if values}
+        for name, command in self.commands.items():
+            texts |= {f"commands.{name}": command.run, f"commands.{name}.timeout": command.timeout.format()}
+        return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")

@@ -176,8 +176,9 @@ class RunProcess:
         coordinator = self._create_coordinator(started.run, corrected)
         if config is not None:
             coordinator.set_budget(config.budget)
-        if corrected != pins:
-            coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands))),))
+        if corrected.config != pins.config:
+            changes = self.blobs.put("\n".join(commands.changes_from(Commands.of(pins.config))).encode())
+            coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands)), changes=changes),))
         coordinator.resume(self._provenance(corrected), best_level())
 
     def record_cancellations(self, run: str) -> None:

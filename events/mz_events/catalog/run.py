@@ -139,6 +139,8 @@ class CommandsChanged(ExternalEvent, frozen=True, kw_only=True, tag="commands.ch
 
     commands: Digest
     """Blob: canonical JSON of the engine's `Commands`: commands by name, those of the set-up, what they need."""
+    changes: Digest | None = None
+    """Blob: lines of a diff with the old and the new text of each setting."""
 
 
 class FeatureAdmitted(DerivedEvent, frozen=True, kw_only=True, tag="feature.admitted"):

@@ -1,0 +1,48 @@
+"""What differs between the commands of two settings, and since the start of a run."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from mz_engine.decoding.quantity import Duration
+from mz_engine.model.config import Command
+from mz_engine.model.pins import Commands, decode_pins, encode_pins
+from mz_qa.simulation import trial
+
+MAKE = Commands({"test": Command(run="make test")}, ("npm ci",))
+
+
+@pytest.mark.parametrize(
+    ("new", "lines"),
+    [
+        (MAKE, ()),
+        (
+            replace(MAKE, commands={"test": Command(run="make\tcheck\n  -k")}),
+            ("- commands.test: make test", "+ commands.test: make check -k"),
+        ),
+        (
+            replace(MAKE, commands={"test": Command(run="make test", timeout=Duration(1800))}),
+            ("- commands.test.timeout: 10m", "+ commands.test.timeout: 30m"),
+        ),
+        (replace(MAKE, commands={}), ("- commands.test: make test", "- commands.test.timeout: 10m")),
+        (
+            replace(MAKE, setup=("npm ci", 'echo "ü"')),
+            ('- workspace.setup: ["npm ci"]', '+ workspace.setup: ["npm ci","echo \\"ü\\""]'),
+        ),
+        (
+            replace(MAKE, inputs=("deps/**",), read=("~/.npmrc",), pass_environment=("A",)),
+            ('+ pass_environment: ["A"]', '+ sandbox.read: ["~/.npmrc"]', '+ workspace.inputs: ["deps/**"]'),
+        ),
+    ],
+)
+def test_old_and_new_texts_are_lines_of_a_diff(new: Commands, lines: tuple[str, ...]) -> None:
+    assert new.changes_from(MAKE) == lines
+
+
+def test_pins_know_the_commands_of_the_start_once_others_are_taken_over() -> None:
+    pins = trial.pins()
+    assert b"first_commands" not in encode_pins(pins)
+    corrected = MAKE.apply(replace(MAKE, setup=()).apply(pins))
+    assert corrected.first_commands == Commands.of(pins.config)
+    assert Commands.of(corrected.config) == MAKE
+    assert decode_pins(encode_pins(corrected)) == corrected
