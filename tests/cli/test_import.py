@@ -200,6 +200,29 @@ def test_what_only_the_end_of_a_stream_tells_is_counted_alike(data: Path, sessio
     assert any("`reported` covers 1 of 3 sessions" in remark for remark in report["notes"])
 
 
+@pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        ((), [MODEL]),
+        (("claude-sonnet-4-5-20260101",), ["claude-sonnet-4-5", MODEL, "claude-sonnet-4-5-20260101"]),
+        (("claude-sonnet-4-6",), [MODEL, "claude-sonnet-4-6"]),
+    ],
+)
+def test_a_model_without_its_date_is_the_only_dated_one(
+    data: Path, tmp_path: Path, mz: Mz, others: tuple[str, ...], names: list[str]
+) -> None:
+    """A result alone names the model as it was asked for; the requests of another session have the dated name."""
+    used = {"inputTokens": 100, "outputTokens": 5, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0}
+    result = {"type": "result", "subtype": "success", "num_turns": 1, "session_id": OTHER, "total_cost_usd": 0.01,
+              "modelUsage": {"claude-sonnet-4-5": used}}  # fmt: skip
+    write(tmp_path / "result.jsonl", [json.dumps(result).encode()])
+    write(tmp_path / "log.jsonl", [request(at, model=model) for at, model in enumerate((MODEL, *others))])
+    mz("import", "result.jsonl", "log.jsonl")
+    report = json.loads(mz("cost", "--imported", "--by", "model", "--json").out)
+    assert sorted(group["name"] for group in report["groups"]) == names
+    assert sum(group["requests"] for group in report["groups"]) == report["total"]["requests"] == 2 + len(others)
+
+
 def test_money_of_a_call_to_several_models_is_no_single_ones(data: Path, tmp_path: Path, mz: Mz) -> None:
     session = json.loads(STREAM.read_bytes().splitlines()[0])["session_id"]
     write(tmp_path / "f/a.jsonl", [request(1, session=session, model="claude-haiku-4-5-20251001")])

@@ -168,7 +168,7 @@ def test_tests_are_counted_and_failed_ones_named_from_new_reports(tmp_path: Path
     result = run(tmp_path, f"{script} false")
     assert (result.test_counts, result.failed_tests) == ((1, 1), ("tests.test_a::test_new",))
     result = run(tmp_path, "echo '<testsuite><testcase/><testcase/></testsuite>' > report.xml")
-    assert (result.test_counts, result.failed_tests) == ((2, 0), None)
+    assert (result.test_counts, result.failed_tests) == ((2, 0), ())
     result = run(tmp_path, "echo '<testsuite tests=\"9\"/>' > report.xml")
     assert (result.test_counts, result.failed_tests) == (None, None)
 

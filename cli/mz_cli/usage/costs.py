@@ -9,6 +9,7 @@ from datetime import tzinfo
 from functools import cache
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from mz_projections.cost.totals import time_group
 from mz_projections.imported.model import ADDED_FIELDS, QUARTER_S, ImportedSession, QuarterSum
 from mz_projections.usage import TOKEN_FIELDS, sum_known
@@ -33,7 +34,7 @@ FULL_CALLS = "(full calls)"
 """Group for money reported for a full call that several models or subagents share."""
 NONE_IN_PERIOD = "No imported session has requests in that time."
 NOTHING_IMPORTED = "Nothing imported yet: `mz import` found no sessions; give it files or directories."
-DATE_SUFFIX = re.compile(r"-20\d{6}$")
+DATE_SUFFIX = re.compile(r"-20\d\d-?\d\d-?\d\d$")
 """Date at the end of a model name, left out on a terminal."""
 MODELS_SHOWN = 3
 
@@ -109,9 +110,11 @@ def imported_costs(
     """Return the sums over all imported sessions. Days are those of `zone`, None: the machine's. A quarter of an hour
     belongs to the period in which it begins."""
     sessions = {session.stream: session for session in log.views.sessions()}
+    all_rows = _with_dated_models(log.views.sums())
     group_name, incomplete = _group_namer(log, by, sessions, zone), incomplete_sessions(log)
+    if by in ("model", "part"):
+        group_name = _with_shared_costs(all_rows, group_name)
     by_mz = {stream for stream, session in sessions.items() if session.by_mz}
-    all_rows = log.views.sums()
     rows = [row for row in all_rows if period.contains(row.start_s * SECOND_US)]
     rows_by_group: dict[str, list[QuarterSum]] = {}
     for row in rows:
@@ -133,6 +136,16 @@ def imported_costs(
         incomplete_sessions=total.incomplete_sessions,
         notes=tuple(_notes(total, rows, uncounted)),
     )
+
+
+def _with_dated_models(rows: Sequence[QuarterSum]) -> list[QuarterSum]:
+    """Return the rows with dated names of models: totals without requests name a model without its date. It stays so if
+    requests have several dates or none."""
+    dated: dict[str, set[str]] = {}
+    for name in {row.model for row in rows}:
+        dated.setdefault(DATE_SUFFIX.sub("", name), set()).add(name)
+    names = {base: next(iter(group - {base})) for base, group in dated.items() if len(group - {base}) == 1}
+    return [replace(row, model=names.get(row.model, row.model)) for row in rows]
 
 
 def amounts(rows: Sequence[QuarterSum]) -> dict[str, Any]:
@@ -209,14 +222,14 @@ def _group_namer(
                 return row.subagent or MAIN_CONVERSATION
         return time_group(day_of(row.start_s * SECOND_US), by)
 
-    return _with_shared_costs(log, name) if by in ("model", "part") else name
+    return name
 
 
-def _with_shared_costs(log: ImportedLog, name: Callable[[QuarterSum], str]) -> Callable[[QuarterSum], str]:
+def _with_shared_costs(rows: Sequence[QuarterSum], name: Callable[[QuarterSum], str]) -> Callable[[QuarterSum], str]:
     """Assign money reported for a full call to the only group in which the session has requests, else to the group of
     full calls."""
     had: dict[str, set[str]] = {}
-    for row in log.views.sums():
+    for row in rows:
         if row.requests:
             had.setdefault(row.session, set()).add(name(row))
 

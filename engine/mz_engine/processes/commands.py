@@ -174,35 +174,23 @@ class ProcessExecutor(WorktreeProcesses):
             attempts = f"{process_end.denied_connections} attempts to reach a network failed"
             output.out(f"mz: {attempts}: `sandbox.offline` in mz.yaml\n".encode())
         links = environment_links(launch.cwd, self._root, launch.env)
-        test_counts, failed_tests = self._read_reports(launch.cwd, started_ns)
-        return CommandResult(
+        result = CommandResult(
             exit=exit_code(process_end),
             output=output.finish(),
             duration_ms=process_end.duration_ms,
             root=str(launch.cwd),
-            test_counts=test_counts,
-            failed_tests=failed_tests,
             outside_links=tuple(
                 OutsideLink(text=str(link), is_hidden=can_hide() and not link.is_copy and launch.is_hidden(link.target))
                 for link in links
             ),
         )
-
-    def _read_reports(
-        self, folder: pathlib.Path, started_ns: int
-    ) -> tuple[tuple[int, int] | None, tuple[str, ...] | None]:
-        """Return `test_counts` and `failed_tests` of a command's result, without secrets, from its JUnit reports."""
-        passed, failed = 0, list[str]()
-        for file in islice(new_reports(folder, started_ns), REPORTS_MAX):
-            with suppress(OSError):
-                passed_in_file, failed_in_file = read_cases(file.read_bytes()) or (0, ())
-                passed += passed_in_file
-                failed += failed_in_file
-        ids = tuple(sorted(self._secrets.redact(" ".join(id_.split())) for id_ in failed))
-        return (passed, len(ids)) if passed or ids else None, ids or None
+        cases = [read_cases(data) or (0, ()) for data in islice(new_reports(launch.cwd, started_ns), REPORTS_MAX)]
+        passed = sum(number for number, _ in cases)
+        ids = tuple(sorted(self._secrets.redact(" ".join(id_.split())) for _, failed in cases for id_ in failed))
+        return replace(result, test_counts=(passed, len(ids)), failed_tests=ids) if passed or ids else result
 
 
-def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[pathlib.Path]:
+def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[bytes]:
     """Yield XML files below the folder that were written since then, without those of tools and dependencies."""
     for directory, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - FOREIGN_FOLDERS)
@@ -211,7 +199,7 @@ def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[pathlib.Path]
                 status = file.lstat()
                 is_new = status.st_mtime_ns >= started_ns - CLOCK_TICK_NS
                 if is_new and stat.S_ISREG(status.st_mode) and status.st_size <= REPORT_BYTES_MAX:
-                    yield file
+                    yield file.read_bytes()
 
 
 def exit_code(process_end: ProcessEnd) -> int | None:

@@ -109,6 +109,8 @@ class ImportedFileRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.f
     grown is read again from its beginning."""
     first_line_sha256: str = ""
     """sha256 of its first line, or of its first document: copies of a file have the same."""
+    end_line_sha256: str = ""
+    """sha256 of the last line that states the end of a call, with totals; empty: none does."""
     reported_totals: tuple[Usage, ...] = ()
     """Sums by model that the file states at its end, up to here."""
     reported_nanousd: int | None = None

@@ -69,6 +69,8 @@ class SegmentStats(TranscriptStats, kw_only=True):
     """Session that this section of a stream is about; empty: the first."""
     first_line_sha256: str = ""
     """sha256 of the section's first line."""
+    end_line_sha256: str = ""
+    """sha256 of the last line that ends a call."""
     is_new: bool = False
     """True if nothing of the section was read before."""
     offset_start: int = 0
@@ -194,13 +196,15 @@ class _FileReading:
                 break
             if piece.data or piece.too_long:
                 self.stats.lines += 1
-                self.first_line_sha256 = self.first_line_sha256 or _first_line_sha256(self.form, piece)
+                self.first_line_sha256 = self.first_line_sha256 or _line_sha256(self.form, piece)
                 for record in read_piece(self.form, self.reader, piece):
                     if type(record) is SessionInfo and self._changes_session(record):
                         ended, is_continued = self.stats, True
-                        self._change_section(record, _first_line_sha256(self.form, piece))
+                        self._change_section(record, _line_sha256(self.form, piece))
                         yield self._segment(ended)
                     self.stats.add(record)
+                    if type(record) is StreamEnd:
+                        self.stats.end_line_sha256 = _line_sha256(self.form, piece)
             self.offset_end = piece.offset_end
             if len(self.stats.requests) >= REQUESTS_MAX or self.offset_end - self.stats.offset_start >= SEGMENT_BYTES:
                 yield self._segment(self.stats)
@@ -253,6 +257,7 @@ class _FileReading:
             offset_end=end,
             fingerprint_sha256=fingerprint(self.file, end),
             first_line_sha256=stats.first_line_sha256 or self.first_line_sha256,
+            end_line_sha256=stats.end_line_sha256,
             requests=tuple(imported_requests(self.form.agent, stats)),
             reader_state="" if self.reads_completely or self.sections else encode_reader_state(state),
             undated=len(stats.undated),
@@ -288,8 +293,8 @@ def _is_complete_json(format_: Format, piece: Piece) -> bool:
     return any(decode_value(json.strip(BLANK)) is not None for json in (data, data[data.rfind(b"\r") + 1 :]))
 
 
-def _first_line_sha256(format_: Format, piece: Piece) -> str:
-    """Return the digest of a file's first line, which is equal in copies. Shell output before it does not count; a
+def _line_sha256(format_: Format, piece: Piece) -> str:
+    """Return the digest of a file's line, which is equal in copies. Shell output before it does not count; a
     multi-line document is one piece."""
     data = piece.data.strip(BLANK)
     if not data or (not format_.is_text and not data.startswith((b"{", b"["))):

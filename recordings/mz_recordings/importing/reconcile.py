@@ -30,20 +30,20 @@ SECOND_HAND_FORMATS = frozenset({StatsReader.name})
 
 
 def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ...]:
-    """Return the files with totals, each call once. Of files with the same beginning the one with the highest totals
-    counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
+    """Return the files with totals, each call once. Of files with the same beginning or end the one with the highest
+    totals counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
     nano-dollar). Session logs come last."""
-    file_by_first_line: dict[str, ImportedFileRead] = {}
-    for file in files:
-        if file.reported_totals or file.reported_nanousd is not None:
-            earlier = file_by_first_line.get(file.first_line_sha256)
-            if earlier is None or _totals_weight(file) > _totals_weight(earlier):
-                file_by_first_line[file.first_line_sha256] = file
-    unmatched_costs = Counter(
-        file.reported_nanousd for file in file_by_first_line.values() if file.format not in SECOND_HAND_FORMATS
-    )
+    with_totals = [file for file in files if file.reported_totals or file.reported_nanousd is not None]
+    lines, copies = set[str](), set[str]()
+    for file in sorted(with_totals, key=_totals_weight, reverse=True):
+        bounds = {file.first_line_sha256, file.end_line_sha256 or file.first_line_sha256}
+        if not lines.isdisjoint(bounds):
+            copies.add(file.file)
+        lines |= bounds
+    originals = [file for file in with_totals if file.file not in copies]
+    unmatched_costs = Counter(file.reported_nanousd for file in originals if file.format not in SECOND_HAND_FORMATS)
     calls = []
-    for file in file_by_first_line.values():
+    for file in originals:
         if file.format in SECOND_HAND_FORMATS and file.reported_nanousd and unmatched_costs[file.reported_nanousd]:
             unmatched_costs[file.reported_nanousd] -= 1
         else:
@@ -51,8 +51,8 @@ def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ..
     return tuple(sorted(calls, key=lambda file: file.format in SESSION_LOG_FORMATS))
 
 
-def _totals_weight(file: ImportedFileRead) -> tuple[int, int]:
-    return sum(map(token_total, file.reported_totals)), file.reported_nanousd or 0
+def _totals_weight(file: ImportedFileRead) -> tuple[int, int, int]:
+    return sum(map(token_total, file.reported_totals)), file.reported_nanousd or 0, file.lines
 
 
 def reconcile_totals(
