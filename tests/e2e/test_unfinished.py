@@ -36,6 +36,20 @@ def test_another_base_or_pipeline_is_refused_with_the_way_out(tmp_path: Path) ->
     assert bench.of_type("run.started")[0]["base"] == "other"
 
 
+def test_settings_that_a_run_keeps_are_named_if_they_have_changed(tmp_path: Path) -> None:
+    bench = waiting_run(tmp_path)
+    (run,) = {event["run"] for event in bench.of_type("run.started")}
+    kept = f"run {run} keeps `autonomy: checkpoint`, with which it began; `full_auto` (MZ_AUTONOMY) is ignored"
+    for arguments in (("resume",), ("run", "--feature", "group-thousands")):
+        assert kept in bench.mz(*arguments, code=21, MZ_AUTONOMY="full_auto").err
+        assert "MZ5003" not in bench.mz(*arguments, code=21, MZ_AUTONOMY="checkpoint").err
+    settings = bench.root / "mz.yaml"
+    settings.write_text(f"{settings.read_text()}parallel_max: 7\n")
+    errors = bench.mz("resume", code=21).err
+    assert f"warning[MZ5003] run {run} keeps `parallel_max: 2`, with which it began; `7` (mz.yaml:2:1" in errors
+    assert f"mz cancel {run} && mz run" in errors
+
+
 def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) -> None:
     bench = waiting_run(tmp_path)
     bench.mz("run", "--feature", "month-filter", code=21)

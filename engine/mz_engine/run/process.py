@@ -43,7 +43,7 @@ from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make
 from mz_engine.run.ports import SystemClock, SystemPorts
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.seals import Sealer
-from mz_engine.run.settings import load_config
+from mz_engine.run.settings import kept_settings, load_config
 from mz_engine.run.spending_record import open_record
 from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
@@ -82,6 +82,7 @@ class RunProcess:
         self.clock = SystemClock()
         self._resources = ExitStack()
         self.coordinator: Coordinator | None = None
+        self._warnings: tuple[Diagnostic, ...] = ()
 
     def __enter__(self) -> RunProcess:
         mz_folder = self.root / MZ_FOLDER
@@ -169,7 +170,8 @@ class RunProcess:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
         config, commands = None, Commands.of(pins.config)
         with suppress(MzError):  # The run has its pins, so settings that are invalid now do not matter.
-            config = load_config(self.root, self.environment, {}).config
+            loaded = load_config(self.root, self.environment, {})
+            config, self._warnings = loaded.config, tuple(kept_settings(started.run, pins.config, loaded))
             commands = Commands.of(config)
         corrected = commands.apply(pins)
         self._check_prerequisites(corrected)
@@ -249,6 +251,8 @@ class RunProcess:
         """Test the base, then drive the run until it is idle, finished, halted or interrupted. Raises MzError if the
         commands cannot be used, and the exception of a failed thread."""
         assert self.coordinator is not None
+        for warning in self._warnings:
+            warn(warning)
         try:
             if self.coordinator.state.needs_base_test:
                 self._test_base(self.coordinator, warn)

@@ -89,6 +89,17 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     )
 
 
+def kept_settings(run: str, kept: Config, loaded: LoadedConfig) -> Iterator[Diagnostic]:
+    """Yield a warning for each setting of `mz run`'s options that has another value now than the unfinished run keeps.
+    A default may be how it always was, beside an option."""
+    for name in ("agent", "autonomy", "parallel_max"):
+        value, new, origin = getattr(kept, name), getattr(loaded.config, name), loaded.origins[name]
+        if new != value and origin != "default":
+            message = f"run {run} keeps `{name}: {value}`, with which it began; `{new}` ({origin}) is ignored"
+            hint = f"to use it, cancel the run and start another: mz cancel {run} && mz run"
+            yield Diagnostic(code="MZ5003", message=message, hint=hint, severity="warning")
+
+
 def _read_if_exists(root: Path, name: str) -> str:
     return read_text(root / name, name) if os.path.lexists(root / name) else ""
 
