@@ -212,6 +212,7 @@ def test_without_a_set_up_there_is_no_environment(tmp_path: Path) -> None:
         (b"requirements/base.txt", True), (b"src/lock.py", False), (b"package.json.md", False),
         (b"pyproject.toml", True), (b"pylock.toml", True), (b"pylock.dev.toml", True), (b"Gemfile.lock", True),
         (b"gems.locked", True), (b"yarn.lock", True), (b".yarnrc.yml", True), (b"docs/pylock.md", False),
+        (b".yarn/patches/a.patch", True), (b".yarn/cache/a.zip", False), (b".bundle/config", True),
     ],
 )  # fmt: skip
 def test_what_an_environment_depends_on(path: bytes, matters: bool) -> None:

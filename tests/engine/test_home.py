@@ -91,6 +91,15 @@ def test_links_stay_and_what_they_lead_to_is_hidden(home: Path) -> None:
     assert hidden(home) == {*ALWAYS, "apps", ".agent", "dotfiles"} - {".ssh"}
 
 
+def test_of_states_only_that_of_the_program_is_seen(home: Path) -> None:
+    """A manager of versions may have links there, one for each shell."""
+    for name in ("node/bin/node", "shell/history"):
+        (home / ".local/state" / name).parent.mkdir(parents=True)
+        (home / ".local/state" / name).write_text("x\n")
+    assert hidden(home) == {*ALWAYS, "apps", ".agent", ".local/state"}
+    assert hidden(home, path=".local/state/node/bin") == {*ALWAYS, "apps", ".agent", ".local/state/shell"}
+
+
 def test_what_a_link_of_a_mount_leads_to_is_seen(home: Path) -> None:
     (home / "dots").mkdir()
     (home / ".agent").rename(home / "dots/agent")

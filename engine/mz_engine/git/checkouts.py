@@ -29,7 +29,7 @@ ENVIRONMENT_INPUT = re.compile(
     rb"|\.(?:npmrc|yarnrc\.yml|nvmrc|node-version|python-version|ruby-version|tool-versions)|environment\.ya?ml"
     rb"|Cargo\.(?:toml|lock)|go\.(?:mod|sum|work)|pom\.xml|(?:build|settings)\.gradle(?:\.kts)?|gradle\.lockfile"
     rb"|[^/]*\.versions\.toml|Gemfile(?:\.lock)?|gems\.(?:rb|locked)|composer\.(?:json|lock)|mix\.(?:exs|lock)"
-    rb"|Package\.(?:swift|resolved)|pylock(?:\.[^/]+)?\.toml|[^/]*\.(?:csproj|gemspec))"
+    rb"|Package\.(?:swift|resolved)|pylock(?:\.[^/]+)?\.toml|\.bundle/config|\.yarn/(?:patches|plugins|releases)/.+|[^/]*\.(?:csproj|gemspec))"
 )
 """Files that say what an environment consists of."""
 NAMED = re.compile(r"(?:(?:^|\s)(-[rc]|--(?:requirement|constraint)\b)[\s=]*)?[\"']?([\w./-]+)")

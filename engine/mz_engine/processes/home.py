@@ -40,7 +40,7 @@ HIDDEN = paths(
     ".nuget/NuGet/NuGet.Config",
 )  # fmt: skip
 """Logins within them."""
-NESTED = {".config": 2, ".local": 2, ".local/share": 3}
+NESTED = {".config": 2, ".local": 2, ".local/share": 3, ".local/state": 3}
 """Folders of many programs: how many names lead to what one of them has there. Of others, the first does."""
 
 
