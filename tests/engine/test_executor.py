@@ -16,6 +16,7 @@ from mz_engine.artifacts.junit import read_cases
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import SandboxSettings
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted
+from mz_engine.processes import commands
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
 from mz_engine.processes.environment import git_directory, sandbox_mounts
 from mz_engine.processes.supervise import can_hide, can_run_offline
@@ -155,7 +156,9 @@ REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_tests_are_counted_and_failed_ones_named_from_new_reports(tmp_path: Path) -> None:
+def test_tests_are_counted_and_failed_ones_named_from_new_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository(tmp_path)
     folder = tmp_path / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
     (folder / "build").mkdir(parents=True)
@@ -167,9 +170,12 @@ def test_tests_are_counted_and_failed_ones_named_from_new_reports(tmp_path: Path
     script += "cp build/report.xml node_modules/report.xml; echo '<project/>' > build/pom.xml; "
     result = run(tmp_path, f"{script} false")
     assert (result.test_counts, result.failed_tests) == ((1, 1), ("tests.test_a::test_new",))
-    result = run(tmp_path, "echo '<testsuite><testcase/><testcase/></testsuite>' > report.xml")
+    result = run(tmp_path, "rm -r build; echo '<testsuite><testcase/><testcase/></testsuite>' > report.xml")
     assert (result.test_counts, result.failed_tests) == ((2, 0), ())
-    result = run(tmp_path, "echo '<testsuite tests=\"9\"/>' > report.xml")
+    monkeypatch.setattr(commands, "REPORTS_BYTES_MAX", 100)
+    result = run(tmp_path, "rm *.xml; for n in a b c; do echo '<testsuite><testcase/></testsuite>' > $n.xml; done")
+    assert result.test_counts == (2, 0), "a command cannot keep mz busy with reports for ever"
+    result = run(tmp_path, "rm *.xml; echo '<testsuite tests=\"9\"/>' > report.xml")
     assert (result.test_counts, result.failed_tests) == (None, None)
 
 

@@ -11,11 +11,12 @@ SUITES = ("testsuite", "testsuites")
 def read_cases(data: bytes) -> tuple[int, tuple[str, ...]] | None:
     """Return the number of passed test cases and the ids of the failed ones, as `class::name`; None if the data is no
     JUnit report. The sums that a report states are not read."""
-    root, case, failed, passed = list[str](), list[str](), list[str](), 0
+    root, case, failed, passed = "", list[str](), list[str](), 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        root.append(name)
-        if root[0] not in SUITES:
+        nonlocal root
+        root = root or name
+        if root not in SUITES:
             raise ValueError(name)
         if name == "testcase":
             case[:] = ["::".join(filter(None, (attributes.get("classname"), attributes.get("name"))))]

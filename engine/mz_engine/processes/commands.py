@@ -55,7 +55,7 @@ OUTPUT_BYTES_MAX = 20_000_000
 """Bytes kept of a command's output; half from its beginning, half from its end."""
 
 PIECE_BYTES = 1_000_000
-REPORTS_MAX = 2000
+REPORTS_MAX, REPORTS_BYTES_MAX = 20_000, 200_000_000
 """Reports of one command that are read."""
 FOREIGN_FOLDERS = frozenset({".git", ".mz", "node_modules", ".venv", "venv", ".tox", ".nox"})
 CLOCK_TICK_NS = 10_000_000
@@ -192,13 +192,15 @@ class ProcessExecutor(WorktreeProcesses):
 
 def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[bytes]:
     """Yield XML files below the folder that were written since then, without those of tools and dependencies."""
+    unread_bytes = REPORTS_BYTES_MAX
     for directory, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - FOREIGN_FOLDERS)
         for file in (pathlib.Path(directory, name) for name in sorted(names) if name.endswith(".xml")):
             with suppress(OSError):
                 status = file.lstat()
                 is_new = status.st_mtime_ns >= started_ns - CLOCK_TICK_NS
-                if is_new and stat.S_ISREG(status.st_mode) and status.st_size <= REPORT_BYTES_MAX:
+                if is_new and stat.S_ISREG(status.st_mode) and status.st_size <= min(REPORT_BYTES_MAX, unread_bytes):
+                    unread_bytes -= status.st_size
                     yield file.read_bytes()
 
 
