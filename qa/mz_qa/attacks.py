@@ -25,7 +25,7 @@ from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.paths import MZ_FOLDER, SCRATCH_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallSpec, FeatureWorktree
-from mz_engine.processes.environment import private_repository, worktree_path
+from mz_engine.processes.environment import agent_folder, private_repository, worktree_path
 from mz_engine.processes.supervise import best_level
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
@@ -70,7 +70,8 @@ class Victim:
         self.home, self.tools, self.root = folder / "home", folder / "env" / "bin", folder / "home" / "project"
         for path in (self.home, self.tools, self.root / "src"):
             path.mkdir(parents=True)
-        for name in (".bashrc", ".npmrc", "notes.txt"):
+        (self.home / ".agent/sessions").mkdir(parents=True)
+        for name in (".agent/settings.json", ".agent/sessions/others", ".agent.json", ".bashrc", ".npmrc", "notes.txt"):
             (self.home / name).write_text("mine\n")
         for name in SECRET_FILES.split():
             (self.home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +113,8 @@ class Victim:
 
     def state(self) -> dict[str, str]:
         """Return digests of everything that an agent of the feature must leave alone."""
-        own = (worktree_path(self.root, self.worktree), private_repository(self.root, self.worktree))
+        own = [locate(self.root, self.worktree) for locate in (worktree_path, private_repository)]
+        own.append(agent_folder(self.root, self.worktree, Path("/")))
         folder = self.home.parent
         written_by_mz = [self.root / MZ_FOLDER / name for name in (SPOOL_FOLDER, SCRATCH_FOLDER)]
         paths = (path for path in folder.rglob("*") if not any(map(path.is_relative_to, (*own, *written_by_mz))))
@@ -129,7 +131,8 @@ class Victim:
             prompt="", session=None, resumes=False, tools=(), total_seconds=SECONDS, idle_seconds=SECONDS,
         )  # fmt: skip
         for _ in range(2 if attack.name.endswith(TWICE) else 1):
-            result = processes.spawn(spec, Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}))
+            argv, own = ("sh", "-c", attack.script), {self.home / ".agent": None, self.home / ".agent.json": b"{}"}
+            result = processes.spawn(spec, Invocation(argv=argv, stdin=b"", env={}, own=own))
         after = self.state()
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         reached = [name for name, service in zip(SOCKETS, self.services, strict=True) if _is_reached(service)]

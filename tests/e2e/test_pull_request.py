@@ -61,7 +61,7 @@ def test_a_reply_that_got_lost_opens_no_second_pull_request(tmp_path: Path) -> N
 
 def test_delivery_that_cannot_work_is_said_before_anything_is_paid(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    (bench.root / "mz.yaml").write_text(SETTINGS)
+    bench.settings(SETTINGS)
     refused = bench.mz("run", code=15)
     assert "error[MZ1003]" in refused.err
     assert "origin" in refused.err

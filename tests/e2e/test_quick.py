@@ -19,7 +19,7 @@ CODE = f"""answer()
 
 def test_a_small_change_takes_two_calls(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    (bench.root / "mz.yaml").write_text(f"pipeline: quick\ncommands: {{test: {TESTS}}}\n")
+    bench.settings(f"pipeline: quick\ncommands: {{test: {TESTS}}}\n")
     bench.act(FEATURE, "code", CODE)
     planned = bench.json("run", "--dry-run", "--feature", FEATURE)
     assert planned["phases"] == ["code", "review"]

@@ -16,6 +16,7 @@ from mz_events.store import Recorded
 
 from tests.support import claude_cli, codex_cli
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
+from tests.support.tree import AGENT_CHANGES
 from tests.support.workshop import Workshop
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
@@ -74,7 +75,8 @@ def play(folder: Path, agent: str = "claude-code", forgets: bool = False) -> Pla
         if isinstance(recorded.event, ReplyParsed):
             reads.append(recorded.event)
             if forgets and len(reads) == 1:
-                shutil.rmtree(home / ".claude" / "projects")
+                (sessions,) = workshop.root.glob(f"{AGENT_CHANGES}/projects")
+                shutil.rmtree(sessions)
 
     with Endpoint(model) as endpoint, RunProcess(workshop.root, OUTSIDE[agent](home, endpoint.url), see) as session:
         session.start({}, ("alpha",))

@@ -22,7 +22,7 @@ workspace:
 
 def prepared(directory: Path) -> Bench:
     bench = Bench(directory)
-    (bench.root / "mz.yaml").write_text(SETTINGS)
+    bench.settings(SETTINGS)
     (bench.root / ".gitignore").write_text((bench.root / ".gitignore").read_text() + "\nbuilt/\n")
     bench.git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qam", "build something")
     return bench
@@ -58,7 +58,7 @@ def test_a_set_up_that_fails_asks_a_person(tmp_path: Path) -> None:
     only_base = "case $PWD in */_checkout1) true;; *) false;; esac"
     program = "(pwd; printf '\\\\000') > built/program"  # It contains its path, so it cannot be copied.
     begin = f"{only_base} && mkdir -p built && {program}"
-    (bench.root / "mz.yaml").write_text(SETTINGS.replace("mkdir -p built", begin))
+    bench.settings(SETTINGS.replace("mkdir -p built", begin))
     bench.mz("run", "--feature", "group-thousands", code=21)
     (document,) = bench.of_type("human.requested")
     assert document["code"] == "setup-failed"

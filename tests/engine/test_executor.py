@@ -229,6 +229,8 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
     claude, codex = built_in_adapters()["claude-code"], built_in_adapters()["codex"]
     assert claude.own_paths({"HOME": "/h"}) == {Path("/h/.claude"): None, Path("/h/.claude.json"): b"{}\n"}
     assert list(codex.own_paths({"HOME": "/h", "CODEX_HOME": "/c"})) == [Path("/h/.codex"), Path("/c")]
+    assert claude.login_files({"HOME": "/h"}) == (Path("/h/.claude/.credentials.json"),)
+    assert codex.login_files({"HOME": "/h", "CODEX_HOME": "c"}) == (Path("/h/.codex/auth.json"), Path("/h/c/auth.json"))
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))
     (tmp_path / ".claude.json").write_text("kept")
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))

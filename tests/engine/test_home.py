@@ -144,7 +144,7 @@ TOOLS = (
 )  # fmt: skip
 
 
-def seen_below(folder: Path, *, path: str = "", read: str = "", writable: str = "", mounts: str = "") -> dict[str, str]:
+def seen_below(folder: Path, *, path: str = "", read: str = "", own: str = "", mounts: str = "") -> dict[str, str]:
     """The mounts at and below a folder for temporary files that has TOOLS."""
     for name in TOOLS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,9 @@ def seen_below(folder: Path, *, path: str = "", read: str = "", writable: str = 
         cwd=folder / "work",
         mounts=tuple(Mount(folder / name, "write") for name in ("work", *mounts.split())),
     )
-    there = confine(launch, [folder / name for name in read.split()], [folder / name for name in writable.split()])
+    there = confine(
+        launch, [folder / name for name in read.split()], [Mount(folder / name, "kept") for name in own.split()]
+    )
     targets = {mount.target: mount.kind for mount in there.mounts}
     assert targets[Path("/tmp")] == targets[Path("/run").resolve()] == "own"
     return {str(path.relative_to(folder)): kind for path, kind in targets.items() if path.is_relative_to(folder)}
@@ -170,7 +172,7 @@ def seen_below(folder: Path, *, path: str = "", read: str = "", writable: str = 
         ({"path": "scripts"}, {"scripts": "read"}),
         ({"path": "web/node_modules/.bin"}, {"web": "read", "web/node_modules/.bin": "read"}),
         ({"read": "other/secret"}, {"other/secret": "read"}),
-        ({"writable": "agent", "read": "agent/part"}, {"agent": "write"}),
+        ({"own": "agent", "read": "agent/part"}, {"agent": "kept"}),
         ({"path": "work/tools", "mounts": "work"}, {}),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.process import AgentProcesses, Spool, SpoolMeta, load_spool, spool_directory
+from mz_engine.agents.process import AgentProcesses, Spool, SpoolMeta, load_spool, spool_directory, take_login
 from mz_engine.agents.registry import AgentRegistry
 from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
@@ -368,3 +368,78 @@ def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path) -> None:
     result = agents.spawn(call(fresh_key()), shell(attack))
     assert result.stdout == b""
     assert total(record.day(10**15)) == Amount(nanousd=5)
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_for_the_login(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", tmp_path / "repo"
+    path = repository(root)
+    (home / ".agent").mkdir(parents=True)
+    for name in (".agent/login.json", ".agent/settings.json", ".agent.json", ".other-login", ".secret"):
+        (home / name).write_text('{"token":"old"}\n')
+
+    def run(script: str, feature: str) -> list[str]:
+        (path.parent / feature).mkdir(exist_ok=True)
+        worktree = replace(call("").worktree, feature=feature)
+        invocation = Invocation(
+            argv=("sh", "-c", f"cd $HOME && {script}"), stdin=b"", env={"HOME": str(home)},
+            own={home / ".agent": None, home / ".agent.json": b"{}"},
+            logins=(home / ".agent/login.json", home / ".other-login", home / ".agent/missing"),
+        )  # fmt: skip
+        result = processes(root).spawn(replace(call(fresh_key()), worktree=worktree), invocation)
+        assert not result.stderr, result
+        return result.stdout.decode().split()
+
+    renamed = """echo '{"token":"new","more":1}' > .agent/partial; mv .agent/partial .agent/login.json"""
+    change = f"{renamed}; mkdir .agent/sessions; echo new | tee .agent/settings.json .agent.json > .agent/sessions/1"
+    read = "cat .agent/settings.json .agent/login.json .agent.json .other-login .secret; ls -A .agent"
+    old, new, files = '{"token":"old"}', '{"token":"new","more":1}', ["login.json", "settings.json"]
+    assert run(change, "f") == []
+    assert (home / ".agent/login.json").read_text().strip() == new
+    assert run(read, "f") == ["new", new, old, old, "login.json", "sessions", "settings.json"]
+    assert run(read, "g") == [old, new, old, old, *files]
+    assert run("(echo x > .other-login) 2>/dev/null || echo refused; rm .agent/login.json", "g") == ["refused"]
+    assert [(home / name).read_text().strip() for name in (".agent/settings.json", ".agent.json")] == [old, old]
+    assert sorted(file.name for file in (home / ".agent").iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("content", "is_taken"),
+    [
+        ('{"token": "new", "expires": 2}', True),
+        ('{"other": "new"}', False),
+        ("[]", False),
+        ("", False),
+        ('{"token": "%s"}' % ("x" * 1_000_000), False),
+    ],
+    ids=["refreshed", "other names", "no object", "empty", "large"],
+)
+def test_a_login_is_taken_from_an_agents_folder_if_it_may_be_one(tmp_path: Path, content: str, is_taken: bool) -> None:
+    folder, login = tmp_path / "upper", tmp_path / "home/login.json"
+    for path in (folder, login.parent):
+        path.mkdir()
+    login.write_text(before := '{"token": "old"}')
+    (folder / "login.json").write_text(content)
+    os.utime(login, (1, 1))
+    take_login(folder, Path("login.json"), login)
+    assert login.read_text() == (content if is_taken else before)
+    assert list(folder.iterdir()) == []
+
+
+def test_no_old_login_is_taken_and_none_that_a_link_leads_to(tmp_path: Path) -> None:
+    folder, login, other = tmp_path / "upper", tmp_path / "home/a/login.json", tmp_path / "other/login.json"
+    for path in (login, other, folder / "login.json", folder / "b/login.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{{"token": "{path}"}}')
+    os.utime(folder / "login.json", (1, 1))
+    (folder / "a").symlink_to(other.parent)
+    before = login.read_text()
+    for name in ("login.json", "a/login.json"):
+        take_login(folder, Path(name), login)
+    (folder / "a").unlink()
+    (folder / "a").mkdir()
+    (folder / "a/login.json").symlink_to(other)
+    take_login(folder, Path("a/login.json"), login)
+    assert (login.read_text(), other.is_file()) == (before, True)
+    with pytest.raises(OSError, match="No such file"):
+        take_login(folder, Path("b/login.json"), tmp_path / "home/none.json")

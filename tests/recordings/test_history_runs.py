@@ -122,12 +122,12 @@ def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> Non
     answers the first two without a process."""
     broken = {"write": {"notes/beta.md": "# Beta\nit is broken here\n"}}
     document = {**SCRIPT, "alpha.write.1.1": {"run": "sleep 1000", "write": {"notes/alpha.md": "half"}}}
-    document["alpha.sign.1.1"] = {"run": "touch ~/.claude/mark; sleep 1000"}
+    document["alpha.sign.1.1"] = {"run": "touch mark; sleep 1000"}
     document["alpha.sign.1.2"] = SCRIPT["alpha.sign.1.1"]
     document["beta.write.1.2"], document["beta.write.1.3"] = broken, SCRIPT["beta.write.1.2"]
     workshop = Workshop(tmp_path, document, limit="3s")
     process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
-    while not (tmp_path / "home" / ".claude" / "mark").exists() and process.poll() is None:
+    while not any(workshop.root.glob(".mz/worktrees/*/alpha/mark")) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -16,6 +16,7 @@ from mz_recordings.rerecord.plan import CallSelection
 from mz_recordings.rerecord.rerecord import RerecordJob, RerecordPlan, RerecordResult, prepare_rerecord, run_rerecord
 from mz_recordings.rerecord.workspace import lock_workspace
 
+from tests.support.tree import AGENT_STATE
 from tests.support.workshop import AGENT, SCRIPT, TODAY, Copy
 
 KEY = "fake-key-of-the-tests"
@@ -26,7 +27,7 @@ class Again:
 
     def __init__(self, copy: Copy, folder: Path) -> None:
         self.copy, self.folder = copy, folder
-        own = folder / "home" / ".claude"
+        own = folder / "home" / AGENT_STATE
         for path in (folder / "bin", own):
             path.mkdir(parents=True)
         self.script, self.log, self.program = own / "script.json", own / "calls", folder / "bin" / "claude"

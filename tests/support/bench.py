@@ -14,6 +14,7 @@ from mz_recordings.cassette.repository import create_sample
 
 from tests.cli.drive import Result, fork
 from tests.support import fake_claude, preloaded
+from tests.support.tree import STATE_SETTINGS
 
 MZ = Path(sys.executable).with_name("mz")
 MARK = b"MZ_KEY="
@@ -31,7 +32,7 @@ class Bench:
         self.home = directory / "home"
         self.home.mkdir(parents=True, exist_ok=True)
         create_sample(self.root, os.environ)
-        (self.root / "mz.yaml").write_text(f"commands: {{test: {command}}}\n")
+        self.settings(f"commands: {{test: {command}}}\n")
         identity = ("-c", "user.name=A", "-c", "user.email=a@b")
         subprocess.run(["git", *identity, "commit", "-qam", "settings"], cwd=self.root, check=True)
         self.bin = fake_claude.install(directory / "bin", self.home)
@@ -42,6 +43,9 @@ class Bench:
             "ANTHROPIC_API_KEY": "the-tests-need-no-key",
             "NO_COLOR": "1",
         }
+
+    def settings(self, text: str) -> None:
+        (self.root / "mz.yaml").write_text(f"{text}{STATE_SETTINGS}")
 
     def act(self, feature: str, phase: str, code: str) -> None:
         """What the agent does, once, instead of simply answering."""

@@ -28,8 +28,9 @@ def install(directory: Path, home: Path) -> Path:
     import msgspec
 
     from tests.support.script_demo import FEATURE, PHASE, REWORK, features, play
+    from tests.support.tree import AGENT_STATE
 
-    state = home / ".claude" / "tests"
+    state = home / AGENT_STATE
     (state / "acts").mkdir(parents=True)
     directory.mkdir(parents=True)
     for name in ("acts", "calls.log"):

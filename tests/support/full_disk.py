@@ -14,12 +14,13 @@ import time
 from pathlib import Path
 
 from tests.support.bench import Bench
+from tests.support.tree import AGENT_STATE
 
-FILL = """
+FILL = f"""
 import time
 from pathlib import Path
 answer()
-own = Path.home() / ".claude"
+own = Path.home() / "{AGENT_STATE}"
 (own / 'ready').touch()
 while not (own / 'filler').exists(): time.sleep(0.05)
 time.sleep(1)
@@ -36,7 +37,7 @@ def main(what: str, folder: Path) -> None:
             objects.symlink_to(folder / "objects")
         bench.act("group-thousands", "prd", FILL)
         process = bench.start("run", "--feature", "group-thousands")
-        own = bench.home / ".claude"
+        own = bench.home / AGENT_STATE
         wait_for(own / "ready")
         fill(folder / "filler")
         (own / "filler").touch()

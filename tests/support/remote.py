@@ -21,7 +21,7 @@ class Forge:
     def __init__(self, directory: Path, fault: str = "", settings: str = SETTINGS) -> None:
         self.bench, self.gh, self.bare = Bench(directory), FakeGh(directory / "gh"), directory / "bare.git"
         subprocess.run(["git", "init", "-q", "--bare", self.bare], check=True)
-        (self.bench.root / "mz.yaml").write_text(settings)
+        self.bench.settings(settings)
         self.bench.git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qam", "settings")
         self.bench.git("remote", "add", "origin", URL)
         self.bench.git("config", f"url.{self.bare}.insteadOf", URL)

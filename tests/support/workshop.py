@@ -73,6 +73,7 @@ SETTINGS = """\
 pipeline: notes
 commands:
   check: {run: "! grep -rh broken notes", timeout: 1m}
+sandbox: {write: [~/.agent-state]}
 """
 BACKLOG = """\
 # Backlog
@@ -102,6 +103,8 @@ kept = pathlib.Path(os.environ["HOME"], ".claude", os.getcwd().replace("/", "-")
 if resumes and not kept.is_file():
     print("No conversation found with session ID: " + session, file=sys.stderr)
     sys.exit(1)
+if kept.is_file() and prompt in kept.read_text().split(chr(0)):
+    sys.exit("the prompt is in the conversation already")
 kept.parent.mkdir(parents=True, exist_ok=True)
 with kept.open("a") as file:
     file.write(prompt + chr(0))

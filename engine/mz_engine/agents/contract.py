@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,9 +96,11 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and those that pass through; nothing else is inherited."""
-    writable: Mapping[Path, bytes | None] = {}
-    """Folders (None) and files outside its worktree that it may change. Missing ones are made, files with this content,
-    since it could not make them."""
+    own: Mapping[Path, bytes | None] = {}
+    """Folders (None) and files outside its worktree that it may change; for calls of other features they stay as they
+    were. Missing ones are made, files with this content, since it could not make them."""
+    logins: tuple[Path, ...] = ()
+    """Files with its login, which it sees. Of those in its own folders, changes stay, such as a refreshed login."""
     is_over_budget: Callable[[CallResult], bool] | None = None
     """Takes the output of the call so far; None: the call has no budget."""
 
@@ -138,6 +140,8 @@ class Adapter:
     """Variables that mz sets."""
     folders: tuple[str, ...] = ()
     """Where the program keeps its login, settings and sessions, below HOME; `$NAME` stands for a variable."""
+    logins: tuple[str, ...] = ()
+    """Files with its login, likewise."""
     files: Mapping[str, bytes] = {}
     """The same for single files, with what a new one contains."""
 
@@ -188,15 +192,13 @@ class Adapter:
         return names_endpoint(self.call_environment(environment))
 
     def own_paths(self, environment: Mapping[str, str]) -> dict[Path, bytes | None]:
-        """Return the folders and files outside its worktree that the program may change, as in `Invocation`."""
-        home, folders = Path(environment.get("HOME", "/nonexistent")), list[Path]()
-        for folder in self.folders:
-            variable, _, below = folder.partition("/")
-            if not folder.startswith("$"):
-                folders.append(home / folder)
-            elif directory := environment.get(variable[1:]):
-                folders.append(home / directory / below)
-        return {**dict.fromkeys(folders), **{home / name: content for name, content in self.files.items()}}
+        """Return the folders and files outside its worktree that are the program's own, as in `Invocation`."""
+        home = Path(environment.get("HOME", "/nonexistent"))
+        files = {home / name: content for name, content in self.files.items()}
+        return {**dict.fromkeys(_named_paths(self.folders, environment)), **files}
+
+    def login_files(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
+        return tuple(_named_paths(self.logins, environment))
 
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""
@@ -232,6 +234,17 @@ class Adapter:
         """Parse any bytes into a reply or a classified problem, without side effects and without raising: unreadable
         lines are counted, a missing end is a problem. `watch` observes what the parser reads."""
         return parsed_reply(self.read_output(result, watch), result, self.parser, self._patterns)
+
+
+def _named_paths(names: Iterable[str], environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the paths below HOME, without those of variables that are not set."""
+    home = Path(environment.get("HOME", "/nonexistent"))
+    for name in names:
+        variable, _, below = name.partition("/")
+        if not name.startswith("$"):
+            yield home / name
+        elif directory := environment.get(variable[1:]):
+            yield home / directory / below
 
 
 def names_endpoint(variables: Mapping[str, object]) -> bool:

@@ -16,28 +16,32 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 
 import msgspec
 from msgspec.structs import asdict, replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.agents.contract import Invocation, query_key
+from mz_engine.agents.contract import Invocation, load_object, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.commands import WorktreeProcesses
+from mz_engine.processes.environment import agent_folder
 from mz_engine.processes.supervise import (
     CapturedOutput,
     EndReason,
     Launch,
+    Mount,
     ProcessEnd,
     ProcessLimits,
+    is_below,
     kill_by_key,
     supervise,
 )
 
 NAME_LENGTH_MAX = 200
+LOGIN_BYTES_MAX = 1_000_000
 
 
 class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +118,25 @@ def make_missing(paths: Mapping[pathlib.Path, bytes | None]) -> None:
             path.write_bytes(content)
 
 
+def take_login(folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path) -> None:
+    """Move the file of that name in the folder, which an agent can change, to `login`, if it is a newer JSON object
+    with at least the same names, and no link leads to it. Raises OSError."""
+    changed, login = folder / name, login.resolve()
+    if not changed.is_file() or changed.resolve() != folder.resolve() / name:
+        return
+    status, before = changed.stat(), login.stat()
+    if status.st_mtime_ns > before.st_mtime_ns and status.st_size <= LOGIN_BYTES_MAX:
+        names = load_object(login).keys()
+        if names and names <= load_object(changed).keys():
+            new = login.with_name(f".{login.name}.mz")
+            with os.fdopen(open_new(new), "wb") as file:
+                file.write(changed.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(login)
+    changed.unlink()
+
+
 def open_new(path: pathlib.Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
@@ -180,7 +203,8 @@ class AgentProcesses(WorktreeProcesses):
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
-        make_missing(invocation.writable)
+        make_missing(invocation.own)
+        self._take_logins(spec, invocation)  # Of a call whose end mz did not see.
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
@@ -189,6 +213,7 @@ class AgentProcesses(WorktreeProcesses):
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             end = ProcessEnd(reason=EndReason.DISK_FULL)
+        self._take_logins(spec, invocation)
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
         return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
@@ -219,9 +244,21 @@ class AgentProcesses(WorktreeProcesses):
         return load_spool(spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, key))
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
-        writable = tuple(invocation.writable)
-        launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, writable)
+        own = [Mount(path, "kept", agent_folder(self._root, spec.worktree, path)) for path in invocation.own]
+        for mount in own:
+            if mount.source is not None and mount.target.is_dir():
+                mount.source.mkdir(mode=0o700, parents=True, exist_ok=True)
+        others = (path for path in invocation.logins if not any(is_below(path, folder) for folder in invocation.own))
+        own += [Mount(path, "read") for path in others]
+        launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(own))
         return replace(launch, stdin=invocation.stdin)
+
+    def _take_logins(self, spec: CallSpec, invocation: Invocation) -> None:
+        """Let the user have what the program changed of its login, for other programs could not use the old one."""
+        for login in invocation.logins:
+            for path in (path for path in invocation.own if is_below(login, path)):
+                with suppress(OSError):
+                    take_login(agent_folder(self._root, spec.worktree, path) / "upper", login.relative_to(path), login)
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:
         meta = SpoolMeta(

@@ -79,7 +79,9 @@ class Login(DescriptionPart, frozen=True, kw_only=True):
     """Any of these will do."""
 
     variables: Annotated[tuple[str, ...], doc("Variables of which one has to be set.")] = ()
-    files: Annotated[tuple[str, ...], doc("Files that are there after a login; ~/ is the home directory.")] = ()
+    files: Annotated[
+        tuple[str, ...], doc("Files that are there after a login, which the program sees; ~/ is the home directory.")
+    ] = ()
     how: Annotated[str, doc("How to log in, in words.")] = ""
 
 
@@ -210,7 +212,11 @@ class AgentDescription(DescriptionPart, frozen=True, kw_only=True):
     ] = ()
     login: Login = Login()
     folders: Annotated[
-        Arguments, doc("Folders below HOME that the program may change, such as the one with its login and sessions.")
+        Arguments,
+        doc(
+            "Folders below HOME with the program's login, settings and sessions. With mount namespaces, what a call "
+            "changes there is seen by calls of its feature alone, except a refreshed login."
+        ),
     ] = ()
     output: OutputFormat = OutputFormat()
     ends: EndConditions

@@ -108,10 +108,10 @@ class WorktreeProcesses:
         worktree: FeatureWorktree,
         key: str,
         variables: Mapping[str, str] | None = None,
-        writable: tuple[pathlib.Path, ...] = (),
+        own: tuple[Mount, ...] = (),
     ) -> Launch:
-        """Return the command as it is run in the worktree. `variables` are set besides those that pass, and `writable`
-        folders may be changed besides those that settings name."""
+        """Return the command as it is run in the worktree. `variables` are set besides those that pass, and `own` is
+        seen besides what settings name."""
         folder, sandbox = worktree_path(self._root, worktree), self._sandbox
         environment = command_environment(self._environment, key, passed=self._passed, extra=variables)
         mounts = sandbox_mounts(self._root, worktree, environment, self._enclosing_repository, self._writable)
@@ -127,7 +127,7 @@ class WorktreeProcesses:
             file_bytes=sandbox.file_size_mb * MB,
             cpu_seconds=int(sandbox.cpu or 0),
         )
-        return confine(launch, self._readable, writable) if mounts and can_confine() else launch
+        return confine(launch, self._readable, own) if mounts and can_confine() else launch
 
     def _is_offline(self, key: str) -> bool:
         return self._on_denied is not None

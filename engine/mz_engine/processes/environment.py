@@ -165,6 +165,11 @@ def environment_file(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.P
     return root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / worktree.run / worktree.feature / "environment"
 
 
+def agent_folder(root: pathlib.Path, worktree: FeatureWorktree, path: pathlib.Path) -> pathlib.Path:
+    """Return the folder with what calls of the feature changed in a folder of their agent; it need not exist."""
+    return environment_file(root, worktree).with_name("agent") / "+".join(path.parts[1:])
+
+
 def scratch_folder(root: pathlib.Path) -> pathlib.Path:
     """Return the folder of directories in which running commands change overlays; their names have the number of the
     process of mz after SCRATCH_PREFIX."""

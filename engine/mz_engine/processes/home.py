@@ -52,9 +52,9 @@ INSTALLED = frozenset({"bin", "lib", "node_modules"})
 """Folders of an installation, which is visible as a whole."""
 
 
-def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) -> Launch:
+def confine(launch: Launch, read: Collection[Path], own: Collection[Mount]) -> Launch:
     """Return the launch with what it sees besides its repository: programs, folders of its own for temporary files, the
-    paths that settings name (`read`), and folders that it may change (`writable`) if they are not hidden."""
+    paths that settings name (`read`), and what its agent has (`own`) if that is not hidden."""
     mounts = {path: Mount(path, "read") for path in program_folders(launch.env, launch.cwd)}
     mounts = {path: mount for path, mount in mounts.items() if not launch.is_hidden(path)}
     variables = {
@@ -62,11 +62,11 @@ def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) 
     }
     folders = (Path(name) for name in (*OWN_FOLDERS, *variables.values()))
     changeable = {mount.target for mount in launch.mounts if mount.kind == "write"}
-    own = {path: path.resolve() for path in folders if len(path.parts) > 1 and path.is_dir()}
-    own = {path: target for path, target in own.items() if target not in changeable and target not in read}
-    tops = (*own, *own.values(), Path(SHARED_MEMORY))  # The last one is mounted with the devices.
+    new = {path: path.resolve() for path in folders if len(path.parts) > 1 and path.is_dir()}
+    new = {path: target for path, target in new.items() if target not in changeable and target not in read}
+    tops = (*new, *new.values(), Path(SHARED_MEMORY))  # The last one is mounted with the devices.
     programs = _programs(_fixed_path(launch), launch.argv[0], tops)
-    covers = (*tops, *(mount.target for mount in launch.mounts), *writable)
+    covers = (*tops, *(mount.target for mount in (*launch.mounts, *own)))
     for path in (
         *read,
         *(path.resolve() for path in (*read, RESOLVER)),
@@ -75,11 +75,10 @@ def confine(launch: Launch, read: Collection[Path], writable: Collection[Path]) 
         if max(filter(partial(is_below, path), covers), key=_depth, default=None) in tops:
             mounts[path] = Mount(path, "read")
     mounts |= {mount.target: mount for mount in launch.mounts}
-    mounts |= {path: Mount(path, "write") for path in writable if not launch.is_hidden(path)}
-    mounts |= {path: Mount(path, "own") for path in own.values()}
-    launch = replace(
-        launch, env={**launch.env, **variables}, hidden=hidden_paths(launch, (*read, *writable, *own.values()))
-    )
+    mounts |= {mount.target: mount for mount in own if not launch.is_hidden(mount.target)}
+    mounts |= {path: Mount(path, "own") for path in new.values()}
+    visible = (*read, *(mount.target for mount in own), *new.values())
+    launch = replace(launch, env={**launch.env, **variables}, hidden=hidden_paths(launch, visible))
     return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)))
 
 

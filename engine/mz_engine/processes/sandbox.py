@@ -70,10 +70,10 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
     sources, read_only = dict[bytes, int](), dict[bytes, bool]()
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[1], open_files[1]))  # Each source is open for a moment.
-    for kind, source, _ in mounts:
-        if kind not in ("empty", "own"):
+    for kind, *paths in mounts:
+        for path in () if kind in ("empty", "own") else paths if kind == "kept" else paths[:1]:
             with contextlib.suppress(FileNotFoundError):
-                sources[source] = os.open(source, os.O_PATH | os.O_CLOEXEC)
+                sources[path] = sources.get(path) or os.open(path, os.O_PATH | os.O_CLOEXEC)
     if scratch:
         sources[scratch] = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)
     if has_devices:
@@ -86,6 +86,12 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
         elif kind == "own":
             mount_own(target, sources.get(scratch))
             read_only[target] = False
+        elif kind == "kept":
+            # A file's changes are in the overlay of the directory above.
+            if source in sources and os.path.isdir(target):
+                opened, read_only[target] = b"/proc/self/fd/%d" % sources[target], False
+                if not mount_layers(opened, target, os.dup(sources[source])):
+                    kernel().mount(opened, target, None, MS_BIND | MS_REC)
         elif source in sources:
             opened = b"/proc/self/fd/%d" % sources[source]
             make_mount_point(target, os.path.isdir(opened))
@@ -133,7 +139,8 @@ def mount_overlay(source: bytes, target: bytes, scratch: int | None) -> bool:
 def mount_layers(source: bytes, target: bytes, kept: int) -> bool:
     """Mount an overlay whose changes go to the directory `kept`, which is closed; return True if that worked."""
     for name in ("upper", "work"):
-        os.mkdir(name, dir_fd=kept)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=kept)
     layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, kept, kept)
     try:
         for options in (layers, layers + b",userxattr"):

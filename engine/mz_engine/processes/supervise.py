@@ -49,11 +49,12 @@ DeniedHandler = Callable[[str, int], None]
 
 class Mount(msgspec.Struct, frozen=True):
     """What a command sees at a path: nothing, or the same or another file or directory. `overlay`: a directory whose
-    changes only the command sees; read-only where the system has no such mounts. `own`: an empty directory that only
-    the command sees."""
+    changes only the command sees; read-only where the system has no such mounts. `kept`: a directory whose changes are
+    kept in `source`, and seen only by commands with that; where the system has no such mounts they are made. `own`: an
+    empty directory that only the command sees."""
 
     target: pathlib.Path
-    kind: Literal["empty", "read", "write", "overlay", "own"]
+    kind: Literal["empty", "read", "write", "overlay", "kept", "own"]
     source: pathlib.Path | None = None
     """None: what is at the target."""
 
@@ -247,12 +248,14 @@ def allowed_paths(launch: Launch) -> AllowedPaths:
     """Return what the command may list, read and change, where nothing can be mounted: the same files as with mounts,
     but overlays are as their folders, and of folders of its own there is `scratch`. No link is among them: what it
     leads to is allowed by itself or not."""
-    sources = [(mount.source or mount.target, mount.kind) for mount in launch.mounts]
+    sources = [
+        (mount.target if mount.kind == "kept" else mount.source or mount.target, mount.kind) for mount in launch.mounts
+    ]
     if launch.scratch is not None:
         sources.append((launch.scratch, "write"))
     hidden, readable, changeable = range(3)
-    access_of = {"empty": hidden, "own": hidden, "read": readable, "overlay": readable, "write": changeable}
-    named = {path.resolve(): access_of[kind] for path, kind in sources}
+    access_of = {"empty": hidden, "own": hidden, "read": readable, "overlay": readable}
+    named = {path.resolve(): access_of.get(kind, changeable) for path, kind in sources}
     named |= dict.fromkeys((*launch.hidden, pathlib.Path("/dev")), hidden) | dict.fromkeys(DEVICES, changeable)
     differing = {pathlib.Path("/"): named.pop(pathlib.Path("/"), readable)}
     for path in sorted(named, key=lambda path: len(path.parts)):

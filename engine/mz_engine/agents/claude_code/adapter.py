@@ -65,6 +65,7 @@ class ClaudeCode(Adapter):
     """)
     set_variables = SETTINGS
     folders = (".claude", "$CLAUDE_CONFIG_DIR")
+    logins = (".claude/.credentials.json", "$CLAUDE_CONFIG_DIR/.credentials.json")
     files = {".claude.json": b"{}\n"}
 
     def has_login(self, environment: Mapping[str, str]) -> bool:

@@ -59,6 +59,7 @@ class Codex(Adapter):
     """)
     """A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
     folders = (".codex", "$CODEX_HOME", "$CODEX_SQLITE_HOME")
+    logins = (".codex/auth.json", "$CODEX_HOME/auth.json")
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, a version that takes the settings, and a login."""

@@ -31,7 +31,9 @@ class DescribedAgent(Adapter):
         super().__init__(replace(patterns, described=own))
         self.name, self.parser, self.features = name, f"{name}/1", capabilities_of(name, description)
         self.passed_variables, self.set_variables = description.passes, description.environment
-        self.folders = tuple(folder.removeprefix("~/") for folder in description.folders)
+        self.folders, self.logins = (
+            tuple(name.removeprefix("~/") for name in names) for names in (description.folders, description.login.files)
+        )
         self.command, self.version_command = description.command[0], description.version
         self.install = install or f"install it or change the command of {name}"
         self.login_fix = f"log in ({'; '.join(self.features.auth)})"
