@@ -180,6 +180,14 @@ def test_a_wrong_text_in_a_description_does_not_hide_its_other_errors(tmp_path: 
     assert any("prompt" in line or "odd" in line for line in lines)
 
 
+@pytest.mark.parametrize("path", ["/", "//", "/.", ".", "cache", "../lib", "/srv/../etc", "~other/cache", ""])
+@pytest.mark.parametrize("setting", ["read", "write"])
+def test_the_sandbox_is_opened_for_absolute_paths_only(tmp_path: Path, setting: str, path: str) -> None:
+    actual = refused(tmp_path, f"sandbox: {{{setting}: ['{path}']}}\n")
+    assert actual.startswith(f"error[MZ2013] mz.yaml:1:{14 + len(setting)} `sandbox.{setting}[0]`: ")
+    assert "hint: write a path such as /srv/cache or ~/.cache" in actual
+
+
 def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     actual = refused(tmp_path, "agnet: x\n")
     assert actual == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"

@@ -137,6 +137,21 @@ def test_commands_see_it_so(home: Path) -> None:
     assert (home / ".cache/pip/x").read_text() == "x\n"
 
 
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_hidden_documents_are_empty_ones(tmp_path: Path) -> None:
+    names = (".m2/settings.xml", ".composer/auth.json", ".nuget/NuGet/NuGet.Config", ".cargo/credentials.toml")
+    for name in names:
+        (tmp_path / "home" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "home" / name).write_text("secret")
+    repo = GitRepo(tmp_path / "project")
+    repo.commit({"README.md": "x"})
+    (repo.root / ".mz/worktrees/r/f").mkdir(parents=True)
+    executor = ProcessExecutor(repo.root, {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}, Secrets({}))
+    script = f"cd; cat {' '.join(names)}; (echo x > {names[0]}) 2>/dev/null || echo refused"
+    result = executor.run(FeatureWorktree(run="r", feature="f", branch="f"), script, 30, "r/f/command")
+    assert result.output.decode().split("\n") == ["<settings/>", "{}", "<configuration/>", "refused", ""]
+
+
 # folders of its own ---------------------------------------------------------------------------------------------------
 TOOLS = (
     "tool/bin/tool", "env/bin/python", "env/lib/site.py", "web/node_modules/.bin/tsc", "web/node_modules/tsc/run.js",
@@ -196,6 +211,30 @@ def test_the_file_that_names_the_resolvers_is_seen(tmp_path: Path, monkeypatch: 
     (tmp_path / "resolv.conf").symlink_to(tmp_path / "service/stub.conf")
     monkeypatch.setattr(home_module, "RESOLVER", tmp_path / "resolv.conf")
     assert seen_below(tmp_path) == {".": "own", "work": "write", "service/stub.conf": "read"}
+
+
+def test_certificates_and_tools_that_variables_name_are_seen_but_not_all_of_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name in ("certs/ca.pem", "certs/key.pem", "golang/pkg", ".cargo/credentials.toml", "notes"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    variables = {"SSL_CERT_FILE": f"{home}/certs/ca.pem", "GOPATH": f"{home}:{home}/golang", "GOROOT": "relative"}
+    launch = Launch(
+        argv=("sh",), env={**variables, "HOME": str(home), "CARGO_HOME": f"{home}/.cargo", "PATH": "/usr/bin"},
+        cwd=tmp_path / "work", mounts=(Mount(home, "overlay"),),
+    )  # fmt: skip
+    hidden = {str(path.relative_to(home)) for path in confine(launch, (), ()).hidden}
+    assert hidden == {"certs/key.pem", ".cargo/credentials.toml", "notes"}
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [("{there}", True), ("{there}/none", False), ("relative", False), ("", False)]
+)
+def test_a_folder_for_temporary_files_that_is_not_there_is_none(tmp_path: Path, value: str, kept: bool) -> None:
+    launch = Launch(
+        argv=("sh",), env={"TMPDIR": value.format(there=tmp_path), "PATH": "/usr/bin"}, cwd=Path("/srv/work")
+    )
+    assert ("TMPDIR" in confine(launch, (), ()).env) == kept
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")

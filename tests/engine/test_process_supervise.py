@@ -71,6 +71,22 @@ def test_output_and_exit_come_through(tmp_path: Path, level: str) -> None:
     assert bytes(sink.stderr) == b"err\n"
 
 
+def test_programs_in_relative_folders_of_path_are_those_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name / "tools").mkdir(parents=True)
+        (tmp_path / name / "tools/tool").write_text(f"#!/bin/sh\necho {name}\n")
+        (tmp_path / name / "tools/tool").chmod(0o755)
+    (tmp_path / "here/tools/other").symlink_to("tool")
+    monkeypatch.chdir(tmp_path / "here")
+    variables, sink = {"PATH": "tools", "MZ_KEY": fresh_key()}, ReceivedOutput()
+    tool, other = (launch((name,), tmp_path / "there", fresh_key(), env=variables) for name in ("tool", "other"))
+    assert supervise(tool, MINUTE, sink).exit == 0
+    assert sink.stdout == b"there\n"
+    assert supervise(other, MINUTE, ReceivedOutput()).reason is EndReason.MISSING
+
+
 def test_a_signal_is_a_negative_exit(tmp_path: Path) -> None:
     ended, _ = run("kill -9 $$", tmp_path)
     assert (ended.reason, ended.exit) == (EndReason.EXITED, -9)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
+from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -48,6 +49,13 @@ def _parse_pattern(text: str) -> str:
     return text
 
 
+def _parse_outside_path(text: str) -> str:
+    path = PurePosixPath(_parse_non_empty(text))
+    if path.parts[:1] not in (("/",), ("~",)) or path == PurePosixPath("/") or ".." in path.parts:
+        raise InvalidName(f"{text[:80]!r} is no absolute path of a file or a folder")
+    return text
+
+
 def _parse_day(text: str) -> str:
     match = _DAY.match(text)
     if match:
@@ -58,6 +66,7 @@ def _parse_day(text: str) -> str:
 
 
 NonEmpty = Annotated[str, parsed_by(_parse_non_empty)]
+OutsidePath = Annotated[str, parsed_by(_parse_outside_path, "write a path such as /srv/cache or ~/.cache")]
 Name = Annotated[str, parsed_by(parse_name)]
 RepositoryPath = Annotated[str, parsed_by(parse_path)]
 Branch = Annotated[str, parsed_by(_parse_branch)]
@@ -113,11 +122,11 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
     """What agents and commands may do outside their worktrees, on Linux with mount namespaces."""
 
     write: Annotated[
-        tuple[NonEmpty, ...],
+        tuple[OutsidePath, ...],
         doc("Further existing folders that they may change, such as a cache; `~` is the home directory."),
     ] = ()
     read: Annotated[
-        tuple[NonEmpty, ...],
+        tuple[OutsidePath, ...],
         doc(
             "Further files and folders of the home directory and of folders for temporary files that they may read, "
             "and sockets there or in `/run` that they may use; `~` alone: all of HOME. Without it they see tools, "

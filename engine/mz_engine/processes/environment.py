@@ -18,11 +18,15 @@ from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.guard import KEY_VARIABLE, send_signal
 from mz_engine.processes.supervise import Mount, is_below
 
+LOCATING_NAMES = (
+    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE CURL_CA_BUNDLE JAVA_HOME GOPATH GOROOT "
+    "RUSTUP_HOME NVM_DIR PYENV_ROOT"
+)
+"""Variables with the paths of certificates and tools, which commands see. Not CARGO_HOME, where a login may be."""
 INHERITED_NAMES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
     "XDG_CACHE_HOME XDG_STATE_HOME XDG_RUNTIME_DIR HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy "
-    "all_proxy no_proxy SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE CURL_CA_BUNDLE VIRTUAL_ENV "
-    "JAVA_HOME GOPATH GOROOT CARGO_HOME RUSTUP_HOME NVM_DIR PYENV_ROOT"
+    f"all_proxy no_proxy VIRTUAL_ENV CARGO_HOME {LOCATING_NAMES}"
 )
 """Variables that locate tools and the network; anything else may be a secret and is passed by name only."""
 INHERITED_VARIABLES = re.compile("|".join(INHERITED_NAMES.replace("*", r"\w+").split()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from mz_engine.processes.environment import DEFAULT_DIRECTORIES, OWN_VARIABLES, program_folders
+from mz_engine.processes.environment import DEFAULT_DIRECTORIES, LOCATING_NAMES, OWN_VARIABLES, program_folders
 from mz_engine.processes.sandbox import SHARED_MEMORY
 from mz_engine.processes.supervise import Launch, Mount, is_below
 
@@ -57,9 +57,9 @@ def confine(launch: Launch, read: Collection[Path], own: Collection[Mount]) -> L
     paths that settings name (`read`), and what its agent has (`own`) if that is not hidden."""
     mounts = {path: Mount(path, "read") for path in program_folders(launch.env, launch.cwd)}
     mounts = {path: mount for path, mount in mounts.items() if not launch.is_hidden(path)}
-    variables = {
-        name: str(Path(launch.env[name]).resolve()) for name in OWN_VARIABLES if launch.env.get(name, "")[:1] == "/"
-    }
+    named = {name: Path(launch.env[name]) for name in OWN_VARIABLES if name in launch.env}
+    variables = {name: str(path.resolve()) for name, path in named.items() if path.is_absolute() and path.is_dir()}
+    read = (*read, *_located(launch.env))
     folders = (Path(name) for name in (*OWN_FOLDERS, *variables.values()))
     changeable = {mount.target for mount in launch.mounts if mount.kind == "write"}
     new = {path: path.resolve() for path in folders if len(path.parts) > 1 and path.is_dir()}
@@ -78,8 +78,18 @@ def confine(launch: Launch, read: Collection[Path], own: Collection[Mount]) -> L
     mounts |= {mount.target: mount for mount in own if not launch.is_hidden(mount.target)}
     mounts |= {path: Mount(path, "own") for path in new.values()}
     visible = (*read, *(mount.target for mount in own), *new.values())
-    launch = replace(launch, env={**launch.env, **variables}, hidden=hidden_paths(launch, visible))
+    others = {name: value for name, value in launch.env.items() if name not in named}
+    launch = replace(launch, env={**others, **variables}, hidden=hidden_paths(launch, visible))
     return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)))
+
+
+def _located(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the paths of certificates and tools in variables, but not one that holds all of HOME."""
+    home = Path(environment.get("HOME", "/"))
+    for name in LOCATING_NAMES.split():
+        for path in map(Path, environment.get(name, "").split(os.pathsep)):
+            if path.is_absolute() and not any(is_below(home_path, path) for home_path in (home, home.resolve())):
+                yield path
 
 
 def _fixed_path(launch: Launch) -> str:

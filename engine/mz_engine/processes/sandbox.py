@@ -32,6 +32,8 @@ program gains a capability by it, since none can gain any."""
 KERNEL_CONTROLS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus")
 """What root may write there needs no capability."""
 
+EMPTY_DOCUMENTS = {b"json": b"{}\n", b"xml": b"<settings/>\n", b"Config": b"<configuration/>\n"}
+"""What stands for hidden files, by their ending: Composer, Maven and NuGet fail at an empty one."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 SHARED_MEMORY = "/dev/shm"
 STANDARD_STREAMS = (("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))
@@ -187,11 +189,18 @@ def make_read_only(mounted: dict[bytes, bool]) -> None:
 
 
 def hide(paths: list[bytes]) -> None:
-    """Cover folders by an empty one that nobody can change, and files by /dev/null."""
-    kernel().mount(b"tmpfs", b"/proc", b"tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY)  # Until the real one is mounted.
+    """Cover folders by an empty one that nobody can change, and files by an empty one or what their readers need."""
+    kernel().mount(b"tmpfs", b"/proc", b"tmpfs", MS_NOSUID | MS_NODEV)  # Until the real one is mounted.
+    os.mkdir(b"/proc/empty")
+    for ending, content in EMPTY_DOCUMENTS.items():
+        with open(b"/proc/" + ending, "wb") as file:
+            file.write(content)
+    kernel().mount(None, b"/proc", None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
     for path in paths:
+        ending = os.path.basename(path).rpartition(b".")[2]
+        cover = b"/proc/" + ending if ending in EMPTY_DOCUMENTS else b"/dev/null"
         with contextlib.suppress(FileNotFoundError):
-            kernel().mount(b"/proc" if os.path.isdir(path) else b"/dev/null", path, None, MS_BIND)
+            kernel().mount(b"/proc/empty" if os.path.isdir(path) else cover, path, None, MS_BIND)
 
 
 def make_mount_point(path: bytes, is_directory: bool) -> None:

@@ -178,7 +178,9 @@ def supervise(
     if not launch.cwd.is_dir() or not os.access(launch.cwd, os.X_OK):
         return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=f"{launch.cwd} is not a directory that can be entered")
     name = launch.argv[0]
-    program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=launch.env.get("PATH", os.defpath))
+    folders = launch.env.get("PATH", os.defpath).split(os.pathsep)
+    path = os.pathsep.join(str(launch.cwd / folder) for folder in folders)
+    program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=path)
     if program is None:
         return ProcessEnd(reason=EndReason.MISSING, detail=f"{name} is not on PATH")
     return Supervision(launch, limits, sink, program, level or best_level()).run(stop)
