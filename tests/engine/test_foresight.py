@@ -13,7 +13,7 @@ from mz_engine.model.config import Budget, Config, Models
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes import supervise
-from mz_engine.processes.guard import LANDLOCK, LEVELS
+from mz_engine.processes.guard import LANDLOCK, LEVELS, MOUNTING
 from mz_engine.run import plan
 from mz_engine.run.plan import (
     check_isolation,
@@ -129,7 +129,7 @@ def test_an_unknown_model_is_a_warning_with_known_ones(config: Config, messages:
 def test_less_isolation_than_required_is_refused(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "best_level", lambda: level)
     monkeypatch.setattr(plan, "best_level", lambda: level)
-    has_mounts = "namespace" in level
+    has_mounts = level in MOUNTING
     assert [warning.code for warning in weak_isolation()] == ([] if has_mounts else ["MZ1012"])
     check_isolation(Path(), Config(), {})
     if has_mounts or level == LANDLOCK:

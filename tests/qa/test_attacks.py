@@ -23,6 +23,14 @@ def test_no_attack_does_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(guard.BUBBLEWRAP not in levels(), reason="no bubblewrap here")
+def test_bubblewrap_keeps_all_but_abstract_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "best_level", lambda: guard.BUBBLEWRAP)
+    harmful = {f"{attack.target}/{attack.name}" for attack in attacks() if harm_of(attack, tmp_path)}
+    assert harmful <= {"sockets/abstract"}, "newer ones keep those too"
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(guard.LANDLOCK not in levels(), reason="no Landlock here")
 def test_landlock_keeps_files_but_not_modes_and_sockets(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "best_level", lambda: guard.LANDLOCK)

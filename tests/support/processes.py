@@ -51,10 +51,9 @@ time.sleep(600)
 @functools.cache
 def levels() -> tuple[str, ...]:
     """The ways of holding a tree that this machine offers."""
-    launch = Launch(argv=("true",), env={"PATH": os.environ["PATH"]}, cwd=Path("/"))
-    has_landlock = supervise(launch, ProcessLimits(total_seconds=20), CapturedOutput(), level=guard.LANDLOCK).exit == 0
-    below = guard.LEVELS[guard.LEVELS.index(best_level()) :]
-    return tuple(level for level in below if has_landlock or level != guard.LANDLOCK)
+    launch = Launch(argv=("true",), env={"PATH": os.environ["PATH"]}, cwd=Path("/"), read_only=True)
+    limits, below = ProcessLimits(total_seconds=20), guard.LEVELS[guard.LEVELS.index(best_level()) :]
+    return tuple(level for level in below if supervise(launch, limits, CapturedOutput(), level=level).exit == 0)
 
 
 def fresh_key() -> str:

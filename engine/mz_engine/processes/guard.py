@@ -39,13 +39,17 @@ NAMESPACE = "namespace"
 """PID and mount namespace; the guard is process 1 there, so the kernel kills all processes with it. Needs root."""
 USER_NAMESPACE = "user-namespace"
 """The same, inside a user namespace."""
+BUBBLEWRAP = "bubblewrap"
+"""Mounts and a PID namespace by that program, and as the level subreaper."""
 LANDLOCK = "landlock"
 """As the next one, and the kernel refuses to read or change other paths."""
 SUBREAPER = "subreaper"
 """Orphans are reparented to the guard, which kills its descendants until none is left."""
 MARKER = "marker"
 """Kill processes with the same MZ_KEY in their environment, and the command's process group."""
-LEVELS = (NAMESPACE, USER_NAMESPACE, LANDLOCK, SUBREAPER, MARKER)
+LEVELS = (NAMESPACE, USER_NAMESPACE, BUBBLEWRAP, LANDLOCK, SUBREAPER, MARKER)
+MOUNTING = (NAMESPACE, USER_NAMESPACE, BUBBLEWRAP)
+"""Those where commands see mounts of their own."""
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,

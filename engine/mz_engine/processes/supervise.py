@@ -183,7 +183,15 @@ def supervise(
     program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=path)
     if program is None:
         return ProcessEnd(reason=EndReason.MISSING, detail=f"{name} is not on PATH")
-    return Supervision(launch, limits, sink, program, level or best_level()).run(stop)
+    level = level or best_level()
+    if level == guard.BUBBLEWRAP:
+        from mz_engine.processes.bubblewrap import in_bubblewrap  # Few machines need it.
+
+        level = guard.SUBREAPER
+        if launch.read_only:
+            launch = in_bubblewrap(launch, program)
+            program = launch.argv[0]
+    return Supervision(launch, limits, sink, program, level).run(stop)
 
 
 @functools.cache
@@ -206,7 +214,7 @@ def can_confine() -> bool:
 
 def can_hide() -> bool:
     """Return True if this machine has mount namespaces, so that commands can be kept from seeing or writing files."""
-    return best_level() in guard.NAMESPACES
+    return best_level() in guard.MOUNTING
 
 
 PROBES_MAX = 6
@@ -222,7 +230,7 @@ def _works(level: str, offline: bool = False) -> bool:
         if end.reason in (EndReason.EXITED, EndReason.BROKEN):
             break
         time.sleep(TICK_SECONDS)
-    return end.reason is EndReason.EXITED
+    return end.exit == 0
 
 
 def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:

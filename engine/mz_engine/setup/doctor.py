@@ -81,6 +81,7 @@ FREE_BYTES_WARN = 2 * 10**9
 ISOLATION_SUMMARIES = {
     guard.NAMESPACE: "agents run in PID and mount namespaces of their own",
     guard.USER_NAMESPACE: "agents run in PID and mount namespaces of their own, inside a user namespace",
+    guard.BUBBLEWRAP: "agents run in PID and mount namespaces of their own, made by bubblewrap",
     guard.LANDLOCK: "agents read and change only what they may (Landlock), but reach sockets of yours",
     guard.SUBREAPER: "an agent's child processes end with it, found by its process tree",
     guard.MARKER: "an agent's child processes end with it, found by a marker in their environment",
@@ -274,12 +275,15 @@ def sqlite_check(version: Version) -> DoctorCheck:
 def isolation_check(level: str, platform: str) -> DoctorCheck:
     """Check how agents are confined, by the best of `guard.LEVELS` that works here, and `sys.platform`."""
     summary = ISOLATION_SUMMARIES[level]
-    if level in (guard.NAMESPACE, guard.USER_NAMESPACE):
+    if level in guard.MOUNTING:
         return ok(summary)
     if platform == "darwin":
         hint = "run mz on Linux, for example in a container, if agents must not write to your checkout"
         return warn(f"macOS: {summary}; {NOT_WRITE_PROTECTED}", hint)
-    hint = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
+    hint = (
+        "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), install bubblewrap where "
+        "only that may make them, or run mz as root"
+    )
     return warn(summary if level == guard.LANDLOCK else f"{summary}; {NOT_WRITE_PROTECTED}", hint)
 
 
