@@ -56,7 +56,7 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
     [
         ({"mz": "pipeline: notes\nbudgte: 3\n"}, "mz.yaml", 2, "MZ2005"),
         ({"mz": "pipeline: nothing\n"}, "pipelines/nothing.yaml", None, "MZ3001"),
-        ({"mz": f"{SETTINGS}agent: copycat\n"}, "mz.yaml", 4, "unknown agent 'copycat'"),
+        ({"mz": f"{SETTINGS}agent: copycat\n"}, "mz.yaml", 5, "unknown agent 'copycat'"),
         ({"mz": "pipeline: notes\n"}, "pipelines/notes.yaml", 9, "mz.yaml has no command `check`"),
         ({"notes": PIPELINE.replace("to: write}", "to: nowhere}")}, "pipelines/notes.yaml", 16, "nowhere"),
         ({"notes": PIPELINE.replace("rules: note}", "rules: notes}", 1)}, "pipelines/notes.yaml", 8, "notes"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -50,8 +49,8 @@ def _parse_pattern(text: str) -> str:
 
 
 def _parse_outside_path(text: str) -> str:
-    path = PurePosixPath(_parse_non_empty(text))
-    if path.parts[:1] not in (("/",), ("~",)) or path == PurePosixPath("/") or ".." in path.parts:
+    top, *names = _parse_non_empty(text).split("/")
+    if text != "~" and (top not in ("", "~") or not set(names) - {"", "."} or ".." in names):
         raise InvalidName(f"{text[:80]!r} is no absolute path of a file or a folder")
     return text
 
