@@ -103,9 +103,6 @@ def base_problem(
 
 def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator[Diagnostic]:
     """Yield a warning for each command that fails, or runs no test, on the base."""
-    tested = events[-1] if events else None
-    if not isinstance(tested, BaseTested):
-        return
     for ran in (event for event in events if isinstance(event, CommandRan) and event.stage == "base"):
         ran_no_test = (ran.passed, ran.failed) == (0, 0)
         if ran.exit == 0 and not ran_no_test:

@@ -165,15 +165,13 @@ class RecordedPorts:
         command_ran = self.stream.outcome(CommandRan)
         if SETUP_KEY.match(key) and not key.endswith(f"/setup/{command_ran.name}"):
             raise NotInRecord  # The process died in between, and the set-up started again.
-        failed_tests: tuple[str, ...] | None = None
-        if command_ran.failures is not None:
-            failed_tests = tuple(msgspec.json.decode(self.blobs.get(command_ran.failures)))
+        failures = command_ran.failures
         return CommandResult(
             exit=command_ran.exit,
             output=self.blobs.get(command_ran.output),
             duration_ms=command_ran.duration_ms,
             test_counts=None if command_ran.passed is None else (command_ran.passed, command_ran.failed or 0),
-            failed_tests=failed_tests,
+            failed_tests=None if failures is None else tuple(msgspec.json.decode(self.blobs.get(failures))),
         )
 
     # agents -----------------------------------------------------------------------------------------------------------
