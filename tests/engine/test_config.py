@@ -188,6 +188,20 @@ def test_the_sandbox_is_opened_for_absolute_paths_only(tmp_path: Path, setting: 
     assert "hint: write a path such as /srv/cache or ~/.cache" in actual
 
 
+@pytest.mark.parametrize(
+    ("container", "error"),
+    [
+        ("{engine: podman}", "mz.yaml:1:12 `container` needs `engine` and `image`"),
+        ("{image: x}", "mz.yaml:1:12 `container` needs `engine` and `image`"),
+        ("{mounts: [/x]}", "mz.yaml:1:12 `container` needs `engine` and `image`"),
+        ("{engine: podman, image: x, mounts: [y]}", "`container.mounts[0]`: 'y' is no absolute path"),
+        ("{engine: lxc, image: x}", "`container.engine`: 'lxc' is not one of docker, podman"),
+    ],
+)
+def test_a_container_needs_an_engine_and_an_image(tmp_path: Path, container: str, error: str) -> None:
+    assert error in refused(tmp_path, f"container: {container}\n")
+
+
 def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     actual = refused(tmp_path, "agnet: x\n")
     assert actual == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"

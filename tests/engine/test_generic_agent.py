@@ -135,7 +135,7 @@ def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
     config = load_config(tmp_path, {}, {}).config
     assert find_agent(config.agent, config.agents).name == "local"
     with pytest.raises(MzError) as caught:
-        check_agent("local", {"PATH": ""}, config.agents)
+        check_agent("local", config, {"PATH": ""})
     assert caught.value.code == "MZ1004"
     assert "local-agent" in str(caught.value)
     with pytest.raises(MzError, match="local"):

@@ -90,6 +90,14 @@ def test_a_level_without_mount_namespaces_is_a_remark() -> None:
     assert not gap.fault
 
 
+def test_agents_in_containers_and_commands_have_a_level_each() -> None:
+    resumed = [RunResumed(mz_version="1", isolation=levels) for levels in ("container landlock", "bubblewrap")]
+    report = audit("r1", run_of(*resumed, feature=(DELIVERED,)), PinnedRun())
+    assert report.view.isolation == ("namespace", "container", "landlock", "bubblewrap")
+    (gap,) = [gap for gap in report.gaps if gap.kind == "weak-isolation"]
+    assert "isolation was landlock" in gap.message
+
+
 def test_less_than_mount_namespaces_that_keeps_files_is_a_smaller_remark() -> None:
     report = audit("r1", run_of(RunResumed(mz_version="1", isolation="landlock"), feature=(DELIVERED,)), PinnedRun())
     (gap,) = [gap for gap in report.gaps if gap.kind == "weak-isolation"]

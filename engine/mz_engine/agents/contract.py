@@ -17,6 +17,7 @@ from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.reading.call import CallOutput, ObjectObserver, parsed_reply, read_call
 from mz_engine.agents.reading.records import Reader, ReaderState
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.processes.container import Container
 from mz_engine.processes.environment import command_environment
 from mz_engine.processes.supervise import CapturedOutput, EndReason, Launch, ProcessEnd, ProcessLimits, supervise
 from mz_engine.secrets import environment_secrets
@@ -144,6 +145,8 @@ class Adapter:
     """Files with its login, likewise."""
     files: Mapping[str, bytes] = {}
     """The same for single files, with what a new one contains."""
+    container: Container | None = None
+    """Where the program runs; None: on this machine."""
 
     def __init__(self, patterns: ProblemPatterns) -> None:
         self._patterns = patterns
@@ -154,10 +157,13 @@ class Adapter:
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, its version and a login, without calling a model or revealing a secret."""
         path = shutil.which(self.command, path=environment.get("PATH", ""))
-        if path is None:
-            fix = f"{self.install}, or name another agent in mz.yaml"
-            return AuthCheck(code="tool-missing", message=f"`{self.command}` is not on PATH", fix=fix)
-        argv = (path, "--version") if self.version_command is None else self.version_command
+        fix = f"{self.install}, or name another agent in mz.yaml"
+        problem = None if path else (f"`{self.command}` is not on PATH", fix)
+        if self.container:
+            path, problem, environment = self.command, self.container.problem(self.command), self.container.environment
+        if problem:
+            return AuthCheck(code="tool-missing", message=problem[0], fix=problem[1])
+        argv = (str(path), "--version") if self.version_command is None else self.version_command
         version = ""
         if argv:
             version, reason = self._query_version(argv, environment)
@@ -174,7 +180,9 @@ class Adapter:
         """Run the version command. Return the match of the pattern in its output (its last group, or all of it if it
         has none), else empty and the reason for people."""
         variables = command_environment(environment, query_key(self.name), extra=self.set_variables)
-        launch = Launch(argv=argv, env=variables, cwd=Path(environment.get("HOME", "/")))
+        launch = Launch(argv=argv, env=variables, cwd=Path("/"))
+        if self.container:
+            launch = self.container.wrap(launch, self.set_variables)
         output = CapturedOutput()
         end = supervise(launch, ProcessLimits(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
         match = self.version_pattern.search(bytes(output.stdout))

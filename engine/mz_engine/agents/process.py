@@ -27,6 +27,7 @@ from mz_engine.agents.contract import Invocation, load_object, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.commands import WorktreeProcesses
+from mz_engine.processes.container import Container
 from mz_engine.processes.environment import agent_folder
 from mz_engine.processes.supervise import (
     CapturedOutput,
@@ -199,6 +200,8 @@ class AgentProcesses(WorktreeProcesses):
     problem `stopped`."""
 
     output_bytes_max = 200_000_000
+    container: Container | None = None
+    """Where calls are run instead of the sandbox."""
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
@@ -241,6 +244,8 @@ class AgentProcesses(WorktreeProcesses):
         """Kill all processes of the key and return the call's spooled output, with exit and problem if mz saw the end.
         None: the call never began."""
         kill_by_key(key)
+        if self.container:
+            self.container.end(key)
         return load_spool(spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, key))
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
@@ -251,6 +256,8 @@ class AgentProcesses(WorktreeProcesses):
         others = (path for path in invocation.logins if not any(is_below(path, folder) for folder in invocation.own))
         own += [Mount(path, "read") for path in others]
         launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(own))
+        if self.container:
+            launch = self.container.wrap(launch, (*self._passed, *invocation.env))
         return replace(launch, stdin=invocation.stdin)
 
     def _take_logins(self, spec: CallSpec, invocation: Invocation) -> None:

@@ -18,6 +18,7 @@ from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec
+from mz_engine.processes.container import Container
 
 COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
@@ -71,12 +72,13 @@ def bundled_descriptions() -> Mapping[str, AgentDescription]:
     return {name: decode_yaml(text, f"{name}.yaml", AgentDescription) for name, text in texts.items()}
 
 
-def all_adapters(descriptions: Mapping[str, AgentDescription]) -> dict[str, Adapter]:
-    """Return the built-in adapters and those that a project describes in `mz.yaml`."""
-    described_adapters = {
-        name: DescribedAgent(name, description, load_patterns()) for name, description in descriptions.items()
-    }
-    return {**described_adapters, **built_in_adapters()}
+def all_adapters(described: Mapping[str, AgentDescription], container: Container | None = None) -> dict[str, Adapter]:
+    """Return the built-in adapters and those that a project describes in `mz.yaml`, for calls in the container."""
+    own = {name: DescribedAgent(name, description, load_patterns()) for name, description in described.items()}
+    adapters = {**own, **built_in_adapters()}
+    for adapter in adapters.values():
+        adapter.container = container
+    return adapters
 
 
 class AgentRegistry:

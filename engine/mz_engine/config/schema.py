@@ -24,7 +24,7 @@ from mz_engine.model.agent_description import (
     Selector,
     UsageSelector,
 )
-from mz_engine.model.config import PriceRow, Settings
+from mz_engine.model.config import ContainerSettings, PriceRow, Settings
 from mz_engine.model.pipeline import Pipeline
 
 PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
@@ -43,12 +43,15 @@ VERSION_LINE = {
 
 
 def check_settings(settings: Settings) -> Iterator[DecodeError]:
-    """Yield errors of agent descriptions and prices that the types of single keys do not show."""
+    """Yield errors of agent descriptions, container and prices that the types of single keys do not show."""
     for name, description in settings.agents.items():
         for inner_path, fault in description_errors(description):
             key_path = ("agents", name, *inner_path)
             message, hint = f"`{format_key_path(key_path)}`: {fault}", "see `mz help MZ2013` for valid values"
             yield DecodeError(key_path=key_path, code="MZ2013", message=message, hint=hint)
+    if settings.container != ContainerSettings() and None in (settings.container.engine, settings.container.image):
+        message, hint = "`container` needs `engine` and `image`", "add what is missing, or remove `container`"
+        yield DecodeError(key_path=("container",), code="MZ2013", message=message, hint=hint)
     yield from check_prices(settings.prices)
 
 

@@ -151,6 +151,20 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
     cpu: Annotated[Duration | None, doc("CPU time that each process may use; absent: only its time limit.")] = None
 
 
+class ContainerSettings(SettingsBase, frozen=True, kw_only=True):
+    """Where agents run instead of the sandbox; commands do not."""
+
+    engine: Annotated[
+        Literal["podman", "docker"] | None, doc("The program that runs each call in a new container.")
+    ] = None
+    image: Annotated[NonEmpty | None, doc("The image, with the agent's program; `mz` does not pull it.")] = None
+    arguments: Annotated[tuple[NonEmpty, ...], doc("Further arguments of the engine's `run`, before the image.")] = ()
+    mounts: Annotated[
+        tuple[OutsidePath, ...],
+        doc("Files and folders that agents see at the same path and may change; `~` is the home directory."),
+    ] = ()
+
+
 class PullRequests(SettingsBase, frozen=True, kw_only=True):
     strategy: Annotated[
         Literal["none", "draft", "ready"],
@@ -313,6 +327,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     gates: Gates = Gates()
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    container: ContainerSettings = ContainerSettings()
     isolation: Annotated[
         Literal["mounts", "landlock", "any"],
         doc(

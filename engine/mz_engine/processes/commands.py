@@ -139,7 +139,7 @@ class WorktreeProcesses:
         with suppress(OSError):
             folder.mkdir(exist_ok=True)
             scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=folder)
-            if not can_hide():
+            if not can_hide() and not launch.end_argv:
                 environment = {**environment, "TMPDIR": scratch}
             launch = replace(launch, env=environment, scratch=pathlib.Path(scratch))
         try:

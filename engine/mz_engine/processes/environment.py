@@ -137,7 +137,7 @@ def sandbox_mounts(
     if len(home.parts) > 1 and home.is_absolute() and not is_below(home, enclosing or root):
         mounts.append(Mount(home, "overlay"))
     mounts += [Mount(path, "write") for path in writable]
-    mounts += [Mount(path, "read") for path in object_directories(common / "objects")]
+    mounts += [Mount(path, "read", path) for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
     by_target = {mount.target: mount for mount in mounts}
     return tuple(sorted(by_target.values(), key=lambda mount: len(mount.target.parts)))

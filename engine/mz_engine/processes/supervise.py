@@ -56,7 +56,7 @@ class Mount(msgspec.Struct, frozen=True):
     target: pathlib.Path
     kind: Literal["empty", "read", "write", "overlay", "kept", "own"]
     source: pathlib.Path | None = None
-    """None: what is at the target."""
+    """None: what is at the target; a container has it from the image, unless it is writable."""
 
 
 def is_below(path: pathlib.Path, folder: pathlib.Path) -> bool:
@@ -90,6 +90,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Limit of each process."""
     scratch: pathlib.Path | None = None
     """An empty directory for changes in overlays and own directories; None: they are kept in memory."""
+    end_argv: tuple[str, ...] = ()
+    """Ends what the tree started elsewhere, such as a container; with it the tree has no namespaces."""
     merge_stderr: bool = False
     """Standard error is merged into standard output."""
 
@@ -183,7 +185,7 @@ def supervise(
     program = str(launch.cwd / name) if "/" in name else shutil.which(name, path=path)
     if program is None:
         return ProcessEnd(reason=EndReason.MISSING, detail=f"{name} is not on PATH")
-    level = level or best_level()
+    level = level or (guard.SUBREAPER if launch.end_argv and can_confine() else best_level())
     if level == guard.BUBBLEWRAP:
         from mz_engine.processes.bubblewrap import in_bubblewrap  # Few machines need it.
 
@@ -432,6 +434,7 @@ class Supervision:
             threads=launch.threads,
             file_bytes=launch.file_bytes,
             cpu_seconds=launch.cpu_seconds,
+            end_argv=list(map(os.fsencode, launch.end_argv)),
         )
 
     def _open_streams(self, theirs: contextlib.ExitStack) -> list[int]:

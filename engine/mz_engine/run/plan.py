@@ -58,6 +58,7 @@ from mz_engine.pipelines.material import missing_blocks
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
+from mz_engine.processes.container import Container, container_of
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
 from mz_engine.run.settings import LoadedConfig, load_config
 
@@ -334,18 +335,18 @@ def delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
 
 
 # checks of agents, commands, remote and `gh` --------------------------------------------------------------------------
-def find_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
+def find_agent(name: str, described: Mapping[str, AgentDescription], container: Container | None = None) -> Adapter:
     """Return the adapter of a built-in or described agent. Raises MzError (MZ1004) for any other name."""
-    adapters_by_name = all_adapters(described)
+    adapters_by_name = all_adapters(described, container)
     if name not in adapters_by_name:
         unknown = UnknownAgent(name, tuple(sorted(adapters_by_name)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
     return adapters_by_name[name]
 
 
-def check_agent(name: str, environment: Mapping[str, str], described: Mapping[str, AgentDescription]) -> None:
+def check_agent(name: str, config: Config, environment: Mapping[str, str]) -> None:
     """Check program and login of an agent, without calling a model. Raises MzError: MZ1004 program, MZ1005 login."""
-    check = find_agent(name, described).check_auth(environment)
+    check = find_agent(name, config.agents, container_of(config, environment)).check_auth(environment)
     if check.code:
         code = "MZ1004" if check.code == "tool-missing" else "MZ1005"
         raise MzError(code, check.message, hint=check.fix)
@@ -354,7 +355,7 @@ def check_agent(name: str, environment: Mapping[str, str], described: Mapping[st
 def check_agents(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check every agent that a run may call, successors included. Raises MzError."""
     for name in config.agent_order:
-        check_agent(name, environment, config.agents)
+        check_agent(name, config, environment)
 
 
 def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:

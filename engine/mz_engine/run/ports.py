@@ -19,6 +19,7 @@ from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config
 from mz_engine.pricing.table import price_table
 from mz_engine.processes.commands import ProcessExecutor
+from mz_engine.processes.container import container_of
 from mz_engine.secrets import project_secrets
 
 
@@ -53,5 +54,6 @@ class SystemPorts:
         passed, sandbox = config.pass_environment, config.sandbox
         self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill, sandbox=sandbox)
         processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill, sandbox=sandbox)
-        self.agents = AgentRegistry(processes, environment, all_adapters(config.agents))
+        processes.container = container_of(config, environment)
+        self.agents = AgentRegistry(processes, environment, all_adapters(config.agents, processes.container))
         self.agents.price = lambda usage: self.prices.price(usage, self.clock.now_us()).nanousd

@@ -33,8 +33,8 @@ from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.ports import StorageFailed
+from mz_engine.processes.container import isolation_levels
 from mz_engine.processes.environment import remove_abandoned_scratch
-from mz_engine.processes.supervise import best_level
 from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
@@ -132,7 +132,7 @@ class RunProcess:
             pins=pins,
             mz_version=VERSION,
             provenance=self._provenance(plan.pins),
-            isolation=best_level(),
+            isolation=isolation_levels(plan.pins.config),
         )
         self._append(Append(run_stream(run), 0, (started, *plan.intake.skipped, *plan.intake.added)))
         self._create_coordinator(run, plan.pins)
@@ -155,7 +155,7 @@ class RunProcess:
             pins=self.blobs.put(encode_pins(pins)),
             mz_version=VERSION,
             provenance=self._provenance(pins),
-            isolation=best_level(),
+            isolation=isolation_levels(pins.config),
         )
         forked = RunForked(source=original.started.run, feature=FeatureId(feature), version=version)
         self._append(*initial_appends(started, forked, original.tracks[feature].item, events, pins))
@@ -181,7 +181,7 @@ class RunProcess:
         if corrected.config != pins.config:
             changes = self.blobs.put("\n".join(commands.changes_from(Commands.of(pins.config))).encode())
             coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands)), changes=changes),))
-        coordinator.resume(self._provenance(corrected), best_level())
+        coordinator.resume(self._provenance(corrected), isolation_levels(corrected.config))
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.

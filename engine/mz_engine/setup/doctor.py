@@ -44,6 +44,7 @@ from mz_engine.pipelines.load import load_valid_pipeline_files
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes import guard
+from mz_engine.processes.container import container_of
 from mz_engine.processes.supervise import best_level, can_hide
 from mz_engine.run.base import try_base
 from mz_engine.run.plan import (
@@ -294,7 +295,7 @@ def format_version(version: Version) -> str:
 # agents and prices ----------------------------------------------------------------------------------------------------
 def agent_checks(environment: Mapping[str, str], chosen: str | None, config: Config) -> Iterator[DoctorCheck]:
     """Return one check per agent. Required are the chosen agent and its successors; if none is chosen, any one."""
-    adapters_by_name = all_adapters(config.agents)
+    adapters_by_name = all_adapters(config.agents, container_of(config, environment))
     logins = {name: adapter.check_auth(environment) for name, adapter in adapters_by_name.items()}
     usable = [name for name, login in logins.items() if not login.code]
     required = dict.fromkeys((chosen or next(iter(usable), DEFAULTS.agent), *config.failover))

@@ -61,7 +61,7 @@ class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
     provenance: str = ""
     """Origin of the agents' replies, as in a cassette; empty: unknown."""
     isolation: str = ""
-    """Level of isolation of agents and commands, as `mz doctor` names it; empty: unknown."""
+    """Level of isolation of agents and commands, as `mz doctor` names it, or `container` and that; empty: unknown."""
 
 
 class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):

@@ -18,8 +18,8 @@ from mz_projections.views.messages import Decision, decisions
 from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
 
-MOUNT_LEVELS = ("namespace", "user-namespace")
-"""Levels of isolation with mount namespaces."""
+STRONG_LEVELS = ("bubblewrap", "container", "namespace", "user-namespace")
+"""Levels of isolation at which mz's files are hidden from agents and commands."""
 LANDLOCK_LEVEL = "landlock"
 Stream = Sequence[Recorded[Event]]
 
@@ -115,7 +115,7 @@ def _pipeline_gaps(pinned: PinnedRun | None, started_ref: str) -> Iterator[Gap]:
 def _weak_isolation(view: RunView, started_ref: str) -> Iterator[Gap]:
     """Yield a remark for each level of isolation that kept agents and commands from changing nothing."""
     for level in view.isolation:
-        if level not in MOUNT_LEVELS:
+        if level not in STRONG_LEVELS:
             could = "reach sockets of" if level == LANDLOCK_LEVEL else "change whatever may be changed by"
             message = f"isolation was {level}: agents and commands could {could} mz's user"
             yield Gap(kind="weak-isolation", message=message, event_refs=(started_ref,))

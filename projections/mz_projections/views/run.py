@@ -125,7 +125,7 @@ def run_view(run: str, events: Iterable[Recorded[Event]]) -> RunView:
 
 
 def _with_level(view: RunView, level: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(filter(None, (*view.isolation, level))))
+    return tuple(dict.fromkeys(filter(None, (*view.isolation, *level.split()))))
 
 
 def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:

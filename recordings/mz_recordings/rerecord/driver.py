@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentRegistry, Processes
+from mz_engine.agents.registry import AgentRegistry, Processes, all_adapters
 from mz_engine.decide.run import AwaitEvents, EndEvent, timer_us
 from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
+from mz_engine.processes.container import container_of
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import Observer, RequestResult
 from mz_engine.run.ports import SystemClock
@@ -194,11 +195,11 @@ class LiveEnvironment(ScratchPorts):
             enclosing_repository=project,
             sandbox=config.sandbox,
         )
+        processes.container = container_of(config, environment)
         cached = {name: self.agents_of(cassette, folder, CachedAgents) for name, (cassette, folder) in sources.items()}
         live_calls_path = folders.root.parent / LIVE_CALLS_FILE
-        self.agents = HybridAgents(
-            pins.pipeline.pipeline, cached, live_calls_path, processes, environment, self.adapters
-        )
+        adapters = all_adapters(config.agents, processes.container)
+        self.agents = HybridAgents(pins.pipeline.pipeline, cached, live_calls_path, processes, environment, adapters)
 
     def choose_source(self, feature: str, request: AgentRequested) -> bool:
         """Choose the source of the call that requests its reservation; return True if the call is free."""

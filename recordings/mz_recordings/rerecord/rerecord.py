@@ -143,7 +143,7 @@ def prepare_rerecord(job: RerecordJob, workspace: RerecordWorkspace) -> Rerecord
 def check_installed(job: RerecordJob, plan: RerecordPlan) -> None:
     """Check that everything that the agent and the commands need is installed. Calls no model. Raises MzError (MZ1004,
     MZ1005)."""
-    check_agent(plan.pins.config.agent, job.environment, plan.pins.config.agents)
+    check_agent(plan.pins.config.agent, plan.pins.config, job.environment)
     check_commands(Path(job.project), plan.pins.config, job.environment)
 
 
