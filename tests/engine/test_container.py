@@ -63,8 +63,13 @@ MOUNTED = "-v /o:/o:ro -v /w:/w -v /p:/w/.git"
     ("user", "settings", "options"),
     [
         (0, {}, f"--user=0:7 LIMITS {MOUNTED} -w /w -e KEY -e MZ_KEY"),
-        (5, {}, f"--user=5:7 --userns=keep-id LIMITS {MOUNTED} -w /w -e KEY -e MZ_KEY"),
-        (5, {"engine": "docker"}, f"--user=5:7 LIMITS {MOUNTED} -w /w -e KEY -e MZ_KEY"),
+        (5, {}, f"--user=5:7 --userns=keep-id --env=HOME=/tmp LIMITS {MOUNTED} -w /w -e KEY -e MZ_KEY"),
+        (
+            5,
+            {"mounts": ("~/x",)},
+            f"--user=5:7 --userns=keep-id LIMITS {MOUNTED} -v /home/me/x:/home/me/x -w /w -e HOME -e KEY -e MZ_KEY",
+        ),
+        (5, {"engine": "docker"}, f"--user=5:7 --env=HOME=/tmp LIMITS {MOUNTED} -w /w -e KEY -e MZ_KEY"),
         (
             0,
             {"mounts": ("~/.claude", "/srv/x"), "arguments": ("--network", "none")},

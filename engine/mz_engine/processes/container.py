@@ -23,10 +23,9 @@ class Container:
 
     def __init__(self, engine: str, config: Config, environment: Mapping[str, str]) -> None:
         self._engine, self._settings, self._environment = engine, config.container, environment
-        home = Path(environment.get("HOME", "/nonexistent"))
-        paths = [Path(path.replace("~", str(home), path[0] == "~")) for path in config.container.mounts]
-        self._mounts = [Mount(path, "write") for path in paths]
-        self._home = {"HOME": str(home)} if any(is_below(path, home) for path in paths) else {}
+        home, names = environment.get("HOME", "/nonexistent"), config.container.mounts
+        self._mounts = [Mount(Path(name.replace("~", home, name[0] == "~")), "write") for name in names]
+        self._home = {"HOME": home} if any(is_below(mount.target, Path(home)) for mount in self._mounts) else {}
         self.environment = {**environment, "HOME": "/nonexistent", **self._home}
         """Where to look for a login: HOME leads nowhere unless something in it is mounted."""
 
@@ -38,6 +37,7 @@ class Container:
         values = {**self._home, **{name: launch.env[name] for name in passed}}
         options = ["--rm", "-i", "--pull=never", "--log-driver=none", "--label", f"mz.key={key}"]
         options += [f"--user={user}:{group}", *(["--userns=keep-id"] if user and self._engine == "podman" else [])]
+        options += ["--env=HOME=/tmp"] if user and not self._home else []  # Who is not in the image has none there.
         options += [f"--memory={launch.memory_bytes}", f"--pids-limit={launch.threads}"] if launch.threads else []
         for mount in (*launch.mounts, *self._mounts):
             source = mount.source or mount.target
