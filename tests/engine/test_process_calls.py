@@ -399,6 +399,7 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
     assert run(read, "f") == ["new", new, old, old, "login.json", "sessions", "settings.json"]
     assert run(read, "g") == [old, new, old, old, *files]
     assert run("(echo x > .other-login) 2>/dev/null || echo refused; rm .agent/login.json", "g") == ["refused"]
+    assert run("cat .agent/login.json", "g") == [new], "a login that its program deleted is there again"
     assert [(home / name).read_text().strip() for name in (".agent/settings.json", ".agent.json")] == [old, old]
     assert sorted(file.name for file in (home / ".agent").iterdir()) == files
 

@@ -14,6 +14,8 @@ import hashlib
 import os
 import pathlib
 import re
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -121,20 +123,20 @@ def make_missing(paths: Mapping[pathlib.Path, bytes | None]) -> None:
 
 def take_login(folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path) -> None:
     """Move the file of that name in the folder, which an agent can change, to `login`, if it is a newer JSON object
-    with at least the same names, and no link leads to it. Raises OSError."""
+    with at least the same names, and no link leads to it; else remove it, or the mark that it was deleted. Raises
+    OSError, also if there is no change."""
     changed, login = folder / name, login.resolve()
-    if not changed.is_file() or changed.resolve() != folder.resolve() / name:
+    if changed.parent.resolve() != (folder.resolve() / name).parent:
         return
-    status, before = changed.stat(), login.stat()
-    if status.st_mtime_ns > before.st_mtime_ns and status.st_size <= LOGIN_BYTES_MAX:
-        names = load_object(login).keys()
-        if names and names <= load_object(changed).keys():
-            new = login.with_name(f".{login.name}.mz")
-            with os.fdopen(open_new(new), "wb") as file:
-                file.write(changed.read_bytes())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(login)
+    status, names = changed.lstat(), load_object(login).keys()
+    is_newer = stat.S_ISREG(status.st_mode) and status.st_mtime_ns > login.stat().st_mtime_ns
+    if is_newer and status.st_size <= LOGIN_BYTES_MAX and names and names <= load_object(changed).keys():
+        descriptor, new = tempfile.mkstemp(dir=login.parent, prefix=f".{login.name}-")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(changed.read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        pathlib.Path(new).replace(login)
     changed.unlink()
 
 
