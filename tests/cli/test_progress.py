@@ -15,6 +15,7 @@ from typing import TextIO
 import pytest
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import DisplayMode
+from mz_cli.live import progress
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.milestones import milestone_text
 from mz_cli.live.progress import LiveView, Painter, Progress, make_progress, may_paint
@@ -27,6 +28,7 @@ from mz_projections.views.run import RunProjection
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.stored_run import RUN, StoredRun
+from tests.support.processes import eventually
 from tests.support.samples import samples
 from tests.support.terminal import Terminal
 
@@ -114,6 +116,17 @@ def test_lines_where_there_is_no_terminal(stored_run: StoredRun, snapshot: Snaps
         for item in stored_run.recorded:
             shown.on_event(item)
     assert out.getvalue() == snapshot
+
+
+def test_lines_say_that_a_silent_run_goes_on(stored_run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENCE_SECONDS", 0.01)
+    out, quiet = io.StringIO(), io.StringIO()
+    with lines_to(out) as shown, progress_on(quiet, selection="quiet") as silent:
+        for item in stored_run.recorded[:3]:
+            shown.on_event(item)
+            silent.on_event(item)
+        assert eventually(lambda: out.getvalue().count("still running, 0 min after the last line\n") > 1)
+    assert quiet.getvalue() == ""
 
 
 @pytest.mark.parametrize("event", samples(), ids=lambda event: type(event).__name__)

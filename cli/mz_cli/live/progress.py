@@ -39,6 +39,7 @@ IDLE_FACTOR = 15
 not slow down the run."""
 TEXTS_CACHED = 512
 """Cached texts of blobs, since each frame needs the same ones."""
+SILENCE_SECONDS = 60.0
 CALLS_SEARCHED = 3
 """Last calls of a feature that are searched for output."""
 BEGIN, END = "\x1b[?2026h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?2026l"
@@ -174,6 +175,7 @@ class Progress:
     def __init__(self, stream: TextIO, view: LiveView | None = None, quiet: bool = False) -> None:
         """`quiet`: print only the command's own messages."""
         self._stream, self._view, self._quiet, self._printed = stream, view, quiet, False
+        self._silence_seconds, self._printed_at = SILENCE_SECONDS, time.monotonic()
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
         """None ends the thread."""
         self._thread = threading.Thread(target=self._work, name="progress", daemon=True)
@@ -212,8 +214,17 @@ class Progress:
 
     def _event_line(self, recorded: Recorded[Event]) -> str:
         text = "" if self._quiet else live_text(recorded)
-        self._printed |= bool(text)
+        if text:
+            self._printed, self._silence_seconds, self._printed_at = True, SILENCE_SECONDS, time.monotonic()
         return f"{local_time(recorded.observed_at_us)} {single_line(text)}" if text else ""
+
+    def _silence_line(self) -> str:
+        """Return a line after a minute without one, then after twice that time, and so on, in which the run worked."""
+        if not self._printed or time.monotonic() - self._printed_at < self._silence_seconds:
+            return ""
+        self._silence_seconds *= 2
+        now_us, seconds = time.time_ns() // 1000, int(time.monotonic() - self._printed_at)
+        return f"{local_time(now_us)} still running, {seconds // 60} min after the last line"
 
     def _work(self) -> None:
         while True:
@@ -222,7 +233,7 @@ class Progress:
                 if action is None:
                     break
                 self._run_action(action)
-            self._run_action((lambda view: view.refresh(), str))
+            self._run_action((lambda view: view.refresh(), self._silence_line))
         if self._view is None and self._printed:
             self._print("\n")
         self._close_view()
