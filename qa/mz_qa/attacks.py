@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import msgspec
-from mz_engine.agents.contract import Invocation
+from mz_engine.agents.contract import Invocation, OwnPaths
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.git.files import remove_tree
 from mz_engine.git.workspace import GitWorkspace
@@ -71,12 +71,17 @@ class Victim:
         for path in (self.home, self.tools, self.root / "src"):
             path.mkdir(parents=True)
         (self.home / ".agent/sessions").mkdir(parents=True)
-        for name in (".agent/settings.json", ".agent/sessions/others", ".agent.json", ".bashrc", ".npmrc", "notes.txt"):
+        for name in (".agent/settings.json", ".agent.json", ".bashrc", ".npmrc", "notes.txt"):
             (self.home / name).write_text("mine\n")
         for name in SECRET_FILES.split():
             (self.home / name).parent.mkdir(parents=True, exist_ok=True)
             (self.home / name).write_text(SECRET)
         (self.home / ".identity").symlink_to(".ssh/id_ed25519")
+        (self.home / ".agent/sessions/others").write_text(SECRET)
+        self.own = OwnPaths(
+            folders=(self.home / ".agent",), files={self.home / ".agent.json": b"{}"},
+            hidden=(self.home / ".agent/sessions",),
+        )  # fmt: skip
         (self.tools / "pytest").write_text("#!/bin/sh\n")
         (self.tools.parent / "pyvenv.cfg").write_text("")
         for name in ("README.md", "src/app.py", "mz.yaml", ".gitignore"):
@@ -131,8 +136,8 @@ class Victim:
             prompt="", session=None, resumes=False, tools=(), total_seconds=SECONDS, idle_seconds=SECONDS,
         )  # fmt: skip
         for _ in range(2 if attack.name.endswith(TWICE) else 1):
-            argv, own = ("sh", "-c", attack.script), {self.home / ".agent": None, self.home / ".agent.json": b"{}"}
-            result = processes.spawn(spec, Invocation(argv=argv, stdin=b"", env={}, own=own))
+            invocation = Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}, own=self.own)
+            result = processes.spawn(spec, invocation)
         after = self.state()
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         reached = [name for name, service in zip(SOCKETS, self.services, strict=True) if _is_reached(service)]

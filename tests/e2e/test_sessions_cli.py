@@ -16,7 +16,7 @@ from mz_events.store import Recorded
 
 from tests.support import claude_cli, codex_cli
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
-from tests.support.tree import AGENT_CHANGES
+from tests.support.tree import CLAUDE_SESSIONS
 from tests.support.workshop import Workshop
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
@@ -75,8 +75,9 @@ def play(folder: Path, agent: str = "claude-code", forgets: bool = False) -> Pla
         if isinstance(recorded.event, ReplyParsed):
             reads.append(recorded.event)
             if forgets and len(reads) == 1:
-                (sessions,) = workshop.root.glob(f"{AGENT_CHANGES}/projects")
-                shutil.rmtree(sessions)
+                (sessions,) = workshop.root.glob(CLAUDE_SESSIONS)
+                for path in sessions.iterdir():
+                    shutil.rmtree(path)
 
     with Endpoint(model) as endpoint, RunProcess(workshop.root, OUTSIDE[agent](home, endpoint.url), see) as session:
         session.start({}, ("alpha",))
@@ -93,9 +94,9 @@ def play(folder: Path, agent: str = "claude-code", forgets: bool = False) -> Pla
 
 
 @pytest.mark.parametrize("agent", OUTSIDE)
-def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_path: Path) -> None:
+def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, on_disk: Path) -> None:
     """One of them is told its session, the other names it itself, and counts on from call to call."""
-    played = play(tmp_path, agent)
+    played = play(on_disk, agent)
     assert played.resumed() == [False, True, True]
     assert [first_prompt_known for _, first_prompt_known in played.model.requests] == [True, True, True]
     rework = played.model.requests[1][0]
@@ -107,8 +108,8 @@ def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_pat
     assert numbers[2] < numbers[1], "two requests, after three"
 
 
-def test_a_conversation_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
-    played = play(tmp_path, forgets=True)
+def test_a_conversation_that_is_gone_is_begun_anew(on_disk: Path) -> None:
+    played = play(on_disk, forgets=True)
     assert played.resumed() == [False, True, False, True]
     assert [event.reason for event in played.events if isinstance(event, SessionDropped)] == [SessionDropReason.MISSING]
     problems = [event.problem.code for event in played.events if isinstance(event, ReplyParsed) and event.problem]

@@ -227,10 +227,13 @@ def test_only_a_tilde_in_front_is_the_home(tmp_path: Path, path: str, target: st
 
 def test_an_agents_own_paths(tmp_path: Path) -> None:
     claude, codex = built_in_adapters()["claude-code"], built_in_adapters()["codex"]
-    assert claude.own_paths({"HOME": "/h"}) == {Path("/h/.claude"): None, Path("/h/.claude.json"): b"{}\n"}
-    assert list(codex.own_paths({"HOME": "/h", "CODEX_HOME": "/c"})) == [Path("/h/.codex"), Path("/c")]
-    assert claude.login_files({"HOME": "/h"}) == (Path("/h/.claude/.credentials.json"),)
-    assert codex.login_files({"HOME": "/h", "CODEX_HOME": "c"}) == (Path("/h/.codex/auth.json"), Path("/h/c/auth.json"))
+    own = claude.own_paths({"HOME": "/h"})
+    assert (own.folders, own.files) == ((Path("/h/.claude"),), {Path("/h/.claude.json"): b"{}\n"})
+    assert own.logins == (Path("/h/.claude/.credentials.json"),)
+    assert Path("/h/.claude/projects") in own.hidden
+    own = codex.own_paths({"HOME": "/h", "CODEX_HOME": "c"})
+    assert own.folders == (Path("/h/.codex"), Path("/h/c"))
+    assert own.logins == (Path("/h/.codex/auth.json"), Path("/h/c/auth.json"))
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))
     (tmp_path / ".claude.json").write_text("kept")
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))

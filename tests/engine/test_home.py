@@ -138,6 +138,19 @@ def test_commands_see_it_so(home: Path) -> None:
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_the_table_of_mounts_does_not_show_where_own_folders_are(on_disk: Path) -> None:
+    """Codex looks there for other paths of a folder, which its sandbox then must cover."""
+    repo = GitRepo(on_disk / "project")
+    repo.commit({"README.md": "x"})
+    (repo.root / ".mz/worktrees/r/f").mkdir(parents=True)
+    executor = ProcessExecutor(repo.root, {"HOME": str(on_disk / "home"), "PATH": os.environ["PATH"]}, Secrets({}))
+    table = """awk '$5 == "/tmp" { print $4 }' /proc/self/mountinfo"""
+    script = f"{table}; mkfifo /tmp/a; mv /tmp/a /tmp/b; test -p /tmp/b && echo moved"
+    result = executor.run(FeatureWorktree(run="r", feature="f", branch="f"), script, 30, "r/f/command")
+    assert result.output.decode().split() == ["/", "moved"]
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
 def test_hidden_documents_are_empty_ones(tmp_path: Path) -> None:
     names = (".m2/settings.xml", ".composer/auth.json", ".nuget/NuGet/NuGet.Config", ".cargo/credentials.toml")
     for name in names:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.contract import Invocation
+from mz_engine.agents.contract import Invocation, OwnPaths
 from mz_engine.agents.process import AgentProcesses, Spool, SpoolMeta, load_spool, spool_directory, take_login
 from mz_engine.agents.registry import AgentRegistry
 from mz_engine.model.config import SandboxSettings
@@ -374,8 +374,9 @@ def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path) -> None:
 def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_for_the_login(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "repo"
     path = repository(root)
-    (home / ".agent").mkdir(parents=True)
-    for name in (".agent/login.json", ".agent/settings.json", ".agent.json", ".other-login", ".secret"):
+    (home / ".agent/sessions").mkdir(parents=True)
+    files = [".agent/login.json", ".agent/settings.json", ".agent.json", ".agent/history", ".agent/sessions/others"]
+    for name in (*files, ".other-login", ".secret"):
         (home / name).write_text('{"token":"old"}\n')
 
     def run(script: str, feature: str) -> list[str]:
@@ -383,25 +384,30 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
         worktree = replace(call("").worktree, feature=feature)
         invocation = Invocation(
             argv=("sh", "-c", f"cd $HOME && {script}"), stdin=b"", env={"HOME": str(home)},
-            own={home / ".agent": None, home / ".agent.json": b"{}"},
-            logins=(home / ".agent/login.json", home / ".other-login", home / ".agent/missing"),
+            own=OwnPaths(
+                folders=(home / ".agent",), files={home / ".agent.json": b"{}"},
+                hidden=(home / ".agent/sessions", home / ".agent/history"),
+                logins=(home / ".agent/login.json", home / ".other-login", home / ".agent/missing"),
+            ),
         )  # fmt: skip
         result = processes(root).spawn(replace(call(fresh_key()), worktree=worktree), invocation)
         assert not result.stderr, result
         return result.stdout.decode().split()
 
     renamed = """echo '{"token":"new","more":1}' > .agent/partial; mv .agent/partial .agent/login.json"""
-    change = f"{renamed}; mkdir .agent/sessions; echo new | tee .agent/settings.json .agent.json > .agent/sessions/1"
-    read = "cat .agent/settings.json .agent/login.json .agent.json .other-login .secret; ls -A .agent"
-    old, new, files = '{"token":"old"}', '{"token":"new","more":1}', ["login.json", "settings.json"]
+    change = f"{renamed}; echo new | tee .agent/settings.json .agent.json .agent/history > .agent/sessions/1"
+    read = "cat .agent/*.json .agent.json .agent/history .other-login .secret; ls .agent/sessions"
+    old, new = '{"token":"old"}', '{"token":"new","more":1}'
     assert run(change, "f") == []
     assert (home / ".agent/login.json").read_text().strip() == new
-    assert run(read, "f") == ["new", new, old, old, "login.json", "sessions", "settings.json"]
-    assert run(read, "g") == [old, new, old, old, *files]
+    assert run(read, "f") == [new, "new", old, old, "1"]
+    assert run(read, "g") == [new, old, old, old]
     assert run("(echo x > .other-login) 2>/dev/null || echo refused; rm .agent/login.json", "g") == ["refused"]
     assert run("cat .agent/login.json", "g") == [new], "a login that its program deleted is there again"
-    assert [(home / name).read_text().strip() for name in (".agent/settings.json", ".agent.json")] == [old, old]
-    assert sorted(file.name for file in (home / ".agent").iterdir()) == files
+    assert [(home / name).read_text().strip() for name in files] == [new, old, old, old, old]
+    assert sorted(str(path.relative_to(home)) for path in (home / ".agent").rglob("*") if path.is_file()) == sorted(
+        name for name in files if "/" in name
+    )
 
 
 @pytest.mark.parametrize(

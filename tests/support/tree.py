@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENT_STATE = Path(".agent-state")
 """Folder of HOME where agents of tests keep what tests read: no test sees what they change in their own folders."""
 STATE_SETTINGS = f"sandbox: {{write: [~/{AGENT_STATE}]}}\n"
-AGENT_CHANGES = ".mz/worktree-notes/*/*/agent/*/upper"
-"""Pattern of the folders with what agents changed of their own folders, below a repository."""
+CLAUDE_SESSIONS = ".mz/worktree-notes/*/*/agent/*.claude+projects"
+"""Pattern of the folders with conversations of Claude Code, below a repository."""
 PACKAGES = ("events", "projections", "engine", "recordings", "qa", "cli")
 
 

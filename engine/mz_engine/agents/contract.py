@@ -89,6 +89,19 @@ class AuthCheck(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
+class OwnPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program has outside its worktree. Where there are mount namespaces, changes are seen by calls of the same
+    feature alone. Missing folders and files are made, since the program could not make them."""
+
+    folders: tuple[Path, ...] = ()
+    files: Mapping[Path, bytes] = {}
+    """With what a new one contains."""
+    hidden: tuple[Path, ...] = ()
+    """Folders of which it sees what calls of the feature made there, and nothing else; files that seem empty."""
+    logins: tuple[Path, ...] = ()
+    """Files with its login. Of those in `folders`, changes stay, such as a refreshed login."""
+
+
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """A process to run, with all of its input."""
 
@@ -97,11 +110,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and those that pass through; nothing else is inherited."""
-    own: Mapping[Path, bytes | None] = {}
-    """Folders (None) and files outside its worktree that it may change; for calls of other features they stay as they
-    were. Missing ones are made, files with this content, since it could not make them."""
-    logins: tuple[Path, ...] = ()
-    """Files with its login, which it sees. Of those in its own folders, changes stay, such as a refreshed login."""
+    own: OwnPaths = OwnPaths()
     is_over_budget: Callable[[CallResult], bool] | None = None
     """Takes the output of the call so far; None: the call has no budget."""
 
@@ -141,6 +150,8 @@ class Adapter:
     """Variables that mz sets."""
     folders: tuple[str, ...] = ()
     """Where the program keeps its login, settings and sessions, below HOME; `$NAME` stands for a variable."""
+    conversations: tuple[str, ...] = ()
+    """Folders and files there with what people and the program said, in all projects."""
     logins: tuple[str, ...] = ()
     """Files with its login, likewise."""
     files: Mapping[str, bytes] = {}
@@ -199,14 +210,11 @@ class Adapter:
         with files for that extend it."""
         return names_endpoint(self.call_environment(environment))
 
-    def own_paths(self, environment: Mapping[str, str]) -> dict[Path, bytes | None]:
-        """Return the folders and files outside its worktree that are the program's own, as in `Invocation`."""
-        home = Path(environment.get("HOME", "/nonexistent"))
+    def own_paths(self, environment: Mapping[str, str]) -> OwnPaths:
+        home, named = Path(environment.get("HOME", "/nonexistent")), (self.folders, self.conversations, self.logins)
+        folders, conversations, logins = (tuple(_named_paths(names, environment)) for names in named)
         files = {home / name: content for name, content in self.files.items()}
-        return {**dict.fromkeys(_named_paths(self.folders, environment)), **files}
-
-    def login_files(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
-        return tuple(_named_paths(self.logins, environment))
+        return OwnPaths(folders=folders, files=files, hidden=conversations, logins=logins)
 
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""

@@ -25,7 +25,7 @@ from msgspec.structs import asdict, replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.agents.contract import Invocation, load_object, query_key
+from mz_engine.agents.contract import Invocation, OwnPaths, load_object, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.commands import WorktreeProcesses
@@ -38,6 +38,7 @@ from mz_engine.processes.supervise import (
     Mount,
     ProcessEnd,
     ProcessLimits,
+    can_hide,
     is_below,
     kill_by_key,
     supervise,
@@ -113,11 +114,12 @@ class Spool:
             view = view[os.write(self._files[stream], view) :]
 
 
-def make_missing(paths: Mapping[pathlib.Path, bytes | None]) -> None:
-    """Make the folders (None), and files with their content, that do not exist. Raises OSError."""
-    for path, content in paths.items():
-        (path if content is None else path.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if content is not None and not path.exists():
+def make_missing(own: OwnPaths) -> None:
+    """Make the folders and files that do not exist. Raises OSError."""
+    for folder in (*own.folders, *(path.parent for path in own.files)):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path, content in own.files.items():
+        if not path.exists():
             path.write_bytes(content)
 
 
@@ -251,21 +253,26 @@ class AgentProcesses(WorktreeProcesses):
         return load_spool(spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, key))
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
-        own = [Mount(path, "kept", agent_folder(self._root, spec.worktree, path)) for path in invocation.own]
-        for mount in own:
-            if mount.source is not None and mount.target.is_dir():
-                mount.source.mkdir(mode=0o700, parents=True, exist_ok=True)
-        others = (path for path in invocation.logins if not any(is_below(path, folder) for folder in invocation.own))
-        own += [Mount(path, "read") for path in others]
-        launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(own))
         if self.container:
-            launch = self.container.wrap(launch, (*self._passed, *invocation.env))
-        return replace(launch, stdin=invocation.stdin)
+            launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env)
+            return replace(self.container.wrap(launch, (*self._passed, *invocation.env)), stdin=invocation.stdin)
+        own = invocation.own
+        files = tuple(path for path in own.hidden if path.is_file())
+        folders = (*own.folders, *(path for path in own.hidden if path not in files))
+        kept = {path: agent_folder(self._root, spec.worktree, path) for path in folders}
+        for folder in kept.values():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mounts = [Mount(path, "write" if path in own.hidden else "kept", source) for path, source in kept.items()]
+        mounts += [Mount(path, "kept") for path in own.files]
+        others = (path for path in own.logins if not any(is_below(path, folder) for folder in own.folders))
+        mounts += [Mount(path, "read") for path in others]
+        launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(mounts))
+        return replace(launch, stdin=invocation.stdin, hidden=(*launch.hidden, *(files if can_hide() else ())))
 
     def _take_logins(self, spec: CallSpec, invocation: Invocation) -> None:
         """Let the user have what the program changed of its login, for other programs could not use the old one."""
-        for login in invocation.logins:
-            for path in (path for path in invocation.own if is_below(login, path)):
+        for login in invocation.own.logins:
+            for path in (path for path in invocation.own.folders if is_below(login, path)):
                 with suppress(OSError):
                     take_login(agent_folder(self._root, spec.worktree, path) / "upper", login.relative_to(path), login)
 

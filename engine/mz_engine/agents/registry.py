@@ -109,7 +109,7 @@ class AgentRegistry:
         """Make the call; the result's version is from the agent's output, else from its version command."""
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
-        own, logins = adapter.own_paths(self._environment), adapter.login_files(self._environment)
+        own = adapter.own_paths(self._environment)
 
         def is_over_budget(result: CallResult) -> bool:
             """Return True if a call that has not ended by itself reports more than its budget."""
@@ -122,7 +122,7 @@ class AgentRegistry:
 
         def spawn(spec: CallSpec, invocation: Invocation) -> CallResult:
             check = None if spec.nanousd_max is None and spec.tokens_max is None else is_over_budget
-            invocation = msgspec.structs.replace(invocation, own=own, logins=logins, is_over_budget=check)
+            invocation = msgspec.structs.replace(invocation, own=own, is_over_budget=check)
             return self._processes.spawn(spec, invocation)
 
         result = adapter.run_call(spec, self._environment, spawn)
@@ -142,11 +142,11 @@ class AgentRegistry:
         if spec.agent in self._uncounted_agents:
             return None
         waited_ms, adapter = 0, self.adapter(spec.agent)
-        own, logins = adapter.own_paths(self._environment), adapter.login_files(self._environment)
+        own = adapter.own_paths(self._environment)
 
         def ask(query: CallSpec, invocation: Invocation) -> CallResult:
             nonlocal waited_ms
-            result = self._processes.query(query, msgspec.structs.replace(invocation, own=own, logins=logins))
+            result = self._processes.query(query, msgspec.structs.replace(invocation, own=own))
             waited_ms += result.duration_ms
             return result
 

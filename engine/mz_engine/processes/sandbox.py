@@ -111,13 +111,16 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
 
 
 def mount_own(target: bytes, scratch: int | None) -> None:
-    """Mount an empty directory: a new one of `scratch`, or else one in memory."""
+    """Mount an empty directory: a new one of `scratch`, or else one in memory. It is an overlay where that is possible:
+    the table of mounts shows where a bound directory is, and Codex then looks for it there."""
     make_mount_point(target, is_directory=True)
     if scratch is None:
         kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
         return
     opened = make_directory(scratch)
-    kernel().mount(b"/proc/self/fd/%d" % opened, target, None, MS_BIND)
+    os.mkdir("lower", dir_fd=opened)
+    if not mount_layers(b"/proc/self/fd/%d/lower" % opened, target, os.dup(opened)):
+        kernel().mount(b"/proc/self/fd/%d/lower" % opened, target, None, MS_BIND)
     os.close(opened)
 
 

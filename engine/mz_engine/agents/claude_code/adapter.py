@@ -65,6 +65,11 @@ class ClaudeCode(Adapter):
     """)
     set_variables = SETTINGS
     folders = (".claude", "$CLAUDE_CONFIG_DIR")
+    conversations = tuple(
+        f"{folder}/{name}"
+        for folder in folders
+        for name in ("projects", "file-history", "todos", "plans", "history.jsonl")
+    )
     logins = (".claude/.credentials.json", "$CLAUDE_CONFIG_DIR/.credentials.json")
     files = {".claude.json": b"{}\n"}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from mz_engine.agents.codex.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, OwnPaths, ReportedFields
 from mz_engine.agents.package import names
 from mz_engine.ports import CallSpec
 
@@ -60,6 +63,12 @@ class Codex(Adapter):
     """A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
     folders = (".codex", "$CODEX_HOME", "$CODEX_SQLITE_HOME")
     logins = (".codex/auth.json", "$CODEX_HOME/auth.json")
+
+    def own_paths(self, environment: Mapping[str, str]) -> OwnPaths:
+        """Codex takes the system's bubblewrap if there is one. It cannot mount `/proc` in mz's sandbox, and of recent
+        versions Codex does not understand the message; its own bubblewrap works."""
+        own, system = super().own_paths(environment), shutil.which("bwrap", path=environment.get("PATH", ""))
+        return replace(own, hidden=(*own.hidden, Path(system).resolve())) if system else own
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, a version that takes the settings, and a login."""

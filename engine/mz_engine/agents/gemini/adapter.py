@@ -129,7 +129,10 @@ class Gemini(Adapter):
         GOOGLE_GENAI_API_VERSION GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
     """)
     folders = (".gemini", "$GEMINI_CLI_HOME")
-    logins = tuple(f"{home}.gemini/{name}" for home in ("", "$GEMINI_CLI_HOME/") for name in LOGIN_FILES)
+    conversations, logins = (
+        tuple(f"{home}.gemini/{name}" for home in ("", "$GEMINI_CLI_HOME/") for name in kept)
+        for kept in (("tmp", "history"), LOGIN_FILES)
+    )
     set_variables = {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_TELEMETRY_ENABLED": "false", "NO_BROWSER": "true"}
     """One process instead of two, no telemetry, and no browser when a login has expired."""
 
