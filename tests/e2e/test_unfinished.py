@@ -46,7 +46,7 @@ def test_settings_that_a_run_keeps_are_named_if_they_have_changed(tmp_path: Path
     settings = bench.root / "mz.yaml"
     settings.write_text(f"{settings.read_text()}parallel_max: 7\n")
     errors = bench.mz("resume", code=21).err
-    assert f"warning[MZ5003] run {run} keeps `parallel_max: 2`, with which it began; `7` (mz.yaml:2:1" in errors
+    assert f"warning[MZ5003] run {run} keeps `parallel_max: 2`, with which it began; `7` (mz.yaml:3:1" in errors
     assert f"mz cancel {run} && mz run" in errors
 
 

@@ -242,8 +242,8 @@ def test_a_set_up_that_needs_a_network_has_one_in_replays_if_settings_say_so(tmp
         workshop.keep(workshop.record(workshop.run()).cassette)
         copy = Copy(workshop.root)
         assert copy.settle(real=True).findings != ()
-        with open(workshop.root / "mz.yaml", "a") as file:
-            file.write("sandbox: {online_in_replays: [setup]}\n")
+        text = (workshop.root / "mz.yaml").read_text()
+        (workshop.root / "mz.yaml").write_text(text.replace("sandbox: {", "sandbox: {online_in_replays: [setup], "))
         copy = Copy(workshop.root)
         kept = copy.settle(keep=True)
         assert (kept.findings, kept.online) == ((), ("setup",))
