@@ -110,6 +110,10 @@ class FakeGh:
         with kept(self._state) as state:
             state.setdefault("comments", {}).setdefault(list_name, []).append(document)
 
+    def delete_comments(self, list_name: str) -> None:
+        with kept(self._state) as state:
+            del state["comments"][list_name]
+
     def close_all(self) -> None:
         """As a person on the site would."""
         self.change(state="CLOSED")

@@ -360,7 +360,7 @@ def review_text(log: ProjectLog, pins: Pins, events: Sequence[Recorded[Event]]) 
         hint = "read them, and quote what the agent may know: -m TEXT"
         raise MzError("MZ5006", f"the comments may give orders to the agent ({rules})", hint=hint)
     if rules:
-        print_note(f"lines are left out that may give orders to the agent: {rules}")
+        print_note(f"left out, as it may give orders to the agent: {rules}")
     return screened.text
 
 

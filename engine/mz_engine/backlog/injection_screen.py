@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Literal
 
 import msgspec
@@ -33,8 +33,9 @@ class ScreenPatterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content of `screen.yaml`."""
 
     threshold: int
-    weights: dict[Literal["order", "secret", "trick"], int]
+    weights: dict[Literal["order", "hint", "secret", "trick"], int]
     order: dict[str, str]
+    hint: dict[str, str]
     secret: dict[str, str]
     tricks: tuple[tuple[int, int], ...]
     """First and last code point."""
@@ -52,26 +53,29 @@ class ScreenMatch(msgspec.Struct, frozen=True):
 
 class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str
-    """Text for the agent: without the matching lines; unchanged if it is quarantined."""
+    """Text for the agent: without what is removed; unchanged if it is quarantined."""
     score: int
     quarantined: bool
     """No agent may get the text before a person approves it."""
     reasons: tuple[ScreenMatch, ...]
+    """What is quarantined, or else removed."""
 
 
 def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
-    """Return the text for the agent. `strict` quarantines all of it from the threshold on and removes matching lines
-    below it, `relaxed` only removes lines, `off` changes and scores nothing."""
+    """Return the text for the agent. `strict` quarantines all of it from the threshold on and removes only tricks below
+    it, `relaxed` only removes matching lines and tricks, `off` changes and scores nothing."""
     if mode == "off":
         return ScreenResult(text=text, score=0, quarantined=False, reasons=())
     screen = load_screen()
     lines = split_lines(text)
     reasons = tuple(screen.find_matches(lines))
     score = sum(reason.weight for reason in reasons)
+    if ENDLESS_LINE in {reason.line for reason in reasons} or (mode == "strict" and score >= screen.patterns.threshold):
+        return ScreenResult(text=text, score=score, quarantined=True, reasons=reasons)
+    if mode == "strict":
+        reasons = tuple(reason for reason in reasons if reason.line == 0)
     rejected_lines = {reason.line for reason in reasons}
     kept_lines = [screen.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
-    if ENDLESS_LINE in rejected_lines or (mode == "strict" and score >= screen.patterns.threshold):
-        return ScreenResult(text=text, score=score, quarantined=True, reasons=reasons)
     return ScreenResult(text="\n".join(kept_lines), score=score, quarantined=False, reasons=reasons)
 
 
@@ -107,7 +111,8 @@ class Screen:
 
     def __init__(self, patterns: ScreenPatterns) -> None:
         self.patterns, self.weights = patterns, patterns.weights
-        self.orders = {rule: re.compile(pattern) for rule, pattern in patterns.order.items()}
+        orders = ((patterns.order, self.weights["order"]), (patterns.hint, self.weights["hint"]))
+        self.orders = {rule: (re.compile(text), weight) for rules, weight in orders for rule, text in rules.items()}
         self.secrets = {rule: re.compile(pattern) for rule, pattern in patterns.secret.items()}
         ranges = "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in patterns.tricks)
         self.tricks = re.compile(f"[{ranges}]")
@@ -131,9 +136,9 @@ class Screen:
         return [*matches, ScreenMatch("endless", ENDLESS_LINE)]
 
     def find_in_line(self, number: int, line: str) -> Iterator[ScreenMatch]:
-        orders = (rule for rule, pattern in self.orders.items() if _matches(pattern, line))
-        if order := next(orders, None):
-            yield ScreenMatch(order, number, self.weights["order"])
+        orders = ((rule, weight) for rule, (pattern, weight) in self.orders.items() if _matches(pattern, line))
+        for order, weight in islice(orders, 1):
+            yield ScreenMatch(order, number, weight)
         for rule, pattern in self.secrets.items():
             if _matches(pattern, line):
                 yield ScreenMatch(rule, number, self.weights["secret"])
@@ -144,9 +149,9 @@ class Screen:
         for (first_number, first), (second_number, second) in pairwise(lines):
             joined = f"{first[-200:]} {second[:200]}"
             if first and second and (not matches or matches[-1].line != first_number):
-                rule = next((rule for rule, pattern in self.orders.items() if pattern.search(joined)), None)
-                if rule:
-                    matches += ScreenMatch(rule, first_number, self.weights["order"]), ScreenMatch(rule, second_number)
+                orders = ((rule, weight) for rule, (pattern, weight) in self.orders.items() if pattern.search(joined))
+                for rule, weight in islice(orders, 1):
+                    matches += ScreenMatch(rule, first_number, weight), ScreenMatch(rule, second_number)
         return matches
 
     def normalise_line(self, line: str) -> str:

@@ -137,10 +137,8 @@ def take_items(
 
 def _suspicions(item: BacklogItem, result: ScreenResult) -> Iterator[Diagnostic]:
     """Yield a warning (MZ4012) for each suspicious line of an item."""
-    if not result.quarantined:
-        result = replace(result, reasons=tuple(match for match in result.reasons if match.line > 0))
-        effect, hint = "this line is left out", "change it if it belongs to the request"
-    else:
+    effect, hint = "left out of the request", "change it if it belongs to the request"
+    if result.quarantined:
         effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
     for line, quote in quote_matches(item, result):
         message = f"{item.id}: {effect}: it may give orders to an agent: {quote[:QUOTE_CHARS_MAX]}"

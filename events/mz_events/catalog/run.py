@@ -103,7 +103,7 @@ class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
     quarantined: bool = False
     """The text may be a prompt injection: a person must approve it before the first call."""
     suspicions: Digest | None = None
-    """Blob: the suspicious lines with their places; of an item that is not quarantined, they are removed."""
+    """Blob: suspicious lines with their places; if the item is not quarantined, they or tricks in them are removed."""
 
 
 class ItemSkipped(ExternalEvent, frozen=True, kw_only=True, tag="item.skipped"):
