@@ -53,13 +53,15 @@ class Commands(msgspec.Struct, frozen=True):
         return tuple(f"{sign} {name}: {texts[sign][name]}" for name in changed for sign in texts if name in texts[sign])
 
     def _texts(self) -> dict[str, str]:
-        """Return each setting that is not empty on one line."""
+        """Return each setting that is not empty on one line: a command with line breaks or several blanks is JSON."""
         lists = {"workspace.setup": self.setup, "workspace.inputs": self.inputs, "sandbox.read": self.read}
         lists["pass_environment"] = self.pass_environment
         texts = {name: msgspec.json.encode(values).decode() for name, values in lists.items() if values}
         for name, command in self.commands.items():
-            texts |= {f"commands.{name}": command.run, f"commands.{name}.timeout": command.timeout.format()}
-        return {name: " ".join(text.split()) for name, text in texts.items()}
+            is_plain = command.run == " ".join(command.run.split()) and not command.run.startswith('"')
+            run = command.run if is_plain else msgspec.json.encode(command.run).decode()
+            texts |= {f"commands.{name}": run, f"commands.{name}.timeout": command.timeout.format()}
+        return texts
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")
