@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import Command
 from mz_engine.model.pins import Commands, decode_pins, encode_pins
+from mz_engine.run.process import RunProcess
+from mz_events.catalog.run import CommandsChanged
+from mz_events.names import run_stream
 from mz_qa.simulation import trial
+
+from tests.support.workshop import SETTINGS, Workshop
 
 MAKE = Commands({"test": Command(run="make test")}, ("npm ci",))
 
@@ -54,3 +61,19 @@ def test_pins_know_the_commands_of_the_start_once_others_are_taken_over() -> Non
     assert corrected.first_commands == Commands.of(pins.config)
     assert Commands.of(corrected.config) == MAKE
     assert decode_pins(encode_pins(corrected)) == corrected
+
+
+def test_the_recorded_change_has_no_secret(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    environment = {**workshop.environment, "MY_TOKEN": "s3cr3t-token-value"}
+    with RunProcess(workshop.root, environment, lambda recorded: None) as process:
+        process.start({}, ("alpha",))
+        run = process.coordinator.run
+        settings = SETTINGS.replace("timeout: 1m", "timeout: 2m").replace('notes"', 's3cr3t-token-value"')
+        workshop.repository.write({"mz.yaml": settings})
+        process.resume(run)
+        events = [recorded.event for recorded in process.store.read(run_stream(run))]
+        (changed,) = [event for event in events if isinstance(event, CommandsChanged)]
+        assert changed.changes is not None
+        text = process.blobs.get(changed.changes).decode()
+    assert ("+ commands.check.timeout: 2m" in text, "s3cr3t" in text) == (True, False)

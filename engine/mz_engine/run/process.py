@@ -179,7 +179,7 @@ class RunProcess:
         if config is not None:
             coordinator.set_budget(config.budget)
         if corrected.config != pins.config:
-            changes = self.blobs.put("\n".join(commands.changes_from(Commands.of(pins.config))).encode())
+            changes = self._put_text("\n".join(commands.changes_from(Commands.of(pins.config))))
             coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands)), changes=changes),))
         coordinator.resume(self._provenance(corrected), isolation_levels(corrected.config))
 
