@@ -252,6 +252,29 @@ def test_the_set_up_of_a_manager_without_a_lock_file(tmp_path: Path, section: st
     assert detected.commands["test"] == f"{section} run python -m pytest -q"
 
 
+POETRY_GROUPS = "[tool.poetry.group.test]\noptional = true\n[tool.poetry.extras]\ntesting = ['x']\n"
+
+
+@pytest.mark.parametrize(
+    ("lock", "text", "options"),
+    [
+        ("uv.lock", GROUPS, " --group dev --group test"),
+        ("uv.lock", EXTRAS, " --extra dev --extra test"),
+        ("uv.lock", PROJECT + "[dependency-groups]\ndocs = ['sphinx']\ntests = ['x']\n", " --group tests"),
+        ("uv.lock", GROUPS + "[tool.uv.workspace]\nmembers = ['a']\nexclude = ['b']\n",
+         " --all-packages --group dev --group test"),
+        ("uv.lock", PROJECT + "[tool]\nuv = 1\n", ""),
+        ("poetry.lock", POETRY_GROUPS, " --with test --extras testing"),
+        ("poetry.lock", EXTRAS + GROUPS, " --extras dev --extras test"),
+        ("pdm.lock", EXTRAS + GROUPS, ""),
+    ],
+)  # fmt: skip
+def test_the_set_up_of_a_manager_installs_what_tests_need(tmp_path: Path, lock: str, text: str, options: str) -> None:
+    """Some leave groups or extras out unless they are named; PDM refuses those that its lock file does not have."""
+    (setup,) = tree(tmp_path, **{"pyproject.toml": text, lock: "", **PYTEST}).setup
+    assert setup.partition(" sync")[2] + setup.partition(" install")[2] == options
+
+
 def test_a_linter_of_the_active_environment_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "bin" / "ruff").write_text("")

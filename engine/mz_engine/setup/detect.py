@@ -14,11 +14,11 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, reduce
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from mz_engine.model.config import PullRequests
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.setup.templates import DetectedProject
 
+T = TypeVar("T")
 COMMAND_NAMES = ("test", "lint", "build")
 
 
@@ -57,7 +58,7 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stacks: dict[str, Stack]
     node_managers: dict[str, tuple[str, str]]
-    python_managers: dict[str, tuple[str, str]]
+    python_managers: dict[str, tuple[str, str, dict[str, str]]]
     python_settings: tuple[str, ...]
     requirements: tuple[str, ...]
     test_extras: tuple[str, ...]
@@ -207,7 +208,7 @@ def _php_stack(root: Path) -> Stack | None:
     return Stack("php", commands, ("composer install --no-interaction",), ("vendor",))
 
 
-def _find_manager(root: Path, managers: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+def _find_manager(root: Path, managers: Mapping[str, T]) -> T | None:
     return next((manager for lock, manager in managers.items() if _has_file(root, lock)), None)
 
 
@@ -254,10 +255,22 @@ def _python_stack(root: Path) -> Stack | None:
         return None
     sections = (lock for lock in tables().python_managers if f"[tool.{lock.partition('.')[0]}]" in settings)
     manager = _find_manager(root, tables().python_managers) or next(map(tables().python_managers.get, sections), None)
-    prefix, setup = manager or ("", "")
+    prefix, setup, options = manager or ("", "", {})
+    setup = " ".join((setup, *_options(_read_table(root, "pyproject.toml") or {}, options)))
     candidates = {"test": _test_command(root, settings, tests, prefix), "lint": _lint_command(root, settings, prefix)}
     commands = {name: command for name, command in candidates.items() if command}
     return Stack("python", commands, (setup,) if setup else _pip_setup(root, commands), (".venv",))
+
+
+def _options(pyproject: dict[str, Any], options: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options of a manager for this project; `options` are by table."""
+    for path, option in options.items():
+        table = reduce(_table, path.split("."), pyproject)
+        yield from dict.fromkeys(option.format(name) for name in (_test_extras(table) if "{" in option else table))
+
+
+def _test_extras(table: Mapping[str, Any]) -> list[str]:
+    return [name for name in tables().test_extras if name in table]
 
 
 def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
@@ -265,7 +278,7 @@ def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     pyproject = _read_table(root, "pyproject.toml") or {}
     project, defined = _table(pyproject, "project"), _table(pyproject, "dependency-groups")
     optional = _table(project, "optional-dependencies")
-    extras, groups = ([name for name in tables().test_extras if name in table] for table in (optional, defined))
+    extras, groups = _test_extras(optional), _test_extras(defined)
     files = [name for name in tables().requirements if _has_file(root, name)]
     installs = [f"-r {name}" for name in files]
     if project or _has_file(root, "setup.py") or "[metadata]" in _read_text(root, "setup.cfg"):
