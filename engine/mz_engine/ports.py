@@ -149,8 +149,10 @@ class Workspace(Protocol):
     def contains(self, head: Commit, commit: Commit) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""
 
-    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
-        """Return True if the last commit that changed `path`, up to `head`, is or follows those of all others."""
+    def is_newest(self, head: Commit, path: Path, request: Path, inputs: tuple[Path, ...]) -> bool:
+        """Return True if the last commit that changed `path`, up to `head`, follows that of the request, and is or
+        follows those of all inputs. Where history is cut, the first commit that is there counts as that of all before
+        it."""
 
     def remote_head(self, remote: str, branch: str) -> Commit | None: ...
 

@@ -26,11 +26,25 @@ def test_the_order_of_changes_is_that_of_the_commits(tmp_path: Path) -> None:
     first = desk.repo.commit({"a": "1", "both": "1"})
     head = desk.repo.commit({"b": "1"})
     a, b, both = paths
-    assert not desk.port.is_newest(first, b, ())
-    assert desk.port.is_newest(head, b, (a, both))
-    assert desk.port.is_newest(head, a, (both,)), "of one commit"
-    assert not desk.port.is_newest(head, a, (b,))
-    assert not desk.port.is_newest(head, b, (TreePath("untracked"),))
+    readme, untracked = TreePath("README.md"), TreePath("untracked")
+    assert not desk.port.is_newest(first, b, readme, ())
+    assert desk.port.is_newest(head, b, readme, (a, both))
+    assert desk.port.is_newest(head, a, readme, (both,)), "an input of the same commit is no newer"
+    assert not desk.port.is_newest(head, a, both, ()), "nor is the artifact newer than a request of the same commit"
+    assert not desk.port.is_newest(head, a, readme, (b,))
+    assert not desk.port.is_newest(head, b, readme, (untracked,))
+    assert not desk.port.is_newest(head, b, untracked, ())
+
+
+def test_what_the_first_commit_of_a_cut_history_has_is_not_newer(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.repo.commit({"a": "1"})
+    head = desk.repo.commit({"b": "1"})
+    readme, a, b = TreePath("README.md"), TreePath("a"), TreePath("b")
+    assert desk.port.is_newest(head, a, readme, ())
+    (desk.repo.root / ".git" / "shallow").write_text(f"{desk.repo.git('rev-parse', 'HEAD~1')}\n")
+    assert not desk.another().is_newest(head, a, readme, ())
+    assert desk.another().is_newest(head, b, readme, (a,)), "made after the cut"
 
 
 def first_phase(workshop: Workshop) -> tuple[list[Event], str]:
@@ -64,13 +78,15 @@ def test_a_phase_with_valid_artifacts_calls_no_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reason", ["invalid", "older", "other request"])
+@pytest.mark.parametrize("reason", ["invalid", "older", "of one commit", "other request"])
 def test_otherwise_the_agent_is_called(tmp_path: Path, reason: str) -> None:
     workshop = Workshop(tmp_path)
     backlog = (workshop.root / "features.md").read_text()
     workshop.repository.commit({NOTE: "short" if reason == "invalid" else "# Alpha\nwritten by a person\n"})
     if reason == "older":
         workshop.repository.commit({"features.md": backlog + "\nMore.\n"})
+    if reason == "of one commit":
+        workshop.repository.commit({NOTE: "# Alpha\nwritten again\n", "features.md": backlog + "\nMore.\n"})
     if reason == "other request":
         workshop.repository.write({"features.md": backlog.replace("Please.", "Please, at once.")})
     assert load_config(workshop.root, {}, {}).config.backlog == "features.md"

@@ -257,12 +257,12 @@ def keep_artifacts(context: StepContext) -> Steps[bool]:
     does_more = phase.writable or phase.deliver or phase.agent_review or phase.for_each or not outputs
     if not is_first or does_more or None in (*inputs, *(output.path for output in outputs)):
         return False
-    others = (Path(context.pins.config.backlog), *filter(None, inputs))
+    backlog_path, input_paths = Path(context.pins.config.backlog), tuple(filter(None, inputs))
     paths = [parse_path(output.path or "") for output in outputs]
     for path in paths:
-        if not (yield from call_port(Workspace.is_newest, progress.head, path, others)):
+        if not (yield from call_port(Workspace.is_newest, progress.head, path, backlog_path, input_paths)):
             return False
-    backlog = (yield from read_file(unit_run.tree, others[0])) or ""
+    backlog = (yield from read_file(unit_run.tree, backlog_path)) or ""
     request = yield from get_texts((progress.started.title, progress.started.body))
     texts, parsed = (yield from artifact_texts(context)), []
     for path, output in zip(paths, outputs, strict=True):

@@ -317,11 +317,12 @@ class GitWorkspace:
     def contains(self, head: Commit, commit: Commit) -> bool:
         return has_commit(self._git, commit) and is_ancestor(self._git, commit, head)
 
-    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+    def is_newest(self, head: Commit, path: Path, request: Path, inputs: tuple[Path, ...]) -> bool:
         if os.fsencode(path) not in self._objects.listing(head):
             return False
-        commits = [self._git.run("log", "-1", "--format=%H", head, "--", name).text for name in (path, *others)]
-        return all(commit and is_ancestor(self._git, commit, commits[0]) for commit in commits)
+        names = (path, request, *inputs)
+        own, *others = (self._git.run("log", "-1", "--format=%H", head, "--", name).text for name in names)
+        return own != others[0] and all(commit and is_ancestor(self._git, commit, own) for commit in others)
 
     def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         left_at = self._git.run("merge-base", base, head, check=False).text or base

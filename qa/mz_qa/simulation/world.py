@@ -274,7 +274,7 @@ class SimulatedWorkspace(SimulatedPort):
         remote_head = self.world.remote.get(branch) if remote else None
         return remote_head or self.world.refs.get(f"refs/heads/{branch}")
 
-    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+    def is_newest(self, head: Commit, path: Path, request: Path, inputs: tuple[Path, ...]) -> bool:
         return False
 
     def contains(self, head: Commit, commit: Commit) -> bool:

@@ -221,7 +221,7 @@ class RecordedWorkspace:
             raise RemoteError(self._text(outcome.detail))
         return outcome
 
-    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+    def is_newest(self, head: Commit, path: Path, request: Path, inputs: tuple[Path, ...]) -> bool:
         return isinstance(self.stream.next_event(), ArtifactParsed)
 
     def contains(self, head: Commit, commit: Commit) -> bool:

@@ -290,7 +290,7 @@ class MemoryWorkspace:
             raise NotInMemory("a base moved")
         return MergeResult(commit=head, tree=self._commit_of(self.objects.tree_of(head), head), changed=False)
 
-    def is_newest(self, head: Commit, path: TreePath, others: tuple[TreePath, ...]) -> bool:
+    def is_newest(self, head: Commit, path: TreePath, request: TreePath, inputs: tuple[TreePath, ...]) -> bool:
         return path in self.kept_artifacts
 
     def contains(self, head: Commit, commit: Commit) -> bool:

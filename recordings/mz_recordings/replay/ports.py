@@ -144,7 +144,7 @@ class ReplayWorkspace(GitWorkspace):
         self.kept_artifacts: frozenset[str] = frozenset()
         self.copied_environments: frozenset[str] = frozenset()
 
-    def is_newest(self, head: Commit, path: Path, others: tuple[Path, ...]) -> bool:
+    def is_newest(self, head: Commit, path: Path, request: Path, inputs: tuple[Path, ...]) -> bool:
         return path in self.kept_artifacts  # The history of the files is not recorded.
 
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
