@@ -163,15 +163,16 @@ def test_tests_are_counted_and_failed_ones_named_from_new_reports(
     folder = tmp_path / ".mz" / "worktrees" / WORKTREE.run / WORKTREE.feature
     (folder / "build").mkdir(parents=True)
     (folder / "node_modules").mkdir()
-    old = folder / "old.xml"
-    old.write_text(REPORT.format(name="old"))
-    os.utime(old, (1, 1))
+    (folder / "tracked.xml").write_text(REPORT.format(name="tracked"))
+    os.utime(folder / "tracked.xml", (2**31, 2**31))  # A checkout, too, has just written it.
     script = f"cat > build/report.xml <<'E'\n{REPORT.format(name='new')}\nE\n"
     script += "cp build/report.xml node_modules/report.xml; echo '<project/>' > build/pom.xml; "
     result = run(tmp_path, f"{script} false")
     assert (result.test_counts, result.failed_tests) == ((1, 1), ("tests.test_a::test_new",))
     result = run(tmp_path, "rm -r build; echo '<testsuite><testcase/><testcase/></testsuite>' > report.xml")
     assert (result.test_counts, result.failed_tests) == ((2, 0), ())
+    result = run(tmp_path, "cat report.xml > tracked.xml")
+    assert (result.test_counts, result.failed_tests) == ((2, 0), ()), "the command wrote it again"
     monkeypatch.setattr(commands, "REPORTS_BYTES_MAX", 100)
     result = run(tmp_path, "rm *.xml; for n in a b c; do echo '<testsuite><testcase/></testsuite>' > $n.xml; done")
     assert result.test_counts == (2, 0), "a command cannot keep mz busy with reports for ever"

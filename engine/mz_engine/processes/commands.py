@@ -8,10 +8,10 @@ import re
 import stat
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
@@ -58,14 +58,20 @@ PIECE_BYTES = 1_000_000
 REPORTS_MAX, REPORTS_BYTES_MAX = 20_000, 200_000_000
 """Reports of one command that are read."""
 FOREIGN_FOLDERS = frozenset({".git", ".mz", "node_modules", ".venv", "venv", ".tox", ".nox"})
-CLOCK_TICK_NS = 10_000_000
-"""Times of files are as coarse as the kernel's clock."""
 
 NO_UPDATE_CHECKS = {"npm_config_update_notifier": "false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Else tools ask for newer versions of themselves with each command, since what they note in HOME is lost."""
 
 NOT_STARTED_EXIT = 127
 """Exit code of a shell for a command that it cannot start."""
+
+
+class FileState(NamedTuple):
+    """What differs once a file was written again."""
+
+    changed_ns: int
+    size: int
+    inode: int
 
 
 class WorktreeProcesses:
@@ -164,7 +170,7 @@ class ProcessExecutor(WorktreeProcesses):
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
         launch = replace(self.launch(("sh", "-c", command), feature_worktree, key, NO_UPDATE_CHECKS), merge_stderr=True)
-        output, started_ns = BoundedOutput(self.kept_bytes, Redactor(self._secrets)), time.time_ns()
+        output, before = BoundedOutput(self.kept_bytes, Redactor(self._secrets)), dict(xml_files(launch.cwd))
         process_end = self.supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output)
         if process_end.reason is EndReason.STOPPED:
             raise Interrupted(command)
@@ -184,24 +190,32 @@ class ProcessExecutor(WorktreeProcesses):
                 for link in links
             ),
         )
-        cases = [read_cases(data) or (0, ()) for data in islice(new_reports(launch.cwd, started_ns), REPORTS_MAX)]
+        cases = [read_cases(data) or (0, ()) for data in islice(new_reports(launch.cwd, before), REPORTS_MAX)]
         passed = sum(number for number, _ in cases)
         ids = tuple(sorted(self._secrets.redact(" ".join(id_.split())) for _, failed in cases for id_ in failed))
         return replace(result, test_counts=(passed, len(ids)), failed_tests=ids) if passed or ids else result
 
 
-def new_reports(folder: pathlib.Path, started_ns: int) -> Iterator[bytes]:
-    """Yield XML files below the folder that were written since then, without those of tools and dependencies."""
+def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, FileState]) -> Iterator[bytes]:
+    """Yield XML files below the folder that were not there before, or were written since."""
     unread_bytes = REPORTS_BYTES_MAX
+    for file, state in xml_files(folder):
+        if before.get(file) != state and state.size <= min(REPORT_BYTES_MAX, unread_bytes):
+            with suppress(OSError):
+                unread_bytes -= state.size
+                yield file.read_bytes()
+
+
+def xml_files(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, FileState]]:
+    """Yield XML files below the folder, without those of tools and dependencies. Times alone do not tell which ones a
+    command wrote: they are as coarse as the kernel's clock, and a checkout has just written all files."""
     for directory, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - FOREIGN_FOLDERS)
         for file in (pathlib.Path(directory, name) for name in sorted(names) if name.endswith(".xml")):
             with suppress(OSError):
                 status = file.lstat()
-                is_new = status.st_mtime_ns >= started_ns - CLOCK_TICK_NS
-                if is_new and stat.S_ISREG(status.st_mode) and status.st_size <= min(REPORT_BYTES_MAX, unread_bytes):
-                    unread_bytes -= status.st_size
-                    yield file.read_bytes()
+                if stat.S_ISREG(status.st_mode):
+                    yield file, FileState(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def exit_code(process_end: ProcessEnd) -> int | None:
