@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 import pytest
 from msgspec.structs import replace
+from mz_engine.effects.commands import Counts, objection
 from mz_engine.model.config import Gates
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CommandResult
@@ -135,6 +136,53 @@ def test_a_report_counts_tests_if_it_has_at_least_those_of_the_output(
     assert gates_of(world)[0] is is_excused
     ran = next(event for event in events(world) if isinstance(event, CommandRan))
     assert (ran.passed, ran.failed) == (4 if is_excused else 3, 1)
+
+
+FRONT = "ui::old"
+BASE = Counts(1, 5, 1, reported=5, printed=(3,))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        (BASE, BASE, ""),
+        (BASE, BASE._replace(printed=(4, 2)), ""),
+        (BASE, BASE._replace(printed=(2,)), "fewer tests passed in one"),
+        (BASE, BASE._replace(reported=4), "fewer tests passed in one"),
+        (BASE, BASE._replace(passed=4), "4 tests passed, and 5 on the base"),
+        (BASE._replace(printed=(1, 3)), BASE._replace(printed=(7,)), "fewer tests passed in one"),
+        (BASE, BASE._replace(exit=2), "it ended with exit 1 on the base"),
+        (BASE._replace(exit=2), BASE, "it ended with exit 2 on the base"),
+        (BASE._replace(exit=2, failed=2), BASE, ""),
+        (BASE._replace(exit=0), BASE, ""),
+        (Counts(), BASE, ""),
+    ],
+)
+def test_known_failures_excuse_what_ended_as_on_the_base(before: Counts, now: Counts, reason: str) -> None:
+    assert objection(before, now).startswith(reason)
+    assert bool(objection(before, now)) is bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("output", "failures"),
+    [
+        ("3 passed in 0.1s", [FRONT]),
+        (pytest_output(NEW)[1], [FRONT, NEW]),
+        (pytest_output("tests/ui.py::old")[1], [FRONT]),
+        ("1 failed, 2 passed in 0.1s", [FRONT]),
+        ("2 failed, 1 passed in 0.1s", None),
+        (pytest_output(OLD, NEW)[1], [FRONT, NEW, OLD]),
+    ],
+)
+def test_what_a_report_does_not_name_has_failed_too(
+    output: str, failures: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command of two runners: one writes a report, the other prints."""
+    result = CommandResult(exit=1, output=output.encode(), duration_ms=1, test_counts=(5, 1), failed_tests=(FRONT,))
+    monkeypatch.setattr(SimulatedPorts, "run", lambda *_: result)
+    world = world_after(lambda command, files: (1, ""), trial.pins(), {"check": [FRONT]})
+    ran = next(event for event in events(world) if isinstance(event, CommandRan))
+    assert (None if ran.failures is None else json.loads(world.blobs.get(ran.failures))) == failures
 
 
 @pytest.mark.parametrize("output", ["", "Ran 0 tests in 0.1s\n\nOK\n"])

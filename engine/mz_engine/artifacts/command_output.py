@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
@@ -99,7 +99,13 @@ def failure_signature(text: str) -> str:
 
 
 def count_tests(raw: bytes) -> tuple[int, int] | None:
-    """Return passed and failed tests, summed over all runners that reported; None if none did."""
+    """Return passed and failed tests, summed over all runs; None if no runner reported."""
+    runs = count_runs(raw)
+    return (sum(passed for passed, _ in runs), sum(failed for _, failed in runs)) if runs else None
+
+
+def count_runs(raw: bytes) -> list[tuple[int, int]]:
+    """Return passed and failed tests of each run of a runner that reported; some report each test as a run."""
     # The patterns are far slower than this filter of lines that may belong to a report.
     lines = squeeze_blank_lines(list(plain_lines(raw)))
     text = "\n".join(line for line in lines if not line or REPORT_LINE.search(line))
@@ -107,7 +113,7 @@ def count_tests(raw: bytes) -> tuple[int, int] | None:
     for runner in output_patterns().runners:
         if not (runner.fallback and reports):
             reports += [count_block(runner, block[0]) for block in compile_multiline(runner.block).finditer(text)]
-    return (sum(passed for passed, _ in reports), sum(failed for _, failed in reports)) if reports else None
+    return reports
 
 
 def failed_tests(raw: bytes) -> tuple[str, ...] | None:
@@ -125,6 +131,13 @@ def failed_tests(raw: bytes) -> tuple[str, ...] | None:
             matches = (match for pattern in runner.failures for match in compile_multiline(pattern).finditer(part))
             ids += [" ".join("::".join(filter(None, match.groups())).split()) for match in matches]
     return tuple(sorted(ids)) if len(ids) >= counts[1] else None
+
+
+def unreported(printed: Sequence[str], reported: Sequence[str]) -> list[str]:
+    """Return the printed ids of failed tests whose last word ends none of a report: the two may differ before it."""
+    last_word = {id_: [id_, *re.findall(r"\w+", id_)][-1] for id_ in (*printed, *reported)}
+    reported_words = {last_word[id_] for id_ in reported}
+    return [id_ for id_ in printed if last_word[id_] not in reported_words]
 
 
 def can_start(exit_code: int | None, raw: bytes) -> bool:

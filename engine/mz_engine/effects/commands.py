@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from itertools import zip_longest
+from typing import Literal, NamedTuple
 
 import msgspec
 from mz_events.catalog.run import BaseTested
@@ -15,10 +16,11 @@ from mz_events.store import Blobs
 from mz_engine.artifacts.command_output import (
     UNSTARTABLE_EXITS,
     can_start,
-    count_tests,
+    count_runs,
     excerpt,
     failed_tests,
     failure_signature,
+    unreported,
 )
 from mz_engine.decoding.quantity import Duration
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob
@@ -29,6 +31,18 @@ from mz_engine.ports import Checkout, EnvironmentOutside, Executor, FeatureWorkt
 SETUP_SECONDS = 1800
 BASE = FeatureId("_base")
 """Stands for a feature in paths and keys of what runs on the base; no feature can have this name."""
+
+
+class Counts(NamedTuple):
+    """How a command ended, and how many tests passed, by each way of counting them."""
+
+    exit: int | None = None
+    passed: int | None = None
+    failed: int | None = None
+    reported: int = 0
+    """Passed tests of its reports."""
+    printed: tuple[int, ...] = ()
+    """Passed tests of each run of a test runner that its output tells of."""
 
 
 def open_checkout(
@@ -51,7 +65,7 @@ def open_checkout(
 def run_setup_command(target: Checkout | FeatureWorktree, line: str, key: str) -> Steps[CommandRan]:
     """Run a command of the set-up; `key` is that of the feature or of the base."""
     command = Command(run=line, timeout=Duration(SETUP_SECONDS))
-    return (yield from run_command(target, command, "setup", f"{key}/setup/{line}", line))
+    return (yield from run_command(target, command, "setup", f"{key}/setup/{line}", line))[0]
 
 
 def run_command(
@@ -60,7 +74,7 @@ def run_command(
     stage: Literal["setup", "prepare", "gate", "base"],
     key: str,
     name: str,
-) -> Steps[CommandRan]:
+) -> Steps[tuple[CommandRan, Counts]]:
     """Run a command. Raises EnvironmentOutside if it may have used code outside its worktree, or fails on the base
     because it could not."""
     worktree, environment = (target.worktree, target.environment) if isinstance(target, Checkout) else (target, None)
@@ -70,13 +84,18 @@ def run_command(
     if links and stage != "setup":
         raise EnvironmentOutside(links)
     output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
-    counts = filter(None, (count_tests(result.output), result.test_counts))
-    passed, failed = max(counts, key=sum, default=(None, None))
-    failures = None
+    runs, reported = count_runs(result.output), result.test_counts
+    printed = (sum(run[0] for run in runs), sum(run[1] for run in runs)) if runs else None
+    passed, failed = max(filter(None, (printed, reported)), key=sum, default=(None, None))
+    failures: list[str] | None = None
     if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
-        failures = result.failed_tests if len(result.failed_tests or ()) >= (failed or 1) else None
-        failures = failures or failed_tests(result.output)
-    return CommandRan(
+        failures = list(result.failed_tests or ())
+        failures += unreported(failed_tests(result.output) or (), failures)
+        if len(failures) < max(1, failed or 0, *(printed or ())[1:]):
+            failures = None
+        elif result.failed_tests:
+            failed = max(failed or 0, len(failures))
+    ran = CommandRan(
         stage=stage,
         phase="",
         unit="",
@@ -91,6 +110,19 @@ def run_command(
         duration_ms=result.duration_ms,
         environment=environment,
     )
+    return ran, Counts(result.exit, passed, failed, reported[0] if reported else 0, tuple(run[0] for run in runs))
+
+
+def objection(before: Counts, now: Counts) -> str:
+    """Return why failures that are known from the base excuse none of a command now; empty: they do."""
+    if (now.passed or 0) < (before.passed or 0):
+        return f"{now.passed or 0} tests passed, and {before.passed} on the base"
+    largest_first = (sorted(counts.printed, reverse=True) for counts in (now, before))
+    fewer = any(passed < expected for passed, expected in zip_longest(*largest_first, fillvalue=0))
+    if fewer or now.reported < before.reported:
+        return "fewer tests passed in one of its test runs than on the base"
+    is_better = (now.exit or 0) < (before.exit or 0) and (now.failed or 0) < (before.failed or 0)
+    return "" if before.exit in (now.exit, 0, None) or is_better else f"it ended with exit {before.exit} on the base"
 
 
 def known_failures(context: StepContext, name: str) -> Steps[tuple[str, ...]]:
@@ -105,14 +137,6 @@ def known_failures(context: StepContext, name: str) -> Steps[tuple[str, ...]]:
 
 
 # the base -------------------------------------------------------------------------------------------------------------
-CommandResultCounts = tuple[int | None, int | None, int | None]
-"""Exit, passed and failed tests, as in `CommandRan`."""
-
-
-def result_counts(ran: CommandRan) -> CommandResultCounts:
-    return ran.exit, ran.passed, ran.failed
-
-
 def base_commands(pins: Pins) -> Iterator[str]:
     """Yield the commands that gates and preparations of the pipeline run, each once, gates first."""
     phases, commands = pins.pipeline.phases, pins.config.commands
@@ -125,7 +149,7 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     """Run the set-up and every command of the pipeline on the base, in a checkout that features use afterwards. What
     cannot start ends the test."""
     worktree, key = FeatureWorktree(run=run, feature=BASE, branch=""), f"{run}/{BASE}"
-    red, ids, results = list[str](), dict[str, list[str]](), dict[str, CommandResultCounts]()
+    red, ids, results = list[str](), dict[str, list[str]](), dict[str, Counts]()
     checkout, failed = yield from open_checkout(worktree, key, commit, commit, pins)
     if failed is not None:
         yield from emit(failed, BaseTested(unusable=(failed.name,)))
@@ -133,14 +157,14 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     for name in base_commands(pins):
         checkout = yield from call_port(Workspace.checkout, worktree, commit, commit)
         try:
-            ran = yield from run_command(checkout, pins.config.commands[name], "base", f"{key}/{name}", name)
+            ran, counts = yield from run_command(checkout, pins.config.commands[name], "base", f"{key}/{name}", name)
         except EnvironmentOutside as error:
             yield from emit(BaseTested(unusable=(name,), outside=(yield from put_blob("\n".join(error.links)))))
             return
         if not can_start(ran.exit, (yield from call_port(Blobs.get, ran.output))):
             yield from emit(ran, BaseTested(unusable=(name,)))
             return
-        results[name] = result_counts(ran)
+        results[name] = counts
         if ran.exit != 0:
             red.append(name)
         # A command without a single passed test has shown nothing, so as a gate it has to succeed.
@@ -149,5 +173,5 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
         yield from emit(ran)
     yield from call_port(Workspace.release, worktree)
     digest = (yield from put_blob(msgspec.json.encode(ids).decode())) if ids else None
-    counts = yield from put_blob(msgspec.json.encode(results).decode())
-    yield from emit(BaseTested(red=tuple(red), known_failures=digest, results=counts))
+    results_digest = yield from put_blob(msgspec.json.encode(results).decode())
+    yield from emit(BaseTested(red=tuple(red), known_failures=digest, results=results_digest))

@@ -8,7 +8,6 @@ from mz_projections.views.timeline import count_noun
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.recovery import agent_of
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
-from mz_engine.effects.commands import result_counts
 from mz_engine.effects.steps import StepContext, Steps, get_json, get_text
 from mz_engine.model.pins import Commands, Pins
 
@@ -52,8 +51,8 @@ def _gates(context: StepContext) -> Steps[str]:
     gate_runs = {**progress.gate_runs, **context.unit_run.gate_runs}
     base = dict((yield from get_json(progress.started.base_results)))
     rows = [
-        f"| `{name}` | {_result(*base[name]) if name in base else NOT_RUN} | "
-        f"{_result(*result_counts(ran)) if ran.stage == 'gate' else SETUP_FAILED} |"
+        f"| `{name}` | {_result(*base[name][:3]) if name in base else NOT_RUN} | "
+        f"{_result(ran.exit, ran.passed, ran.failed) if ran.stage == 'gate' else SETUP_FAILED} |"
         for name, ran in gate_runs.items()
     ]
     table = ["| command | before | after |", "|---|---|---|", *rows] if rows else ["No command of `mz.yaml` is a gate."]

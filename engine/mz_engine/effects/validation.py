@@ -25,7 +25,7 @@ from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
-from mz_engine.effects.commands import known_failures, open_checkout, run_command, run_setup_command
+from mz_engine.effects.commands import Counts, known_failures, objection, open_checkout, run_command, run_setup_command
 from mz_engine.effects.prompt import outputs_of, read_file, write_scope
 from mz_engine.effects.steps import (
     Effect,
@@ -65,7 +65,7 @@ def run_setup(action: RunSetup, context: StepContext) -> Effect:
 
 
 def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
-    ran = yield from _run_command(context, "prepare", action.command)
+    ran, _ = yield from _run_command(context, "prepare", action.command)
     if ran.stage != "setup":
         yield from emit(ran)
         return
@@ -78,7 +78,7 @@ def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
 
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
-    ran = yield from _run_command(context, "gate", gate)
+    ran, reason = yield from _run_command(context, "gate", gate)
     missing_tests = yield from _missing_tests(context, ran)
     if has_passed(ran) and not missing_tests:
         yield from emit(ran, (yield from gate_checked(context, gate, action.cause)))
@@ -93,9 +93,8 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
         failed, output = (yield from get_json(ran.failures)), without_lines(output, expected)
         names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
         new = f"; tests that did not fail before your work fail now:\n{names}\n"
-    elif ran.failures is not None and (yield from known_failures(context, gate)):
-        before = yield from _passed_before(context, ran)
-        new = f": {ran.passed or 0} tests passed, and {before} on the base, so failures from there excuse nothing; "
+    elif reason:
+        new = f": {reason}, so failures from there excuse nothing; "
     command = context.pins.config.commands[gate].run
     what = f"the command `{gate}` ({command}) {ending}" if ran.stage == "gate" else _failed_setup_text(ran, gate)
     message = f"{what}{new or '; '}it printed:\n{output}"
@@ -113,16 +112,12 @@ def _failed_setup_text(ran: CommandRan, name: str) -> str:
 
 def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
     """Return how many tests of a command passed on the base if now none ran, else 0."""
-    return 0 if ran.exit != 0 or ran.passed or ran.failed else (yield from _passed_before(context, ran))
+    return 0 if ran.exit != 0 or ran.passed or ran.failed else (yield from _base_counts(context, ran.name)).passed or 0
 
 
-def _passed_before(context: StepContext, ran: CommandRan) -> Steps[int]:
-    """Return how many tests of a command passed on the base if fewer pass now, else 0."""
+def _base_counts(context: StepContext, name: str) -> Steps[Counts]:
     results = context.phase_state.progress.started.base_results
-    if results is None:
-        return 0
-    _, passed, _ = (yield from get_json(results)).get(ran.name, (None, None, None))
-    return passed if passed and (ran.passed or 0) < passed else 0
+    return Counts(*((yield from get_json(results)).get(name, ()) if results is not None else ()))
 
 
 def gate_checked(
@@ -154,27 +149,30 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
         yield from call_port(Workspace.adopt, context.worktree, tree)
 
 
-def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
-    """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before. Return
-    the command of the set-up instead if that fails there: it succeeded on the base, so the work is the reason."""
+def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[tuple[CommandRan, str]]:
+    """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before; also
+    return why known failures do not excuse it. Return the command of the set-up instead if that fails there: it
+    succeeded on the base, so the work is the reason."""
     head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
     setup_key = f"{context.run}/{context.feature}"
     checkout, failed_setup = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)
-    command = context.pins.config.commands[name]
-    ran = failed_setup or (yield from run_command(checkout, command, stage, key, name))
+    command, ran, counts = context.pins.config.commands[name], failed_setup, Counts()
+    if ran is None:
+        ran, counts = yield from run_command(checkout, command, stage, key, name)
     yield from call_port(Workspace.release, context.worktree)
     ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
     if not ran.exit:
-        return ran
-    gates = context.phase_state.progress.accepted_gates
+        return ran, ""
+    gates, reason = context.phase_state.progress.accepted_gates, ""
     accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
     expected = yield from known_failures(context, name)
     if expected and ran.failures is not None and failed_setup is None:
         new = (Counter((yield from get_json(ran.failures))) - Counter(expected)).total()
         # A run that ended early, or leaves tests out, does not show that no others fail.
-        if new or not (yield from _passed_before(context, ran)):
-            return replace(ran, new_failures=new)
-    return replace(ran, new_failures=0) if (ran.name, ran.exit, ran.excerpt) in accepted else ran
+        reason = "" if new else objection((yield from _base_counts(context, name)), counts)
+        if not reason:
+            return replace(ran, new_failures=new), ""
+    return replace(ran, new_failures=0) if (ran.name, ran.exit, ran.excerpt) in accepted else ran, reason
 
 
 # the tree -------------------------------------------------------------------------------------------------------------

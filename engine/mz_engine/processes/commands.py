@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
@@ -64,14 +63,6 @@ NO_UPDATE_CHECKS = {"npm_config_update_notifier": "false", "PIP_DISABLE_PIP_VERS
 
 NOT_STARTED_EXIT = 127
 """Exit code of a shell for a command that it cannot start."""
-
-
-class FileState(NamedTuple):
-    """What differs once a file was written again."""
-
-    changed_ns: int
-    size: int
-    inode: int
 
 
 class WorktreeProcesses:
@@ -196,26 +187,26 @@ class ProcessExecutor(WorktreeProcesses):
         return replace(result, test_counts=(passed, len(ids)), failed_tests=ids) if passed or ids else result
 
 
-def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, FileState]) -> Iterator[bytes]:
-    """Yield XML files below the folder that were not there before, or were written since."""
+def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, tuple[int, int, int]]) -> Iterator[bytes]:
+    """Yield XML files below the folder that were not there before, or were written since. That their time is later than
+    the start would not do: it is as coarse as the kernel's clock, and a checkout has just written all files."""
     unread_bytes = REPORTS_BYTES_MAX
     for file, state in xml_files(folder):
-        if before.get(file) != state and state.size <= min(REPORT_BYTES_MAX, unread_bytes):
+        if before.get(file) != state and state[1] <= min(REPORT_BYTES_MAX, unread_bytes):
             with suppress(OSError):
-                unread_bytes -= state.size
+                unread_bytes -= state[1]
                 yield file.read_bytes()
 
 
-def xml_files(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, FileState]]:
-    """Yield XML files below the folder, without those of tools and dependencies. Times alone do not tell which ones a
-    command wrote: they are as coarse as the kernel's clock, and a checkout has just written all files."""
+def xml_files(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, tuple[int, int, int]]]:
+    """Yield XML files below the folder with time, size and inode, without those of tools and dependencies."""
     for directory, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - FOREIGN_FOLDERS)
         for file in (pathlib.Path(directory, name) for name in sorted(names) if name.endswith(".xml")):
             with suppress(OSError):
                 status = file.lstat()
                 if stat.S_ISREG(status.st_mode):
-                    yield file, FileState(status.st_mtime_ns, status.st_size, status.st_ino)
+                    yield file, (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def exit_code(process_end: ProcessEnd) -> int | None:

@@ -129,7 +129,7 @@ class BaseTested(DerivedEvent, frozen=True, kw_only=True, tag="base.tested"):
     known_failures: Digest | None = None
     """Blob: JSON object from red commands to the ids of the tests that failed; only commands that name them all."""
     results: Digest | None = None
-    """Blob: JSON object from commands to exit, passed and failed tests, as in their `CommandRan`."""
+    """Blob: JSON object from commands to how they ended: exit, tests that passed and failed, passed by each count."""
     outside: Digest | None = None
     """Blob: lines of text that say how the unusable command uses code outside its worktree."""
 
