@@ -151,8 +151,7 @@ class Workspace(Protocol):
 
     def is_newest(self, head: Commit, path: Path, request: Path, inputs: tuple[Path, ...]) -> bool:
         """Return True if the last commit that changed `path`, up to `head`, follows that of the request, and is or
-        follows those of all inputs. Where history is cut, the first commit that is there counts as that of all before
-        it."""
+        follows those of all inputs. The first commit of a cut history counts as the last of all before it."""
 
     def remote_head(self, remote: str, branch: str) -> Commit | None: ...
 

@@ -43,7 +43,9 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 
 EXTENDED = "budget.changed", "call.over-budget", "call.reserved", "call.settled", "command.ran", "feature.started"
 """Types whose schema 2 adds optional fields."""
-UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED}
+UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED} | {
+    ("imported.file-read", 1): lambda payload: {key: payload[key] for key in payload if key != "end_line_sha256"}
+}
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
 
 

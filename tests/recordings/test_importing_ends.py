@@ -186,6 +186,28 @@ def test_calls_of_one_session_are_told_apart_by_what_they_say(home: Path, files:
     assert (sum(row.input for row in sums(home)), money(home)) == (600, 30_000_000)
 
 
+@pytest.mark.parametrize("uuid", [True, False])
+@pytest.mark.parametrize("order", list(permutations(("both", "one", "two"))), ids="-".join)
+def test_a_call_counts_once_however_its_result_is_written_anew(
+    home: Path, files: Path, uuid: bool, order: tuple[str, ...]
+) -> None:
+    """A log with two calls of one session; the result of each with other white space, the first within its stream."""
+    results = [{**result(number, number / 100), "duration_ms": number} for number in (2, 1)]
+    both = [answer(2, 200), results[0], answer(1, 100), results[1]]
+    for document in results if not uuid else ():
+        del document["uuid"]
+    contents = {
+        "both": "".join(f"{json.dumps(document)}\n" for document in both),
+        "one": json.dumps(both[:2], indent=2),
+        "two": json.dumps(results[1], indent=2, sort_keys=True),
+    }
+    files.mkdir()
+    for name in order:
+        (files / f"{name}.json").write_text(contents[name])
+        take(home, files)
+    assert (sum(row.input for row in sums(home)), money(home)) == (300, 30_000_000)
+
+
 @pytest.mark.parametrize("order", list(permutations(("both", "one", "two"))), ids="-".join)
 def test_calls_of_several_sessions_in_one_file_count_for_each(home: Path, files: Path, order: tuple[str, ...]) -> None:
     """As `claude -p ... >> calls.jsonl` leaves them; and each session has a log of its own."""

@@ -67,6 +67,7 @@ class ImportedSessionFound(ExternalEvent, frozen=True, kw_only=True, tag="import
 class ImportedFileRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.file-read"):
     """Content of one file between two byte offsets, without requests that were counted before."""
 
+    SCHEMA = 2
     NON_DETERMINISTIC = frozenset({"modified_ns", "inode", "paths"})
     file: str
     """sha256 of its path."""
@@ -109,8 +110,8 @@ class ImportedFileRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.f
     grown is read again from its beginning."""
     first_line_sha256: str = ""
     """sha256 of its first line, or of its first document: copies of a file have the same."""
-    end_line_sha256: str = ""
-    """sha256 of the last line that states the end of a call, with totals; empty: none does."""
+    ends: tuple[str, ...] = ()
+    """Ids of the ends of calls in it up to here, the same in every file that has them; of formats with such ids."""
     reported_totals: tuple[Usage, ...] = ()
     """Sums by model that the file states at its end, up to here."""
     reported_nanousd: int | None = None

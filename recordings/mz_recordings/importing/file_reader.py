@@ -40,8 +40,8 @@ from mz_recordings.importing.scan import FileMetadata
 REQUESTS_MAX = 1000
 """Limit of requests per segment, and so per event."""
 READ_BYTES = 1 << 15
-SECTIONS_MAX = 1000
-"""Limit of sessions that are distinguished in one stream."""
+ENDS_MAX = SECTIONS_MAX = 1000
+"""Limits of calls and sessions that are distinguished in one stream."""
 SEGMENT_BYTES = 64 << 20
 """Limit of a segment in a file with few requests, so that progress is saved from time to time."""
 FINGERPRINT_BYTES = 4096
@@ -69,8 +69,8 @@ class SegmentStats(TranscriptStats, kw_only=True):
     """Session that this section of a stream is about; empty: the first."""
     first_line_sha256: str = ""
     """sha256 of the section's first line."""
-    end_line_sha256: str = ""
-    """sha256 of the last line that ends a call."""
+    ends: dict[str, None] = {}
+    """Ids of the ends of calls, in order."""
     is_new: bool = False
     """True if nothing of the section was read before."""
     offset_start: int = 0
@@ -79,6 +79,8 @@ class SegmentStats(TranscriptStats, kw_only=True):
     def add(self, record: TranscriptRecord) -> None:
         """Add a record without its text, of which an import keeps none."""
         if type(record) is StreamEnd:
+            if record.id and len(self.ends) < ENDS_MAX:
+                self.ends[sanitize_name(record.id)] = None
             record = replace(record, text=None, detail="")
         if type(record) is not AssistantText:
             super().add(record)
@@ -203,8 +205,6 @@ class _FileReading:
                         self._change_section(record, _line_sha256(self.form, piece))
                         yield self._segment(ended)
                     self.stats.add(record)
-                    if type(record) is StreamEnd:
-                        self.stats.end_line_sha256 = _line_sha256(self.form, piece)
             self.offset_end = piece.offset_end
             if len(self.stats.requests) >= REQUESTS_MAX or self.offset_end - self.stats.offset_start >= SEGMENT_BYTES:
                 yield self._segment(self.stats)
@@ -257,7 +257,7 @@ class _FileReading:
             offset_end=end,
             fingerprint_sha256=fingerprint(self.file, end),
             first_line_sha256=stats.first_line_sha256 or self.first_line_sha256,
-            end_line_sha256=stats.end_line_sha256,
+            ends=tuple(stats.ends),
             requests=tuple(imported_requests(self.form.agent, stats)),
             reader_state="" if self.reads_completely or self.sections else encode_reader_state(state),
             undated=len(stats.undated),

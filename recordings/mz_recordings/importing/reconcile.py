@@ -30,16 +30,16 @@ SECOND_HAND_FORMATS = frozenset({StatsReader.name})
 
 
 def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ...]:
-    """Return the files with totals, each call once. Of files with the same beginning or end the one with the highest
-    totals counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
-    nano-dollar). Session logs come last."""
+    """Return the files with totals, each call once. Of files with the same first line the one with the highest totals
+    counts, and none whose calls are all in files with higher totals; a second-hand record of a call is dropped if the
+    call's own file is there (the same money, to the nano-dollar). Session logs come last."""
     with_totals = [file for file in files if file.reported_totals or file.reported_nanousd is not None]
-    lines, copies = set[str](), set[str]()
+    lines, ends, copies = set[str](), set[str](), set[str]()
     for file in sorted(with_totals, key=_totals_weight, reverse=True):
-        bounds = {file.first_line_sha256, file.end_line_sha256 or file.first_line_sha256}
-        if not lines.isdisjoint(bounds):
+        if file.first_line_sha256 in lines or (file.ends and ends.issuperset(file.ends)):
             copies.add(file.file)
-        lines |= bounds
+        lines.add(file.first_line_sha256)
+        ends.update(file.ends)
     originals = [file for file in with_totals if file.file not in copies]
     unmatched_costs = Counter(file.reported_nanousd for file in originals if file.format not in SECOND_HAND_FORMATS)
     calls = []

@@ -231,6 +231,7 @@ class StreamReader(MessageReader):
         is_total = has_turn and not is_incremental and not self._requests
         usages, has_lifetimes = _usage_by_model(sums, mapping(event.get("usage")))
         yield records.StreamEnd(
+            id=string(event.get("uuid")) or f"{count(event.get('duration_ms'))}-{_reported_cost(event)}",
             status=status,
             text=text if isinstance(text, str) else None,
             reported_nanousd=sum_all((0, *costs)) if is_incremental else _reported_cost(event),

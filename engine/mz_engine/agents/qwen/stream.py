@@ -62,6 +62,7 @@ class StreamReader(Reader):
         failed = event.get("is_error") is not False or string(event.get("subtype")).startswith("error") or bool(refusal)
         total = _usage(self._model, mapping(event.get("usage")), None)
         yield records.StreamEnd(
+            id=string(event.get("uuid")),
             status="error" if failed else "success",
             text=text if isinstance(text, str) else None,
             cumulative=False,

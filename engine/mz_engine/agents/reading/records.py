@@ -92,6 +92,8 @@ class AssistantText(TranscriptRecord, frozen=True, kw_only=True, gc=False):
 class StreamEnd(TranscriptRecord, frozen=True, kw_only=True):
     """A terminal event. Several may follow one another; the last one counts."""
 
+    id: str = ""
+    """The same wherever the event is repeated; empty: unknown."""
     status: Literal["success", "error"]
     text: str | None = None
     """The final text, if the event repeats it."""
