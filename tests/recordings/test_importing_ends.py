@@ -176,12 +176,15 @@ def test_a_log_with_sums_of_its_own_and_the_streams_of_its_calls_are_the_same_mo
 
 
 @pytest.mark.parametrize("indent", [None, 2], ids=["one-line", "spread"])
-def test_calls_of_one_session_are_told_apart_by_what_they_say(home: Path, files: Path, indent: int | None) -> None:
+@pytest.mark.parametrize("more", [{}, {"uuid": None}], ids=["id", "no-id"])
+def test_calls_of_one_session_are_told_apart_by_what_they_say(
+    home: Path, files: Path, indent: int | None, more: dict[str, object]
+) -> None:
     """Neither the bracket that all documents begin with nor the same money makes two calls one."""
     files.mkdir()
     for number in (1, 2, 3):
-        (files / f"{number}.json").write_text(json.dumps(result(number, 0.01), indent=indent))
-    (files / "copy.json").write_text(json.dumps(result(3, 0.01), indent=indent))
+        (files / f"{number}.json").write_text(json.dumps(result(number, 0.01) | more, indent=indent))
+    (files / "copy.json").write_text(json.dumps(result(3, 0.01) | more, indent=indent))
     take(home, files)
     assert (sum(row.input for row in sums(home)), money(home)) == (600, 30_000_000)
 

@@ -226,12 +226,12 @@ class StreamReader(MessageReader):
         text, errors, status = event.get("result"), strings(event.get("errors")), status_of(event)
         stops = string(event.get("terminal_reason")), string(event.get("subtype"))
         turn = replace(request_usage(self._model, mapping(event.get("usage"))), requests=None)
-        has_turn = bool(turn.input or turn.output)
+        has_turn, duration = bool(turn.input or turn.output), count(event.get("duration_ms"))
         # The turn's own usage lacks side models and subagents, so it counts only without totals and messages.
         is_total = has_turn and not is_incremental and not self._requests
         usages, has_lifetimes = _usage_by_model(sums, mapping(event.get("usage")))
         yield records.StreamEnd(
-            id=string(event.get("uuid")) or f"{count(event.get('duration_ms'))}-{_reported_cost(event)}",
+            id=string(event.get("uuid")) or (f"{duration}-{_reported_cost(event)}" if duration else ""),
             status=status,
             text=text if isinstance(text, str) else None,
             reported_nanousd=sum_all((0, *costs)) if is_incremental else _reported_cost(event),
