@@ -12,6 +12,7 @@ from mz_engine.effects.commands import Counts, objection
 from mz_engine.model.config import Gates
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CommandResult
+from mz_engine.run.base import SEVERAL_CHECKS
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
@@ -136,6 +137,21 @@ def test_a_report_counts_tests_if_it_has_at_least_those_of_the_output(
     assert gates_of(world)[0] is is_excused
     ran = next(event for event in events(world) if isinstance(event, CommandRan))
     assert (ran.passed, ran.failed) == (4 if is_excused else 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "has_several"),
+    [
+        ("pytest -q", False),
+        ("cd backend && pytest -q", False),
+        ("cargo test --no-fail-fast", False),
+        ("make -k test", True),
+        ("cd backend && pytest && mypy .", True),
+        ("pytest\nmypy .; true", True),
+    ],
+)
+def test_a_warning_tells_that_known_failures_may_hide_other_checks(command: str, has_several: bool) -> None:
+    assert bool(SEVERAL_CHECKS.search(command)) is has_several
 
 
 FRONT = "ui::old"

@@ -22,7 +22,7 @@ ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|(?i:no test)")
+REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|NO-SOURCE|(?i:no test)")
 OMITTED_LINES = "[... lines left out ...]"
 CUT_MARK = " [... cut ...]"
 
@@ -144,8 +144,9 @@ def can_start(exit_code: int | None, raw: bytes) -> bool:
     """Return False for a command whose program, or what that should run, is missing or cannot be executed, or that the
     program does not understand."""
     if exit_code not in UNSTARTABLE_EXITS and exit_code != 0 and not any(count_tests(raw) or ()):
-        patterns = [compile_multiline(pattern) for pattern in output_patterns().unstartable]
-        return not any(pattern.search(line) for line in plain_lines(raw) for pattern in patterns)
+        lines = list(filter(None, plain_lines(raw)))
+        edges = "\n".join((*lines[:10], *lines[-10:]))  # In the middle, tests may print such lines.
+        return not any(compile_multiline(pattern).search(edges) for pattern in output_patterns().unstartable)
     return exit_code not in UNSTARTABLE_EXITS
 
 

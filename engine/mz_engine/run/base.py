@@ -30,6 +30,7 @@ from mz_engine.run.ports import SystemPorts
 SHOWN_LINES, SHOWN_CHARS = 12, 200
 """Last lines of the output of a command that cannot be used, and how much of each."""
 LISTED_MAX = 20
+SEVERAL_CHECKS = re.compile(r"\bmake\b|^(?!cd [^;&|]+&&[^;&|]+$).*(?:&&|;|\|\|)", re.DOTALL)
 OWN_ENVIRONMENT = (
     "nothing was paid; let `workspace.setup` in mz.yaml make an environment in each worktree, for example\n"
     '  setup: ["python3 -m venv .venv", ".venv/bin/python -m pip install -e ."] or setup: ["npm ci"]\nthen: '
@@ -119,6 +120,8 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
             meaning = f"no test passed, so as a gate it has to succeed: fix it before{listed}"
         elif names and pins.config.gates.baseline != "strict":
             meaning = f"known failures: as a gate it passes if no other test fails than{listed}"
+            if SEVERAL_CHECKS.search(pins.config.commands[ran.name].run):
+                meaning += "\nother checks in it could fail without notice: make each a command of its own"
         elif names:
             meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be fixed{listed}"
         else:
