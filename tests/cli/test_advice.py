@@ -198,6 +198,14 @@ def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
     assert summary(a_run(other, status="halted"))[0][0] == "a: held (worktree-lost)"
 
 
+def test_what_is_held_for_its_branch_says_what_to_do() -> None:
+    view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="branch-checked-out")
+    ((why, command),) = summary(a_run(view))
+    assert why.startswith("a: held (branch-checked-out): A feature's branch is checked out")
+    assert "Switch to another branch there" in why
+    assert command == f"git switch --detach && {GOING}"
+
+
 def test_many_lines_are_counted() -> None:
     assert limit_lines(["a"] * LISTED_MAX) == ("a",) * LISTED_MAX
     assert limit_lines(["a"] * (LISTED_MAX + 1200))[-1] == "and 1,200 more"

@@ -50,6 +50,26 @@ def test_settings_that_a_run_keeps_are_named_if_they_have_changed(tmp_path: Path
     assert f"mz cancel {run} && mz run" in errors
 
 
+def test_a_branch_that_a_person_has_checked_out_holds_its_feature_only(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    both = ("--feature", "group-thousands", "--feature", "month-filter")
+    for feature in both[1::2]:
+        bench.act(feature, "prd", BLOCKER)
+    bench.mz("run", *both, code=21)
+    bench.git("switch", "-q", "feat/group-thousands")
+    held = bench.mz("resume", *both, "-m", "go on", code=21)
+    assert bench.statuses() == {"group-thousands": "held", "month-filter": "delivered"}
+    (held_event,) = bench.of_type("feature.held")
+    assert (held_event["code"], bench.of_type("run.halted")) == ("branch-checked-out", [])
+    steps = {feature["id"]: feature["next"] for feature in bench.json("status")["features"]}
+    assert steps["group-thousands"].startswith("git switch --detach && mz resume ")
+    for shown in (held, bench.mz("show", "group-thousands")):
+        assert steps["group-thousands"] in shown.out
+    bench.git("switch", "-q", "-")
+    bench.mz("resume")
+    assert set(bench.statuses().values()) == {"delivered"}
+
+
 def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) -> None:
     bench = waiting_run(tmp_path)
     bench.mz("run", "--feature", "month-filter", code=21)

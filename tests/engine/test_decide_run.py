@@ -340,6 +340,14 @@ def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
     assert runnable_features(given_run(STARTED, *resumed), frozenset(), 2) == (B,)
 
 
+def test_a_problem_of_one_feature_alone_halts_no_run_and_a_resume_tries_it_again() -> None:
+    own = (*BOTH, rested(A, FeatureOutcome.HELD, hold=Hold.FATAL, code="branch-checked-out"))
+    assert then(*own) == act.AwaitEvents(until_us=None)
+    delivered = (*own, rested(B, FeatureOutcome.DELIVERED))
+    assert then(*delivered) != FeatureReleased(feature=A, hold=Hold.FATAL)
+    assert then(*delivered, RunResumed(mz_version="1")) == FeatureReleased(feature=A, hold=Hold.FATAL)
+
+
 def test_a_paused_run_starts_nothing_and_waits_until_it_is_resumed_or_stopped() -> None:
     held = rested(B, FeatureOutcome.HELD, hold=Hold.TIMER, until_us=500)
     paused = (item(A), item(B, order=1), FeatureAdmitted(feature=B), held, RunPaused(actor=None))

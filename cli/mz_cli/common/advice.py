@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from mz_engine.errors.codes import PROBLEMS
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree_folder
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import QuestionKind
-from mz_events.catalog.run import Hold, Verdict
+from mz_events.catalog.run import OWN_PROBLEMS, Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.run.spending import amount_text
 from mz_projections.views.messages import InboxMessage
@@ -122,7 +123,8 @@ def next_command(run: str, view: FeatureView, context: RunContext) -> str | None
     if _is_template_broken(view):
         return f"mz cancel {run}"
     waits = is_dependency_lost(view) or (view.awaits_dependency and view.code != AWAITS_MERGE)
-    return f"mz resume {run}" if view.status in RESUMABLE_STATUSES and not waits else None
+    switch = "git switch --detach && " if view.status == "held" and view.code in OWN_PROBLEMS else ""
+    return f"{switch}mz resume {run}" if view.status in RESUMABLE_STATUSES and not waits else None
 
 
 def _is_template_broken(view: FeatureView) -> bool:
@@ -176,6 +178,8 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
             yield reason, f"merge {dependency.pull_request or dependency.branch or dependency.feature}, then: {resume}"
     elif feature.hold is Hold.BUDGET:
         yield ": ".join(filter(None, (reason, over_budget_text(feature)))), f"raise budget in mz.yaml, then: {resume}"
+    elif feature.status == "held" and feature.code in OWN_PROBLEMS:
+        yield f"{reason}: {' '.join(PROBLEMS[feature.code])}", next_command(run.run, feature, context) or resume
     elif feature.status in RESUMABLE_STATUSES:
         call = feature.calls[-1] if feature.calls else None
         explains = feature.hold is Hold.FATAL and call is not None and call.problem == feature.code

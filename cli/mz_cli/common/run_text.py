@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 from mz_engine.errors.diagnostics import Exit, most_severe
 from mz_engine.ports import TEMPLATE_BROKEN
-from mz_events.catalog.run import Hold
+from mz_events.catalog.run import OWN_PROBLEMS, Hold
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.common.advice import (
@@ -227,7 +227,7 @@ def _feature_exit(view: FeatureView) -> Exit:
             return Exit.VERDICT
         case "held", Hold.BUDGET:
             return Exit.LIMIT
-        case "held", Hold.FATAL:
+        case "held", Hold.FATAL if view.code not in OWN_PROBLEMS:
             return fatal_exit(view.code)
         case (("waiting" | "held"), _):
             return Exit.WAITING

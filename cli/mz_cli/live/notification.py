@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from mz_engine.model.config import Notifications, NotificationSubject
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
-from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
+from mz_events.catalog.run import OWN_PROBLEMS, FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
 from mz_events.store import Recorded
 
 from mz_cli.live.milestones import live_text
@@ -54,7 +54,8 @@ class Notifier:
         """Notify of the event if it is one of those, and its cause was not told before. Never raises, never waits."""
         event, subject = recorded.event, SUBJECTS.get(type(recorded.event))
         if isinstance(event, FeatureStopped):
-            self._stops[event.feature] = "halted" if event.hold is Hold.FATAL else STOPS.get(event.status)
+            halts = event.hold is Hold.FATAL and event.code not in OWN_PROBLEMS
+            self._stops[event.feature] = "halted" if halts else STOPS.get(event.status)
         causes = {*self._stops.values()} - {None}
         was_told = subject == "idle" and bool(causes) and causes <= {*self._settings.on} - {"idle"}
         if subject not in self._settings.on or recorded.is_forked_copy or was_told:

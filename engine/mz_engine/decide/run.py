@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 from mz_events.catalog.call import CallOverBudget, CallReserved
 from mz_events.catalog.run import (
+    OWN_PROBLEMS,
     CancelAccepted,
     ClaimCompared,
     ClaimRejected,
@@ -80,8 +81,10 @@ def _halt_run(state: RunState) -> RunAction | None:
     if state.halt is not None:
         return None
     for feature, track in state.tracks.items():
-        if track.stop is not None and track.stop.hold is Hold.FATAL and not track.was_resumed:
-            return RunHalted(feature=FeatureId(feature), code=track.stop.code or "unknown")
+        if is_held_for(track, Hold.FATAL) and not track.was_resumed:
+            code = (track.stop and track.stop.code) or "unknown"
+            if code not in OWN_PROBLEMS:
+                return RunHalted(feature=FeatureId(feature), code=code)
     return None
 
 
