@@ -166,6 +166,8 @@ class Workspace(Protocol):
 
 TEMPLATE_BROKEN = "template-broken"
 """Code of the hold for a template error. A run pins its templates, so only a new run can have a fixed one."""
+OWN_PROBLEMS = frozenset({"branch-checked-out"})
+"""Codes of fatal holds that concern only their feature: the run goes on with the others."""
 
 
 class RepositoryUnusable(Exception):

@@ -75,6 +75,17 @@ def test_hostile_titles(home: Path, columns: int, mz: Mz) -> None:
     assert "\x1b" not in title
 
 
+def test_features_that_wait_for_what_is_blocked_are_named(stored_run: StoredRun, mz: Mz) -> None:
+    blocked = "## [BLOCKED] big: Big\n\n## [FEAT] small: Small\n\n- depends on: big\n"
+    (stored_run.home / "features.md").write_text(blocked)
+    text = "small waits: big is blocked: make it FEAT"
+    assert text in mz("status").err
+    assert msgspec.json.decode(mz("status", "--json").out)["waiting_items"] == {"small": text}
+    assert text not in mz("status", RUN).err
+    (stored_run.home / "features.md").write_text("## [NO] x")
+    assert msgspec.json.decode(mz("status", "--json").out)["waiting_items"] == {}
+
+
 def test_which_run(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.close()
     newer = StoredRun(stored_run.home, run="20260302-080000-ffff").begin("later")

@@ -105,8 +105,13 @@ def test_features_that_were_not_asked_for_are_not_continued_in_silence(tmp_path:
 def test_a_feature_whose_dependency_is_not_delivered_says_so(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     ended = bench.mz("run", "--feature", "month-compare", code=21)
-    assert "month-compare waits for month-filter, which is not delivered: mz run --feature month-filter" in ended.err
+    assert "month-compare waits: month-filter is not delivered: mz run --feature month-filter" in ended.err
     assert "nothing to do" in ended.err
+    backlog = bench.root / "features.md"
+    backlog.write_text(backlog.read_text().replace("## [FEAT] month-filter", "## [BLOCKED] month-filter"))
+    for feature in ("month-compare", "month-filter"):
+        ended = bench.mz("run", "--feature", feature, code=21)
+        assert f"{feature} waits: month-filter is blocked: make it FEAT" in ended.err
 
 
 def test_with_nothing_to_do_there_is_no_run(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority, order_item
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.run.plan import read_backlog
+from mz_engine.run.plan import read_backlog, waiting_texts
 from mz_events.names import FeatureId, parse_name
 
 from tests.support.timing import ENDS, grows_evenly
@@ -266,6 +266,21 @@ def test_only_what_can_be_delivered_is_planned() -> None:
         ("c", "dependency", "b"),
         ("stuck", "blocked", None),
     ]
+
+
+def test_what_waits_says_for_what_and_names_a_step_that_helps() -> None:
+    items = [
+        item("a", at=0),
+        item("b", "a", at=1),
+        item("wip", at=2, status=ItemStatus.IN_PROGRESS),
+        item("c", "wip", at=3),
+    ]
+    stuck = "wip is in-progress: make it FEAT"
+    assert waiting_texts(plan_backlog(items)[1]) == {"c": f"c waits: {stuck}"}
+    assert waiting_texts(plan_backlog(items, ["wip"])[1], ["wip"]) == {"wip": f"wip waits: {stuck}"}
+    assert waiting_texts(plan_backlog(items, ["a"], ["a"])[1], ["a"]) == {}
+    expected = {"b": "b waits: a is not delivered: mz run --feature a"}
+    assert waiting_texts(plan_backlog(items, ["b"])[1], ["b"]) == expected
 
 
 def test_one_feature_alone_needs_its_dependencies_done_before() -> None:

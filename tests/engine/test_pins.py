@@ -25,15 +25,15 @@ MAKE = Commands({"test": Command(run="make test")}, ("npm ci",))
         (MAKE, ()),
         (
             replace(MAKE, commands={"test": Command(run="make\tcheck\n  -k")}),
-            ("- commands.test: make test", r'+ commands.test: "make\tcheck\n  -k"'),
+            ("- commands.test: make test", r"+ commands.test: make\tcheck\n  -k"),
         ),
         (
             replace(MAKE, commands={"test": Command(run="make  test")}),
-            ("- commands.test: make test", '+ commands.test: "make  test"'),
+            ("- commands.test: make test", "+ commands.test: make  test"),
         ),
         (
-            replace(MAKE, commands={"test": Command(run='"make" test')}),
-            ("- commands.test: make test", r'+ commands.test: "\"make\" test"'),
+            replace(MAKE, commands={"test": Command(run="make \\ ü\u2028")}),
+            ("- commands.test: make test", r"+ commands.test: make \\ ü\u2028"),
         ),
         (
             replace(MAKE, commands={"test": Command(run="make test", timeout=Duration(1800))}),

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from mz_engine.errors.codes import PROBLEMS
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree_folder
-from mz_engine.ports import TEMPLATE_BROKEN
+from mz_engine.ports import OWN_PROBLEMS, TEMPLATE_BROKEN
 from mz_events.catalog.feature import QuestionKind
-from mz_events.catalog.run import OWN_PROBLEMS, Hold, Verdict
+from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.run.spending import amount_text
 from mz_projections.views.messages import InboxMessage

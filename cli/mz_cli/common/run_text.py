@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 from mz_engine.errors.diagnostics import Exit, most_severe
-from mz_engine.ports import TEMPLATE_BROKEN
-from mz_events.catalog.run import OWN_PROBLEMS, Hold
+from mz_engine.ports import OWN_PROBLEMS, TEMPLATE_BROKEN
+from mz_events.catalog.run import Hold
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.common.advice import (
@@ -144,6 +144,8 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     events: int
     code: str | None
     features: tuple[FeatureStatus, ...]
+    waiting_items: dict[str, str]
+    """Features of the backlog that wait for others and are in no run, and why; in `mz status` without SELECTOR."""
 
 
 def feature_summary(view: FeatureView) -> FeatureSummary:
@@ -176,6 +178,7 @@ def run_status(view: RunView, context: RunContext) -> RunStatus:
         view,
         repository=str(context.root),
         process_running=context.process_running,
+        waiting_items={},
         features=tuple(feature_status(feature, view.run, context) for feature in view.features),
     )
 

@@ -13,7 +13,7 @@ from mz_engine.model.config import PARALLEL_MAX
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.material import check_template
 from mz_engine.run.fork import CannotFork, ForkChange, phase_start
-from mz_engine.run.plan import price_lookup, unknown_models
+from mz_engine.run.plan import price_lookup, unknown_models, waiting_texts
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.call import CallSettled
 from mz_events.catalog.inbox import ResumePosted
@@ -83,7 +83,7 @@ def run(
         has_work = print_plan(root, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
-    waiting: list[str] = []
+    waiting: dict[str, str] = {}
 
     def begin(process: RunProcess, say: Callable[[str], None]) -> None:
         if record:
@@ -91,20 +91,16 @@ def run(
 
             check_recordable(root, flags)
         plan = process.start(flags, features)
-        for item in plan.intake.left_out:
-            if item.reason == "dependency":
-                waiting.append(item.item.id)
-                first = item.blocked_by
-                say(f"{item.item.id} waits for {first}, which is not delivered: mz run --feature {first}")
-        for warning in plan.warnings:
-            if warning.code != SKIPPED_STEP:
-                say(format_diagnostic(warning))
+        waiting.update(waiting_texts(plan.intake.left_out, features))
+        warnings = (format_diagnostic(warning) for warning in plan.warnings if warning.code != SKIPPED_STEP)
+        for text in (*waiting.values(), *warnings):
+            say(text)
         if process.coordinator is None:
             why = "the backlog has no feature with the status FEAT"
             if plan.intake.skipped:
                 delivered = count_noun(len(plan.intake.skipped), "feature")
                 why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
-            raise NothingToDo("everything else waits for other features" if waiting else why)
+            raise NothingToDo("everything else waits" if waiting else why)
 
     code, run_id = drive_run(root, begin, "run", as_json)
     if record and run_id is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import Literal
 
@@ -18,6 +19,7 @@ from mz_cli.app.help import command, format_options, view_options
 from mz_cli.app.selectors import select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import live_status, print_run, run_status
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, time_cell
 
@@ -43,6 +45,8 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
     SELECTOR is a run's id or its beginning, or [RUN/]FEATURE (default: the newest run). Watching does not affect the
     run; Ctrl-C only ends the watching.
     """
+    from mz_engine.run.plan import waiting_items  # Other commands start faster without it.
+
     with open_log() as log:
         selected = select_part(log, selector)
         if watched:
@@ -52,10 +56,13 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
         view, context = log.view(selected.run), run_context(log, selected.run)
         if selected.feature is not None:
             view = replace(view, features=tuple(f for f in view.features if f.feature == selected.feature))
+        waiting = waiting_items(log.root, os.environ, (f.feature for f in view.features)) if selector is None else {}
         if as_json:
-            print_document("status", run_status(view, context))
+            print_document("status", replace(run_status(view, context), waiting_items=waiting))
         else:
             print_run(view, context)
+            for text in waiting.values():
+                print_note(text)
 
 
 class RunLine(Shape, frozen=True, kw_only=True):

@@ -13,9 +13,10 @@ from threading import Thread
 from time import monotonic, sleep
 
 from mz_engine.model.config import Notifications, NotificationSubject
+from mz_engine.ports import OWN_PROBLEMS
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
-from mz_events.catalog.run import OWN_PROBLEMS, FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
 from mz_events.store import Recorded
 
 from mz_cli.live.milestones import live_text

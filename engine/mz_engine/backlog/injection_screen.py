@@ -58,7 +58,6 @@ class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: bool
     """No agent may get the text before a person approves it."""
     reasons: tuple[ScreenMatch, ...]
-    """What is quarantined, or else removed."""
 
 
 def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
@@ -72,8 +71,7 @@ def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
     score = sum(reason.weight for reason in reasons)
     if ENDLESS_LINE in {reason.line for reason in reasons} or (mode == "strict" and score >= screen.patterns.threshold):
         return ScreenResult(text=text, score=score, quarantined=True, reasons=reasons)
-    if mode == "strict":
-        reasons = tuple(reason for reason in reasons if reason.line == 0)
+    reasons = tuple(reason for reason in reasons if mode == "relaxed" or reason.line == 0)
     rejected_lines = {reason.line for reason in reasons}
     kept_lines = [screen.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
     return ScreenResult(text="\n".join(kept_lines), score=score, quarantined=False, reasons=reasons)
@@ -86,9 +84,9 @@ def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, Scree
     if mode == "off" or result.quarantined:
         return item, replace(result, text=item.body)
     title_rejected = any(reason.line == 1 for reason in result.reasons)
-    title = "" if title_rejected else load_screen().tricks.sub("", item.title).strip()
-    body = result.text if title_rejected else result.text.partition("\n")[2].strip("\n")
-    return replace(item, title=title or str(item.id), body=body), replace(result, text=body)
+    title, _, body = ("", "", result.text) if title_rejected else result.text.partition("\n")
+    result = replace(result, text=body.strip("\n"))
+    return replace(item, title=title.strip() or str(item.id), body=result.text), result
 
 
 def quote_matches(item: BacklogItem, result: ScreenResult) -> tuple[tuple[int, str], ...]:
@@ -112,7 +110,7 @@ class Screen:
     def __init__(self, patterns: ScreenPatterns) -> None:
         self.patterns, self.weights = patterns, patterns.weights
         orders = ((patterns.order, self.weights["order"]), (patterns.hint, self.weights["hint"]))
-        self.orders = {rule: (re.compile(text), weight) for rules, weight in orders for rule, text in rules.items()}
+        self.orders = [(rule, re.compile(text), weight) for rules, weight in orders for rule, text in rules.items()]
         self.secrets = {rule: re.compile(pattern) for rule, pattern in patterns.secret.items()}
         ranges = "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in patterns.tricks)
         self.tricks = re.compile(f"[{ranges}]")
@@ -136,12 +134,13 @@ class Screen:
         return [*matches, ScreenMatch("endless", ENDLESS_LINE)]
 
     def find_in_line(self, number: int, line: str) -> Iterator[ScreenMatch]:
-        orders = ((rule, weight) for rule, (pattern, weight) in self.orders.items() if _matches(pattern, line))
-        for order, weight in islice(orders, 1):
-            yield ScreenMatch(order, number, weight)
+        yield from self.find_order(number, line)
         for rule, pattern in self.secrets.items():
             if _matches(pattern, line):
                 yield ScreenMatch(rule, number, self.weights["secret"])
+
+    def find_order(self, number: int, text: str) -> Iterator[ScreenMatch]:
+        return islice((ScreenMatch(rule, number, w) for rule, order, w in self.orders if _matches(order, text)), 1)
 
     def find_across_lines(self, lines: list[tuple[int, str]]) -> list[ScreenMatch]:
         """Find orders split by a line break, also where the lines between were removed."""
@@ -149,9 +148,8 @@ class Screen:
         for (first_number, first), (second_number, second) in pairwise(lines):
             joined = f"{first[-200:]} {second[:200]}"
             if first and second and (not matches or matches[-1].line != first_number):
-                orders = ((rule, weight) for rule, (pattern, weight) in self.orders.items() if pattern.search(joined))
-                for rule, weight in islice(orders, 1):
-                    matches += ScreenMatch(rule, first_number, weight), ScreenMatch(rule, second_number)
+                for match in self.find_order(first_number, joined):
+                    matches += match, ScreenMatch(match.rule, second_number)
         return matches
 
     def normalise_line(self, line: str) -> str:

@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import asdict, replace
 from mz_events.catalog.call import CallOverBudget, CallReserved
 from mz_events.catalog.run import (
-    OWN_PROBLEMS,
     CancelAccepted,
     ClaimCompared,
     ClaimRejected,
@@ -32,6 +31,7 @@ from mz_projections.run.spending import Amount, DaySpending, free_at_us, total
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.path_patterns import matches
+from mz_engine.ports import OWN_PROBLEMS
 
 
 class AwaitEvents(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +81,8 @@ def _halt_run(state: RunState) -> RunAction | None:
     if state.halt is not None:
         return None
     for feature, track in state.tracks.items():
-        if is_held_for(track, Hold.FATAL) and not track.was_resumed:
-            code = (track.stop and track.stop.code) or "unknown"
-            if code not in OWN_PROBLEMS:
-                return RunHalted(feature=FeatureId(feature), code=code)
+        if (stop := track.stop) and stop.hold is Hold.FATAL and stop.code not in OWN_PROBLEMS and not track.was_resumed:
+            return RunHalted(feature=FeatureId(feature), code=stop.code or "unknown")
     return None
 
 

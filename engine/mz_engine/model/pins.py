@@ -53,14 +53,12 @@ class Commands(msgspec.Struct, frozen=True):
         return tuple(f"{sign} {name}: {texts[sign][name]}" for name in changed for sign in texts if name in texts[sign])
 
     def _texts(self) -> dict[str, str]:
-        """Return each setting that is not empty on one line: a command with line breaks or several blanks is JSON."""
+        """Return each setting that is not empty on one line: line breaks in commands are escaped."""
         lists = {"workspace.setup": self.setup, "workspace.inputs": self.inputs, "sandbox.read": self.read}
         lists["pass_environment"] = self.pass_environment
         texts = {name: msgspec.json.encode(values).decode() for name, values in lists.items() if values}
         for name, command in self.commands.items():
-            is_plain = command.run == " ".join(command.run.split()) and not command.run.startswith('"')
-            run = command.run if is_plain else msgspec.json.encode(command.run).decode()
-            texts |= {f"commands.{name}": run, f"commands.{name}.timeout": command.timeout.format()}
+            texts |= {f"commands.{name}": repr(command.run)[1:-1], f"commands.{name}.timeout": command.timeout.format()}
         return texts
 
 

@@ -332,6 +332,24 @@ def delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
         return latest_deliveries(views.rows(DELIVERED))
 
 
+def waiting_texts(left_out: tuple[LeftOutItem, ...], only: Iterable[str] = ()) -> dict[str, str]:
+    """Return why items wait, with the next step: for a dependency, or for their own status if they are in `only`."""
+    stuck = {out.item.id: f"{out.reason}: make it FEAT" for out in left_out if out.reason in ("blocked", "in-progress")}
+    named = stuck.keys() & set(only)
+    causes = {out.item.id: out.blocked_by or out.item.id for out in left_out if out.blocked_by or out.item.id in named}
+    texts = {name: stuck.get(cause, f"not delivered: mz run --feature {cause}") for name, cause in causes.items()}
+    return {name: f"{name} waits: {causes[name]} is {text}" for name, text in texts.items()}
+
+
+def waiting_items(root: Path, environment: Mapping[str, str], in_run: Iterable[str]) -> dict[str, str]:
+    """Return why features of the backlog wait that are not in the run; nothing if it cannot be read."""
+    try:
+        items = read_backlog(root, load_config(root, environment, {}).config.backlog)
+    except MzError:
+        return {}
+    return waiting_texts(plan_backlog(items, (), in_run)[1])
+
+
 # checks of agents, commands, remote and `gh` --------------------------------------------------------------------------
 def find_agent(name: str, described: Mapping[str, AgentDescription], container: Container | None = None) -> Adapter:
     """Return the adapter of a built-in or described agent. Raises MzError (MZ1004) for any other name."""

@@ -35,10 +35,6 @@ class Hold(Enum):
     """The checks of its pull request."""
 
 
-OWN_PROBLEMS = frozenset({"branch-checked-out"})
-"""Codes of fatal holds that concern only their feature: the run goes on with the others."""
-
-
 class Verdict(Enum):
     """A person's answer."""
 
