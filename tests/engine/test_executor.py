@@ -230,7 +230,7 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
     claude, codex = built_in_adapters()["claude-code"], built_in_adapters()["codex"]
     own = claude.own_paths({"HOME": "/h"})
     assert (own.folders, own.files) == ((Path("/h/.claude"),), {Path("/h/.claude.json"): b"{}\n"})
-    assert own.logins == (Path("/h/.claude/.credentials.json"),)
+    assert (own.logins, own.shared_logins) == ((), (Path("/h/.claude/.credentials.json"),))
     assert Path("/h/.claude/projects") in own.hidden
     own = codex.own_paths({"HOME": "/h", "CODEX_HOME": "c"})
     assert own.folders == (Path("/h/.codex"), Path("/h/c"))

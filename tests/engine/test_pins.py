@@ -68,6 +68,7 @@ def test_the_recorded_change_has_no_secret(tmp_path: Path) -> None:
     environment = {**workshop.environment, "MY_TOKEN": "s3cr3t-token-value"}
     with RunProcess(workshop.root, environment, lambda recorded: None) as process:
         process.start({}, ("alpha",))
+        assert process.coordinator is not None
         run = process.coordinator.run
         settings = SETTINGS.replace("timeout: 1m", "timeout: 2m").replace('notes"', 's3cr3t-token-value"')
         workshop.repository.write({"mz.yaml": settings})

@@ -376,7 +376,7 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
     path = repository(root)
     (home / ".agent/sessions").mkdir(parents=True)
     files = [".agent/login.json", ".agent/settings.json", ".agent.json", ".agent/history", ".agent/sessions/others"]
-    for name in (*files, ".other-login", ".secret"):
+    for name in (*files, ".agent/shared", ".other-login", ".secret"):
         (home / name).write_text('{"token":"old"}\n')
 
     def run(script: str, feature: str) -> list[str]:
@@ -388,6 +388,7 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
                 folders=(home / ".agent",), files={home / ".agent.json": b"{}"},
                 hidden=(home / ".agent/sessions", home / ".agent/history"),
                 logins=(home / ".agent/login.json", home / ".other-login", home / ".agent/missing"),
+                shared_logins=(home / ".agent/shared", home / ".agent/none"),
             ),
         )  # fmt: skip
         result = processes(root).spawn(replace(call(fresh_key()), worktree=worktree), invocation)
@@ -405,31 +406,50 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
     assert run("(echo x > .other-login) 2>/dev/null || echo refused; rm .agent/login.json", "g") == ["refused"]
     assert run("cat .agent/login.json", "g") == [new], "a login that its program deleted is there again"
     assert [(home / name).read_text().strip() for name in files] == [new, old, old, old, old]
+    assert run("echo again > new; mv new .agent/shared 2>/dev/null || cp new .agent/shared", "g") == []
+    assert (home / ".agent/shared").read_text() == "again\n"
+    files.append(".agent/shared")
     assert sorted(str(path.relative_to(home)) for path in (home / ".agent").rglob("*") if path.is_file()) == sorted(
         name for name in files if "/" in name
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "is_taken"),
+    ("content", "is_taken", "stays"),
     [
-        ('{"token": "new", "expires": 2}', True),
-        ('{"other": "new"}', False),
-        ("[]", False),
-        ("", False),
-        ('{"token": "%s"}' % ("x" * 1_000_000), False),
+        ('{"token": "new", "expires": 2}', True, False),
+        ('{"other": "new"}', False, True),
+        ('{"token": ""}', False, False),
+        ("[]", False, True),
+        ("[" * 400_000, False, True),
+        ("", False, False),
+        ('{"token": "%s"}' % ("x" * 1_000_000), False, False),
     ],
-    ids=["refreshed", "other names", "no object", "empty", "large"],
+    ids=["refreshed", "other names", "made empty", "no object", "nested", "empty", "large"],
 )
-def test_a_login_is_taken_from_an_agents_folder_if_it_may_be_one(tmp_path: Path, content: str, is_taken: bool) -> None:
+def test_a_login_is_taken_from_an_agents_folder_if_it_may_be_one(
+    tmp_path: Path, content: str, is_taken: bool, stays: bool
+) -> None:
     folder, login = tmp_path / "upper", tmp_path / "home/login.json"
     for path in (folder, login.parent):
         path.mkdir()
-    login.write_text(before := '{"token": "old"}')
+    before = '{"token": "old"}'
+    login.write_text(before)
     (folder / "login.json").write_text(content)
     os.utime(login, (1, 1))
-    take_login(folder, Path("login.json"), login)
+    take_login(folder, Path("login.json"), login, before.encode())
     assert login.read_text() == (content if is_taken else before)
+    assert [path.name for path in folder.iterdir()] == (["login.json"] if stays else [])
+
+
+def test_a_login_that_another_one_changed_meanwhile_stays(tmp_path: Path) -> None:
+    folder, login = tmp_path / "upper", tmp_path / "login.json"
+    folder.mkdir()
+    login.write_text('{"token": "of another call"}')
+    os.utime(login, (1, 1))
+    (folder / "login.json").write_text('{"token": "too late"}')
+    take_login(folder, Path("login.json"), login, b'{"token": "old"}')
+    assert login.read_text() == '{"token": "of another call"}'
     assert list(folder.iterdir()) == []
 
 
@@ -442,11 +462,11 @@ def test_no_old_login_is_taken_and_none_that_a_link_leads_to(tmp_path: Path) -> 
     (folder / "a").symlink_to(other.parent)
     before = login.read_text()
     for name in ("login.json", "a/login.json"):
-        take_login(folder, Path(name), login)
+        take_login(folder, Path(name), login, None)
     (folder / "a").unlink()
     (folder / "a").mkdir()
     (folder / "a/login.json").symlink_to(other)
-    take_login(folder, Path("a/login.json"), login)
+    take_login(folder, Path("a/login.json"), login, None)
     assert (login.read_text(), other.is_file()) == (before, True)
     with pytest.raises(OSError, match="No such file"):
-        take_login(folder, Path("b/login.json"), tmp_path / "home/none.json")
+        take_login(folder, Path("b/login.json"), tmp_path / "home/none.json", None)

@@ -559,19 +559,36 @@ def test_without_mounts_the_same_files_are_there_and_a_folder_for_temporary_ones
         os.close(number)
 
 
-@pytest.mark.skipif(guard.USER_NAMESPACE not in levels(), reason="no user namespaces here")
-def test_an_ordinary_user_can_discard_output(tmp_path: Path) -> None:
-    """In a folder like `/tmp` the kernel refuses to open what another made, if it would be made otherwise."""
-    program = (
+def by_ordinary_user(program: str) -> subprocess.CompletedProcess[str]:
+    """Run the program, at the level user-namespace; the user may read, so that Python can be in root's home."""
+    can_read = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+    as_user = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", *can_read) if os.geteuid() == 0 else ()
+    text = (
         "import os, pathlib, sys; from mz_engine.processes.supervise import *; sink = CapturedOutput();"
-        "what = Launch(argv=('sh', '-c', 'echo x > /dev/null && echo done'), env={'PATH': os.environ['PATH']},"
-        "cwd=pathlib.Path('/'), read_only=True);"
+        f"what = Launch(env={{'PATH': os.environ['PATH']}}, cwd=pathlib.Path('/'), read_only=True, {program});"
         "supervise(what, ProcessLimits(total_seconds=20), sink, level='user-namespace');"
         "print((sink.stdout + sink.stderr).decode())"
     )
-    # The user may read, so that Python can be in root's home.
-    can_read = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-    as_user = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", *can_read) if os.geteuid() == 0 else ()
-    command = [*as_user, sys.executable, "-c", program]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    return subprocess.run([*as_user, sys.executable, "-c", text], cwd="/", capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(guard.USER_NAMESPACE not in levels(), reason="no user namespaces here")
+def test_an_ordinary_user_can_discard_output() -> None:
+    """In a folder like `/tmp` the kernel refuses to open what another made, if it would be made otherwise."""
+    done = by_ordinary_user("argv=('sh', '-c', 'echo x > /dev/null && echo done')")
     assert (done.stdout.split(), done.stderr) == (["done"], "")
+
+
+@pytest.mark.skipif(guard.USER_NAMESPACE not in levels(), reason="no user namespaces here")
+def test_an_ordinary_user_can_delete_folders_in_an_overlay(on_disk: Path) -> None:
+    """In a user namespace an overlay needs an option to remember that."""
+    for name in ("lower/folder", "scratch"):
+        (on_disk / name).mkdir(parents=True)
+    (on_disk / "lower/folder/file").touch()
+    for path in (on_disk, *on_disk.rglob("*")) if os.geteuid() == 0 else ():
+        os.chown(path, 12345, 12345)
+    script = f"cd {on_disk}/lower && rm -r folder && mkdir folder && ls folder && echo done"
+    mounts = f"mounts=(Mount(pathlib.Path('{on_disk}/lower'), 'overlay'),), scratch=pathlib.Path('{on_disk}/scratch')"
+    done = by_ordinary_user(f"argv=('sh', '-c', '{script}'), {mounts}")
+    assert (done.stdout.split(), done.stderr) == (["done"], "")
+    assert (on_disk / "lower/folder/file").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.redaction.redactor import Secrets
 
 from mz_engine.agents.classify import ProblemPatterns
@@ -36,7 +37,7 @@ def load_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if there is none."""
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -99,7 +100,9 @@ class OwnPaths(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Path, ...] = ()
     """Folders of which it sees what calls of the feature made there, and nothing else; files that seem empty."""
     logins: tuple[Path, ...] = ()
-    """Files with its login. Of those in `folders`, changes stay, such as a refreshed login."""
+    """Files with its login. Of those in `folders`, a refreshed login is taken over at the end of a call."""
+    shared_logins: tuple[Path, ...] = ()
+    """The same of programs that can write into the file, so that all calls and the user have one."""
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +157,8 @@ class Adapter:
     """Folders and files there with what people and the program said, in all projects."""
     logins: tuple[str, ...] = ()
     """Files with its login, likewise."""
+    shares_logins = False
+    """True if the program writes into such a file where it cannot replace it by another one."""
     files: Mapping[str, bytes] = {}
     """The same for single files, with what a new one contains."""
     container: Container | None = None
@@ -214,7 +219,8 @@ class Adapter:
         home, named = Path(environment.get("HOME", "/nonexistent")), (self.folders, self.conversations, self.logins)
         folders, conversations, logins = (tuple(_named_paths(names, environment)) for names in named)
         files = {home / name: content for name, content in self.files.items()}
-        return OwnPaths(folders=folders, files=files, hidden=conversations, logins=logins)
+        own = OwnPaths(folders=folders, files=files, hidden=conversations)
+        return replace(own, shared_logins=logins) if self.shares_logins else replace(own, logins=logins)
 
     def estimate_tokens(self, prompt: str) -> int:
         """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""

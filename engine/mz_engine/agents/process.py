@@ -16,6 +16,7 @@ import pathlib
 import re
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -46,6 +47,8 @@ from mz_engine.processes.supervise import (
 
 NAME_LENGTH_MAX = 200
 LOGIN_BYTES_MAX = 1_000_000
+EMPTY_TEXT = b'""'
+LOGIN_LOCK = threading.Lock()
 
 
 class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,22 +126,27 @@ def make_missing(own: OwnPaths) -> None:
             path.write_bytes(content)
 
 
-def take_login(folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path) -> None:
-    """Move the file of that name in the folder, which an agent can change, to `login`, if it is a newer JSON object
-    with at least the same names, and no link leads to it; else remove it, or the mark that it was deleted. Raises
-    OSError, also if there is no change."""
+def take_login(folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path, before: bytes | None) -> None:
+    """Move the file of that name in the folder, which an agent can change, to `login`, if no link leads to it, and it
+    is a newer JSON object with at least the same names and no new empty text, which a program writes if another one was
+    faster. If another process or person changed the login since it was `before`, their change stays. What cannot be a
+    login is removed, also the mark that it was deleted. Raises OSError, also if there is no change."""
     changed, login = folder / name, login.resolve()
     if changed.parent.resolve() != (folder.resolve() / name).parent:
         return
-    status, names = changed.lstat(), load_object(login).keys()
+    status, old = changed.lstat(), login.read_bytes()
     is_newer = stat.S_ISREG(status.st_mode) and status.st_mtime_ns > login.stat().st_mtime_ns
-    if is_newer and status.st_size <= LOGIN_BYTES_MAX and names and names <= load_object(changed).keys():
-        descriptor, new = tempfile.mkstemp(dir=login.parent, prefix=f".{login.name}-")
+    new = changed.read_bytes() if is_newer and status.st_size <= LOGIN_BYTES_MAX else b""
+    if old == (old if before is None else before) and new and (EMPTY_TEXT not in new or EMPTY_TEXT in old):
+        if not load_object(login) or not load_object(login).keys() <= load_object(changed).keys():
+            return
+        descriptor, partial = tempfile.mkstemp(dir=login.parent, prefix=f".{login.name}-")
         with os.fdopen(descriptor, "wb") as file:
-            file.write(changed.read_bytes())
+            file.write(new)
             file.flush()
             os.fsync(file.fileno())
-        pathlib.Path(new).replace(login)
+        os.utime(partial, ns=(status.st_mtime_ns, status.st_mtime_ns))
+        pathlib.Path(partial).replace(login)
     changed.unlink()
 
 
@@ -211,7 +219,8 @@ class AgentProcesses(WorktreeProcesses):
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
         make_missing(invocation.own)
-        self._take_logins(spec, invocation)  # Of a call whose end mz did not see.
+        self._take_logins(spec, invocation, {})  # Of a call whose end mz did not see.
+        logins = {path: path.read_bytes() for path in invocation.own.logins if path.is_file()}
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
@@ -220,7 +229,8 @@ class AgentProcesses(WorktreeProcesses):
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             end = ProcessEnd(reason=EndReason.DISK_FULL)
-        self._take_logins(spec, invocation)
+        finally:
+            self._take_logins(spec, invocation, logins)
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
         return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
@@ -257,7 +267,7 @@ class AgentProcesses(WorktreeProcesses):
             launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env)
             return replace(self.container.wrap(launch, (*self._passed, *invocation.env)), stdin=invocation.stdin)
         own = invocation.own
-        files = tuple(path for path in own.hidden if path.is_file())
+        files = tuple(path for path in own.hidden if path.suffix or path.is_file())
         folders = (*own.folders, *(path for path in own.hidden if path not in files))
         kept = {path: agent_folder(self._root, spec.worktree, path) for path in folders}
         for folder in kept.values():
@@ -266,15 +276,17 @@ class AgentProcesses(WorktreeProcesses):
         mounts += [Mount(path, "kept") for path in own.files]
         others = (path for path in own.logins if not any(is_below(path, folder) for folder in own.folders))
         mounts += [Mount(path, "read") for path in others]
+        mounts += [Mount(path, "write") for path in own.shared_logins]
         launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(mounts))
         return replace(launch, stdin=invocation.stdin, hidden=(*launch.hidden, *(files if can_hide() else ())))
 
-    def _take_logins(self, spec: CallSpec, invocation: Invocation) -> None:
+    def _take_logins(self, spec: CallSpec, invocation: Invocation, before: Mapping[pathlib.Path, bytes]) -> None:
         """Let the user have what the program changed of its login, for other programs could not use the old one."""
         for login in invocation.own.logins:
             for path in (path for path in invocation.own.folders if is_below(login, path)):
-                with suppress(OSError):
-                    take_login(agent_folder(self._root, spec.worktree, path) / "upper", login.relative_to(path), login)
+                folder = agent_folder(self._root, spec.worktree, path) / "upper"
+                with suppress(OSError), LOGIN_LOCK:
+                    take_login(folder, login.relative_to(path), login, before.get(login))
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:
         meta = SpoolMeta(

@@ -55,7 +55,8 @@ def in_bubblewrap(launch: Launch, program: str) -> Launch:
 
 def _mount(mount: Mount, scratch: Path | None, has_overlays: bool) -> Iterator[str]:
     """Yield the options for a mount."""
-    target, source, is_directory = str(mount.target), str(mount.source or mount.target), mount.target.is_dir()
+    target, is_directory = str(mount.target.resolve()), mount.target.is_dir()
+    source = str(mount.source or mount.target)
     if mount.kind == "own" and scratch is not None:
         folder = scratch / str(len(list(scratch.iterdir())))
         folder.mkdir()

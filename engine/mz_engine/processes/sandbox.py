@@ -92,7 +92,8 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
             # A file's changes are in the overlay of the directory above.
             if source in sources and os.path.isdir(target):
                 opened, read_only[target] = b"/proc/self/fd/%d" % sources[target], False
-                if not mount_layers(opened, target, os.dup(sources[source])):
+                kept = os.dup(sources[source])
+                if not mount_layers(opened, target, kept) and not mount_overlay(opened, target, None):
                     kernel().mount(opened, target, None, MS_BIND | MS_REC)
         elif source in sources:
             opened = b"/proc/self/fd/%d" % sources[source]
@@ -147,8 +148,11 @@ def mount_layers(source: bytes, target: bytes, kept: int) -> bool:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=kept)
     layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, kept, kept)
+    with open("/proc/self/uid_map") as file:
+        is_first = file.read().split() == ["0", "0", "4294967295"]
     try:
-        for options in (layers, layers + b",userxattr"):
+        # In a user namespace the other one is mounted too, but removes no directory.
+        for options in (layers, layers + b",userxattr")[:: 1 if is_first else -1]:
             with contextlib.suppress(OSError):
                 kernel().mount(b"overlay", target, b"overlay", MS_NOSUID | MS_NODEV, options)
                 return True

@@ -66,11 +66,13 @@ class ClaudeCode(Adapter):
     set_variables = SETTINGS
     folders = (".claude", "$CLAUDE_CONFIG_DIR")
     conversations = tuple(
-        f"{folder}/{name}"
-        for folder in folders
-        for name in ("projects", "file-history", "todos", "plans", "history.jsonl")
-    )
+        f"{folder}/{name}" for folder in folders
+        for name in names("""
+            backups debug file-history history.jsonl paste-cache plans projects session-env shell-snapshots tasks todos
+        """)
+    )  # fmt: skip
     logins = (".claude/.credentials.json", "$CLAUDE_CONFIG_DIR/.credentials.json")
+    shares_logins = True
     files = {".claude.json": b"{}\n"}
 
     def has_login(self, environment: Mapping[str, str]) -> bool:

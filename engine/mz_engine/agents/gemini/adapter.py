@@ -128,7 +128,8 @@ class Gemini(Adapter):
         GOOGLE_CLOUD_PROJECT GOOGLE_CLOUD_PROJECT_ID GOOGLE_CLOUD_QUOTA_PROJECT GOOGLE_GEMINI_BASE_URL
         GOOGLE_GENAI_API_VERSION GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
     """)
-    folders = (".gemini", "$GEMINI_CLI_HOME")
+    folders = (".gemini", "$GEMINI_CLI_HOME/.gemini")
+    shares_logins = True
     conversations, logins = (
         tuple(f"{home}.gemini/{name}" for home in ("", "$GEMINI_CLI_HOME/") for name in kept)
         for kept in (("tmp", "history"), LOGIN_FILES)
