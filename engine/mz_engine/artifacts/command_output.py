@@ -37,10 +37,10 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class RunnerPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Report format of one test runner. Within each match of `block` the numbers (first group) are added up; a pattern
-    without a group counts 1. Passed is `passed`, or else `total` minus the others."""
+    without a group counts 1. Passed is `passed`, or else `total` minus the others. Without a block it counts none."""
 
     name: str
-    block: str
+    block: str = ""
     passed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def count_runs(raw: bytes) -> list[tuple[int, int]]:
     text = "\n".join(line for line in lines if not line or REPORT_LINE.search(line))
     reports: list[tuple[int, int]] = []
     for runner in output_patterns().runners:
-        if not (runner.fallback and reports):
+        if runner.block and not (runner.fallback and reports):
             reports += [count_block(runner, block[0]) for block in compile_multiline(runner.block).finditer(text)]
     return reports
 
@@ -124,7 +124,8 @@ def failed_tests(raw: bytes) -> tuple[str, ...] | None:
         return None
     text, ids = "\n".join(plain_lines(raw)), list[str]()
     for runner in output_patterns().runners:
-        has_reported = not runner.fallback and compile_multiline(runner.block).search(text)
+        block, are_named = runner.block, len(ids) >= counts[1]  # Steps do not name the tests that failed in them.
+        has_reported = not runner.fallback and (compile_multiline(block).search(text) if block else are_named)
         if runner.failures and (has_reported or (runner.fallback and not ids)):
             sections = compile_multiline(runner.section).finditer(text) if runner.section else ()
             part = "\n".join(match[0] for match in sections) if runner.section else text

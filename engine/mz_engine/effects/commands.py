@@ -34,15 +34,13 @@ BASE = FeatureId("_base")
 
 
 class Counts(NamedTuple):
-    """How a command ended, and how many tests passed, by each way of counting them."""
+    """How a command ended, and how many tests passed, also by its reports, and in each run of a printed runner."""
 
     exit: int | None = None
     passed: int | None = None
     failed: int | None = None
     reported: int = 0
-    """Passed tests of its reports."""
     printed: tuple[int, ...] = ()
-    """Passed tests of each run of a test runner that its output tells of."""
 
 
 def open_checkout(
@@ -93,8 +91,6 @@ def run_command(
         failures += unreported(failed_tests(result.output) or (), failures)
         if len(failures) < max(1, failed or 0, *(printed or ())[1:]):
             failures = None
-        elif result.failed_tests:
-            failed = max(failed or 0, len(failures))
     ran = CommandRan(
         stage=stage,
         phase="",
@@ -117,9 +113,8 @@ def objection(before: Counts, now: Counts) -> str:
     """Return why failures that are known from the base excuse none of a command now; empty: they do."""
     if (now.passed or 0) < (before.passed or 0):
         return f"{now.passed or 0} tests passed, and {before.passed} on the base"
-    largest_first = (sorted(counts.printed, reverse=True) for counts in (now, before))
-    fewer = any(passed < expected for passed, expected in zip_longest(*largest_first, fillvalue=0))
-    if fewer or now.reported < before.reported:
+    runs = zip_longest(*(sorted(counts.printed, reverse=True) for counts in (now, before)), fillvalue=0)
+    if now.reported < before.reported or any(passed < expected for passed, expected in runs):
         return "fewer tests passed in one of its test runs than on the base"
     is_better = (now.exit or 0) < (before.exit or 0) and (now.failed or 0) < (before.failed or 0)
     return "" if before.exit in (now.exit, 0, None) or is_better else f"it ended with exit {before.exit} on the base"

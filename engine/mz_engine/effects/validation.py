@@ -150,9 +150,8 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
 
 
 def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[tuple[CommandRan, str]]:
-    """Run a command in a clean checkout of what the agent did, and compare a failure with what failed before; also
-    return why known failures do not excuse it. Return the command of the set-up instead if that fails there: it
-    succeeded on the base, so the work is the reason."""
+    """Run a command in a clean checkout of the work, compare a failure with the base; also say why that excuses
+    nothing. Return the command of a failed set-up instead: it succeeded on the base, so the work is the reason."""
     head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
     setup_key = f"{context.run}/{context.feature}"
     checkout, failed_setup = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)

@@ -188,8 +188,7 @@ class ProcessExecutor(WorktreeProcesses):
 
 
 def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, tuple[int, int, int]]) -> Iterator[bytes]:
-    """Yield XML files below the folder that were not there before, or were written since. That their time is later than
-    the start would not do: it is as coarse as the kernel's clock, and a checkout has just written all files."""
+    """Yield XML files below the folder that are not as before; times alone are too coarse to tell what is new."""
     unread_bytes = REPORTS_BYTES_MAX
     for file, state in xml_files(folder):
         if before.get(file) != state and state[1] <= min(REPORT_BYTES_MAX, unread_bytes):
