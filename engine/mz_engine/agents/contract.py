@@ -153,14 +153,14 @@ class Adapter:
     """Variables that mz sets."""
     folders: tuple[str, ...] = ()
     """Where the program keeps its login, settings and sessions, below HOME; `$NAME` stands for a variable."""
+    files: Mapping[str, bytes] = {}
+    """The same for single files, with what a new one contains."""
     conversations: tuple[str, ...] = ()
-    """Folders and files there with what people and the program said, in all projects."""
+    """Folders and files in the folders with what people and the program said, in all projects."""
     logins: tuple[str, ...] = ()
     """Files with its login, likewise."""
     shares_logins = False
     """True if the program writes into such a file where it cannot replace it by another one."""
-    files: Mapping[str, bytes] = {}
-    """The same for single files, with what a new one contains."""
     container: Container | None = None
     """Where the program runs; None: on this machine."""
 

@@ -198,11 +198,11 @@ class _FileReading:
                 break
             if piece.data or piece.too_long:
                 self.stats.lines += 1
-                self.first_line_sha256 = self.first_line_sha256 or _line_sha256(self.form, piece)
+                self.first_line_sha256 = self.first_line_sha256 or _first_line_sha256(self.form, piece)
                 for record in read_piece(self.form, self.reader, piece):
                     if type(record) is SessionInfo and self._changes_session(record):
                         ended, is_continued = self.stats, True
-                        self._change_section(record, _line_sha256(self.form, piece))
+                        self._change_section(record, _first_line_sha256(self.form, piece))
                         yield self._segment(ended)
                     self.stats.add(record)
             self.offset_end = piece.offset_end
@@ -293,8 +293,8 @@ def _is_complete_json(format_: Format, piece: Piece) -> bool:
     return any(decode_value(json.strip(BLANK)) is not None for json in (data, data[data.rfind(b"\r") + 1 :]))
 
 
-def _line_sha256(format_: Format, piece: Piece) -> str:
-    """Return the digest of a file's line, which is equal in copies. Shell output before it does not count; a
+def _first_line_sha256(format_: Format, piece: Piece) -> str:
+    """Return the digest of a file's first line, which is equal in copies. Shell output before it does not count; a
     multi-line document is one piece."""
     data = piece.data.strip(BLANK)
     if not data or (not format_.is_text and not data.startswith((b"{", b"["))):
