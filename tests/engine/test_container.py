@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.process import AgentProcesses, spool_directory
+from mz_engine.agents.process import AgentProcesses, make_missing, spool_directory
 from mz_engine.agents.registry import all_adapters
 from mz_engine.model.config import Config, ContainerSettings, SandboxSettings
 from mz_engine.processes.container import Container, container_of, isolation_levels
@@ -56,7 +57,10 @@ LAUNCH = Launch(
     read_only=True, memory_bytes=1000, threads=20, file_bytes=5,
 )  # fmt: skip
 COMMON = "--rm -i --pull=never --log-driver=none --label mz.key=r/f"
-MOUNTED = "-v /o:/o:ro -v /w:/w -v /p:/w/.git"
+MOUNTED = (
+    "--mount=type=bind,source=/o,target=/o,readonly --mount=type=bind,source=/w,target=/w "
+    "--mount=type=bind,source=/p,target=/w/.git"
+)
 
 
 @pytest.mark.parametrize(
@@ -67,17 +71,17 @@ MOUNTED = "-v /o:/o:ro -v /w:/w -v /p:/w/.git"
         (
             5,
             {"mounts": ("~/x",)},
-            f"--user=5:7 --userns=keep-id LIMITS {MOUNTED} -v /home/me/x:/home/me/x -w /w -e HOME -e KEY -e MZ_KEY",
+            f"--user=5:7 --userns=keep-id LIMITS {MOUNTED} BIND(/home/me/x) -w /w -e HOME -e KEY -e MZ_KEY",
         ),
         (5, {"engine": "docker"}, f"--user=5:7 --env=HOME=/tmp LIMITS {MOUNTED} -w /w -e KEY -e MZ_KEY"),
         (
             0,
             {"mounts": ("~/.claude", "/srv/x"), "arguments": ("--network", "none")},
-            f"--user=0:7 LIMITS {MOUNTED} -v /home/me/.claude:/home/me/.claude -v /srv/x:/srv/x -w /w "
+            f"--user=0:7 LIMITS {MOUNTED} BIND(/home/me/.claude) BIND(/srv/x) -w /w "
             "-e HOME -e KEY -e MZ_KEY --network none",
         ),
-        (0, {"mounts": ("~",)}, f"--user=0:7 LIMITS {MOUNTED} -v /home/me:/home/me -w /w -e HOME -e KEY -e MZ_KEY"),
-        (0, {"mounts": ("/srv/x",)}, f"--user=0:7 LIMITS {MOUNTED} -v /srv/x:/srv/x -w /w -e KEY -e MZ_KEY"),
+        (0, {"mounts": ("~",)}, f"--user=0:7 LIMITS {MOUNTED} BIND(/home/me) -w /w -e HOME -e KEY -e MZ_KEY"),
+        (0, {"mounts": ("/srv/x",)}, f"--user=0:7 LIMITS {MOUNTED} BIND(/srv/x) -w /w -e KEY -e MZ_KEY"),
     ],
 )
 def test_the_command_line(
@@ -87,6 +91,7 @@ def test_the_command_line(
     monkeypatch.setattr(os, "getegid", lambda: 7)
     launch = container({"HOME": "/home/me", "DOCKER_HOST": "d"}, **settings).wrap(LAUNCH, ("KEY", "PATH", "HOME"))
     wanted = options.replace("LIMITS", "--memory=1000 --pids-limit=20")
+    wanted = re.sub(r"BIND\((.*?)\)", r"--mount=type=bind,source=\1,target=\1", wanted)
     name = settings.get("engine", "podman")
     assert " ".join(launch.argv) == f"{name} run {COMMON} {wanted} {IMAGE} claude -p"
     assert "hunter2" not in str(launch.argv)
@@ -99,7 +104,19 @@ def test_a_private_repository_that_a_file_leads_to_is_mounted_where_it_is(tmp_pa
     launch = Launch(
         argv=("x",), env={"MZ_KEY": "k"}, cwd=tmp_path, mounts=(Mount(tmp_path / ".git", "write", Path("/p")),)
     )
-    assert "/p:/p" in container({}).wrap(launch, ()).argv
+    assert "--mount=type=bind,source=/p,target=/p" in container({}).wrap(launch, ()).argv
+
+
+def test_any_path_can_be_mounted() -> None:
+    launch = Launch(argv=("x",), env={"MZ_KEY": "k"}, cwd=Path("/w"), mounts=(Mount(Path('/a:b,"c"'), "write"),))
+    expected = '--mount=type=bind,"source=/a:b,""c""","target=/a:b,""c"""'
+    assert expected in container({}).wrap(launch, ()).argv
+
+
+def test_nothing_is_made_in_home_for_an_agent_in_a_container(tmp_path: Path) -> None:
+    adapters = all_adapters({}, container({"HOME": str(tmp_path)}))
+    make_missing(adapters["claude-code"].own_paths({"HOME": str(tmp_path)}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_level_is_that_of_agents_and_that_of_commands() -> None:
@@ -118,8 +135,10 @@ def test_a_call_runs_in_a_container_that_is_gone_afterwards(tmp_path: Path, engi
     objects = folder.parents[3] / ".git" / "objects"
     private = folder.parents[2] / "private" / WORKTREE.run / WORKTREE.feature
     (request,) = [request for request in engine.requests if request[0] == "run"]
-    volumes = [request[at + 1] for at, word in enumerate(request) if word == "-v"]
-    assert volumes == [f"{objects}:{objects}:ro", f"{folder}:{folder}", f"{private}:{folder}/.git"]
+    mounts = [word.partition("source=")[2] for word in request if word.startswith("--mount=")]
+    assert mounts == [
+        f"{objects},target={objects},readonly", f"{folder},target={folder}", f"{private},target={folder}/.git",
+    ]  # fmt: skip
     assert "secret-value" not in str(engine.requests)
 
 

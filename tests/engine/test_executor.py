@@ -18,7 +18,7 @@ from mz_engine.model.config import SandboxSettings
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted
 from mz_engine.processes import commands
 from mz_engine.processes.commands import OUTPUT_BYTES_MAX, ProcessExecutor
-from mz_engine.processes.environment import git_directory, sandbox_mounts
+from mz_engine.processes.environment import existing_programs, git_directory, sandbox_mounts
 from mz_engine.processes.supervise import can_hide, can_run_offline
 from mz_events.redaction.redactor import Secrets
 
@@ -215,6 +215,11 @@ def test_only_what_settings_name_is_changed_in_the_home(tmp_path: Path) -> None:
     result = executor.run(WORKTREE, "touch ~/lost ~/cache/kept && ls ~", 60, fresh_key())
     assert result.output.decode().split() == ["cache", "lost"], "the command sees its own changes"
     assert sorted(path.name for path in home.rglob("*")) == ["cache", "kept"]
+
+
+def test_a_folder_of_path_that_cannot_be_looked_at_is_left_out(tmp_path: Path) -> None:
+    path = f"{tmp_path}:{tmp_path}/{'x' * 300}:bin:{tmp_path}/none"
+    assert existing_programs({"PATH": path})["PATH"] == f"{tmp_path}:bin"
 
 
 @pytest.mark.parametrize(("path", "target"), [("~/a", "/h\\1/a"), ("~", "/h\\1"), ("/b~/a", "/b~/a"), ("/a~", "/a~")])

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-VALUED = {"-v", "-w", "-e", "--label"}
+VALUED = {"-w", "-e", "--label"}
 """Options of `run` whose value is the next word."""
 IMAGE = "agent:1"
 

@@ -216,6 +216,9 @@ class Adapter:
         return names_endpoint(self.call_environment(environment))
 
     def own_paths(self, environment: Mapping[str, str]) -> OwnPaths:
+        """Return what a call has outside its worktree; in a container, only what settings mount."""
+        if self.container:
+            return OwnPaths()
         home, named = Path(environment.get("HOME", "/nonexistent")), (self.folders, self.conversations, self.logins)
         folders, conversations, logins = (tuple(_named_paths(names, environment)) for names in named)
         files = {home / name: content for name, content in self.files.items()}

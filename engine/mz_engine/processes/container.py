@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import secrets
 import shutil
@@ -41,9 +43,10 @@ class Container:
         options += [f"--memory={launch.memory_bytes}", f"--pids-limit={launch.threads}"] if launch.threads else []
         for mount in (*launch.mounts, *self._mounts):
             source = mount.source or mount.target
-            target, access = source if mount.target.is_file() else mount.target, ":ro" if mount.kind == "read" else ""
-            is_seen = mount.kind == "write" or (mount.kind == "read" and mount.source)
-            options += ["-v", f"{source}:{target}{access}"] if is_seen else []
+            target = source if mount.target.is_file() else mount.target
+            access = ["readonly"] if mount.kind == "read" else []
+            if mount.kind == "write" or (mount.kind == "read" and mount.source):
+                options.append("--mount=" + _record("type=bind", f"source={source}", f"target={target}", *access))
         options += ["-w", str(launch.cwd), *(word for name in sorted(values) for word in ("-e", name))]
         return Launch(
             argv=(self._engine, "run", *options, *self._settings.arguments, self._settings.image or "", *launch.argv),
@@ -73,6 +76,13 @@ class Container:
         reason = bytes(output.stderr).decode("utf-8", "replace").strip() or end.detail or end.reason.value
         fix = f"`{engine} run --rm {image} sh -c true` must work: build or pull the image, or correct mz.yaml"
         return f"{engine} starts no container of {image}: {reason.splitlines()[0]}", fix
+
+
+def _record(*fields: str) -> str:
+    """Return the fields as a record of CSV, which engines read: a path may have a comma."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(fields)
+    return file.getvalue()
 
 
 def container_of(config: Config, environment: Mapping[str, str]) -> Container | None:

@@ -73,9 +73,10 @@ def in_worktree(environment: Mapping[str, str], folder: pathlib.Path) -> dict[st
 
 
 def existing_programs(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without folders of PATH that do not exist: an agent could make them."""
+    """Return the environment without folders of PATH that do not exist, since an agent could make them, or cannot be
+    entered."""
     path = environment.get("PATH", os.defpath).split(os.pathsep)
-    folders = (folder for folder in path if folder and (pathlib.Path(folder).is_dir() or folder[0] != os.sep))
+    folders = (folder for folder in path if folder and (os.access(folder, os.X_OK) or folder[0] != os.sep))
     return {**environment, "PATH": os.pathsep.join(folders)}
 
 
