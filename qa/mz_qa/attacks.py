@@ -7,6 +7,7 @@ worktree, HOME, a folder on PATH, or the system; or if it prints a secret of the
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -71,16 +72,17 @@ class Victim:
         for path in (self.home, self.tools, self.root / "src"):
             path.mkdir(parents=True)
         (self.home / ".agent/sessions").mkdir(parents=True)
-        for name in (".agent/settings.json", ".agent.json", ".bashrc", ".npmrc", "notes.txt"):
+        for name in (".agent/settings.json", ".bashrc", ".npmrc", "notes.txt"):
             (self.home / name).write_text("mine\n")
         for name in SECRET_FILES.split():
             (self.home / name).parent.mkdir(parents=True, exist_ok=True)
             (self.home / name).write_text(SECRET)
         (self.home / ".identity").symlink_to(".ssh/id_ed25519")
-        (self.home / ".agent/sessions/others").write_text(SECRET)
+        for name in (".agent/sessions/others", ".agent.json"):
+            (self.home / name).write_text(json.dumps({"projects": SECRET}))
         self.own = OwnPaths(
-            folders=(self.home / ".agent",), files={self.home / ".agent.json": b"{}"},
-            hidden=(self.home / ".agent/sessions",),
+            folders=(self.home / ".agent",), new_folders=(self.home / ".agent/sessions",),
+            files={self.home / ".agent.json": ("account",)},
         )  # fmt: skip
         (self.tools / "pytest").write_text("#!/bin/sh\n")
         (self.tools.parent / "pyvenv.cfg").write_text("")

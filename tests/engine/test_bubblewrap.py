@@ -21,7 +21,7 @@ def options_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_overlays: bo
         Mount(tmp_path / "home", "overlay"),
         Mount(tmp_path / "work", "write"), Mount(tmp_path / "work/.git", "write", tmp_path / "private"),
         Mount(tmp_path / "tools", "read"), Mount(tmp_path / "home/agent", "kept", tmp_path / "kept"),
-        Mount(tmp_path / "home/agent.json", "kept", tmp_path / "none"), Mount(tmp_path / "temporary", "own"),
+        Mount(tmp_path / "home/agent.json", "write", tmp_path / "copy"), Mount(tmp_path / "temporary", "own"),
     )  # fmt: skip
     launch = Launch(
         argv=("sh", "-c", "x"), env={}, cwd=tmp_path / "work", mounts=mounts, read_only=True, offline=True,
@@ -44,14 +44,14 @@ OWN = "bind /t/scratch/0 /t/temporary"
 def test_old_ones_mount_no_overlay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert options_of(tmp_path, monkeypatch, has_overlays=False) == [
         "--tmpfs /t/checkout", "ro-bind-try /t/home /t/home", *WORK, "bind-try /t/home/agent /t/home/agent",
-        "bind-try /t/home/agent.json /t/home/agent.json", OWN, *HIDDEN,
+        "bind-try /t/copy /t/home/agent.json", OWN, *HIDDEN,
     ]  # fmt: skip
 
 
 def test_new_ones_keep_changes_of_home_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert options_of(tmp_path, monkeypatch, has_overlays=True) == [
         "--tmpfs /t/checkout", "overlay-src /t/home", "tmp-overlay /t/home", *WORK, "overlay-src /t/home/agent",
-        "overlay /t/kept/upper /t/kept/work /t/home/agent", OWN, *HIDDEN,
+        "overlay /t/kept/upper /t/kept/work /t/home/agent", "bind-try /t/copy /t/home/agent.json", OWN, *HIDDEN,
     ]  # fmt: skip
     assert (tmp_path / "kept/upper").is_dir()
 

@@ -234,9 +234,12 @@ def test_only_a_tilde_in_front_is_the_home(tmp_path: Path, path: str, target: st
 def test_an_agents_own_paths(tmp_path: Path) -> None:
     claude, codex = built_in_adapters()["claude-code"], built_in_adapters()["codex"]
     own = claude.own_paths({"HOME": "/h"})
-    assert (own.folders, own.files) == ((Path("/h/.claude"),), {Path("/h/.claude.json"): b"{}\n"})
+    assert (own.folders, list(own.files)) == ((Path("/h/.claude"),), [Path("/h/.claude.json")])
+    assert {"oauthAccount", "mcpServers"} < {*own.files[Path("/h/.claude.json")]}
     assert (own.logins, own.shared_logins) == ((), (Path("/h/.claude/.credentials.json"),))
-    assert Path("/h/.claude/projects") in own.hidden
+    assert Path("/h/.claude/projects") in own.new_folders
+    assert own.empty_files == (Path("/h/.claude/history.jsonl"),)
+    assert [*claude.own_paths({"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}).files][1:] == [Path("/c/.claude.json")]
     own = codex.own_paths({"HOME": "/h", "CODEX_HOME": "c"})
     assert own.folders == (Path("/h/.codex"), Path("/h/c"))
     assert own.logins == (Path("/h/.codex/auth.json"), Path("/h/c/auth.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -25,7 +26,17 @@ from mz_events.redaction.redactor import Secrets
 from mz_projections.run.spending import Amount, total
 
 from tests.support.mounts import in_small_filesystem
-from tests.support.processes import call, fresh_key, left, levels, repository, shell, wait_for, wait_until_marked
+from tests.support.processes import (
+    WORKTREE,
+    call,
+    fresh_key,
+    left,
+    levels,
+    repository,
+    shell,
+    wait_for,
+    wait_until_marked,
+)
 from tests.support.tree import ROOT
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "LC_ALL": "C.UTF-8", "TOKEN": "hunter2-hunter2"}
@@ -375,7 +386,7 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
     home, root = tmp_path / "home", tmp_path / "repo"
     path = repository(root)
     (home / ".agent/sessions").mkdir(parents=True)
-    files = [".agent/login.json", ".agent/settings.json", ".agent.json", ".agent/history", ".agent/sessions/others"]
+    files = [".agent/login.json", ".agent/settings.json", ".agent/history", ".agent/sessions/others"]
     for name in (*files, ".agent/shared", ".other-login", ".secret"):
         (home / name).write_text('{"token":"old"}\n')
 
@@ -385,8 +396,8 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
         invocation = Invocation(
             argv=("sh", "-c", f"cd $HOME && {script}"), stdin=b"", env={"HOME": str(home)},
             own=OwnPaths(
-                folders=(home / ".agent",), files={home / ".agent.json": b"{}"},
-                hidden=(home / ".agent/sessions", home / ".agent/history"),
+                folders=(home / ".agent",), new_folders=(home / ".agent/sessions",),
+                empty_files=(home / ".agent/history",),
                 logins=(home / ".agent/login.json", home / ".other-login", home / ".agent/missing"),
                 shared_logins=(home / ".agent/shared", home / ".agent/none"),
             ),
@@ -396,22 +407,46 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
         return result.stdout.decode().split()
 
     renamed = """echo '{"token":"new","more":1}' > .agent/partial; mv .agent/partial .agent/login.json"""
-    change = f"{renamed}; echo new | tee .agent/settings.json .agent.json .agent/history > .agent/sessions/1"
-    read = "cat .agent/*.json .agent.json .agent/history .other-login .secret; ls .agent/sessions"
+    change = f"{renamed}; echo new | tee .agent/settings.json .agent/history > .agent/sessions/1"
+    read = "cat .agent/*.json .agent/history .other-login .secret; ls .agent/sessions"
     old, new = '{"token":"old"}', '{"token":"new","more":1}'
     assert run(change, "f") == []
     assert (home / ".agent/login.json").read_text().strip() == new
-    assert run(read, "f") == [new, "new", old, old, "1"]
-    assert run(read, "g") == [new, old, old, old]
+    assert run(read, "f") == [new, "new", old, "1"]
+    assert run(read, "g") == [new, old, old]
     assert run("(echo x > .other-login) 2>/dev/null || echo refused; rm .agent/login.json", "g") == ["refused"]
     assert run("cat .agent/login.json", "g") == [new], "a login that its program deleted is there again"
-    assert [(home / name).read_text().strip() for name in files] == [new, old, old, old, old]
+    assert [(home / name).read_text().strip() for name in files] == [new, old, old, old]
     assert run("echo again > new; mv new .agent/shared 2>/dev/null || cp new .agent/shared", "g") == []
     assert (home / ".agent/shared").read_text() == "again\n"
     files.append(".agent/shared")
     assert sorted(str(path.relative_to(home)) for path in (home / ".agent").rglob("*") if path.is_file()) == sorted(
         name for name in files if "/" in name
     )
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_of_a_file_of_all_projects_a_call_sees_the_account_and_what_its_feature_wrote(tmp_path: Path) -> None:
+    root, file = tmp_path / "repo", tmp_path / "home/.agent.json"
+    folder = repository(root)
+    file.parent.mkdir()
+    before = json.dumps({"account": 1, "projects": {"/other": {"history": ["x"]}}})
+    file.write_text(before)
+    own = OwnPaths(files={file: ("account",)})
+
+    def run(script: str, feature: str = WORKTREE.feature) -> str:
+        (folder.parent / feature).mkdir(exist_ok=True)
+        spec = replace(call(fresh_key()), worktree=replace(WORKTREE, feature=feature))
+        invocation = Invocation(argv=("sh", "-c", script), stdin=b"", env={"HOME": str(file.parent)}, own=own)
+        return processes(root).spawn(spec, invocation).stdout.decode()
+
+    changed = json.dumps({"account": 2, "projects": {"/mine": 3}})
+    assert json.loads(run(f"cat ~/.agent.json; echo '{changed}' > ~/.agent.json")) == {"account": 1}
+    assert json.loads(run("cat ~/.agent.json")) == {"account": 1, "projects": {"/mine": 3}}
+    assert json.loads(run("cat ~/.agent.json", "other")) == {"account": 1}
+    run("head -c 2000000 /dev/zero > ~/.agent.json")
+    assert json.loads(run("cat ~/.agent.json")) == {"account": 1}, "too large to be read"
+    assert file.read_text() == before
 
 
 @pytest.mark.parametrize(

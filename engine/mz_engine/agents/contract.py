@@ -95,10 +95,12 @@ class OwnPaths(msgspec.Struct, frozen=True, kw_only=True):
     feature alone. Missing folders and files are made, since the program could not make them."""
 
     folders: tuple[Path, ...] = ()
-    files: Mapping[Path, bytes] = {}
-    """With what a new one contains."""
-    hidden: tuple[Path, ...] = ()
-    """Folders of which it sees what calls of the feature made there, and nothing else; files that seem empty."""
+    new_folders: tuple[Path, ...] = ()
+    """Folders of which it sees what calls of the feature made there, and nothing else."""
+    files: Mapping[Path, tuple[str, ...]] = {}
+    """JSON files of which it sees what calls of the feature wrote there, and the user's members of these names."""
+    empty_files: tuple[Path, ...] = ()
+    """Files that seem empty."""
     logins: tuple[Path, ...] = ()
     """Files with its login. Of those in `folders`, a refreshed login is taken over at the end of a call."""
     shared_logins: tuple[Path, ...] = ()
@@ -153,10 +155,10 @@ class Adapter:
     """Variables that mz sets."""
     folders: tuple[str, ...] = ()
     """Where the program keeps its login, settings and sessions, below HOME; `$NAME` stands for a variable."""
-    files: Mapping[str, bytes] = {}
-    """The same for single files, with what a new one contains."""
+    files: Mapping[str, tuple[str, ...]] = {}
+    """The same for single JSON files, with the names of the members that a call sees."""
     conversations: tuple[str, ...] = ()
-    """Folders and files in the folders with what people and the program said, in all projects."""
+    """Folders, and files with an ending, in the folders with what people and the program said, in all projects."""
     logins: tuple[str, ...] = ()
     """Files with its login, likewise."""
     shares_logins = False
@@ -219,10 +221,14 @@ class Adapter:
         """Return what a call has outside its worktree; in a container, only what settings mount."""
         if self.container:
             return OwnPaths()
-        home, named = Path(environment.get("HOME", "/nonexistent")), (self.folders, self.conversations, self.logins)
+        named = (self.folders, self.conversations, self.logins)
         folders, conversations, logins = (tuple(_named_paths(names, environment)) for names in named)
-        files = {home / name: content for name, content in self.files.items()}
-        own = OwnPaths(folders=folders, files=files, hidden=conversations)
+        own = OwnPaths(
+            folders=folders,
+            new_folders=tuple(path for path in conversations if not path.suffix),
+            files={path: names for name, names in self.files.items() for path in _named_paths((name,), environment)},
+            empty_files=tuple(path for path in conversations if path.suffix),
+        )
         return replace(own, shared_logins=logins) if self.shares_logins else replace(own, logins=logins)
 
     def estimate_tokens(self, prompt: str) -> int:

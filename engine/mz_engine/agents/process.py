@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -18,7 +19,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 
 import msgspec
@@ -121,9 +122,17 @@ def make_missing(own: OwnPaths) -> None:
     """Make the folders and files that do not exist. Raises OSError."""
     for folder in (*own.folders, *(path.parent for path in own.files)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path, content in own.files.items():
+    for path in own.files:
         if not path.exists():
-            path.write_bytes(content)
+            path.write_bytes(b"{}\n")
+
+
+def copy_members(source: pathlib.Path, copy: pathlib.Path, names: Collection[str]) -> None:
+    """Write the members of these names to a copy of a JSON object, whose other members stay. Raises OSError."""
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    is_small = copy.is_file() and copy.stat().st_size <= LOGIN_BYTES_MAX
+    members = {name: value for name, value in load_object(source).items() if name in names}
+    copy.write_text(json.dumps({**(load_object(copy) if is_small else {}), **members}))
 
 
 def take_login(folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path, before: bytes | None) -> None:
@@ -267,18 +276,22 @@ class AgentProcesses(WorktreeProcesses):
             launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env)
             return replace(self.container.wrap(launch, (*self._passed, *invocation.env)), stdin=invocation.stdin)
         own = invocation.own
-        files = tuple(path for path in own.hidden if path.suffix or path.is_file())
-        folders = (*own.folders, *(path for path in own.hidden if path not in files))
-        kept = {path: agent_folder(self._root, spec.worktree, path) for path in folders}
-        for folder in kept.values():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mounts = [Mount(path, "write" if path in own.hidden else "kept", source) for path, source in kept.items()]
-        mounts += [Mount(path, "kept") for path in own.files]
+        mounts = list[Mount]()
+        for path in (*own.folders, *own.new_folders):
+            kept = agent_folder(self._root, spec.worktree, path)
+            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mounts.append(Mount(path, "kept" if path in own.folders else "write", kept))
+        for path, names in own.files.items():
+            copy = agent_folder(self._root, spec.worktree, path)
+            copy_members(path, copy, names)
+            mounts.append(Mount(path, "write", copy if can_hide() else None))
         others = (path for path in own.logins if not any(is_below(path, folder) for folder in own.folders))
         mounts += [Mount(path, "read") for path in others]
         mounts += [Mount(path, "write") for path in own.shared_logins]
         launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(mounts))
-        return replace(launch, stdin=invocation.stdin, hidden=(*launch.hidden, *(files if can_hide() else ())))
+        return replace(
+            launch, stdin=invocation.stdin, hidden=(*launch.hidden, *(own.empty_files if can_hide() else ()))
+        )
 
     def _take_logins(self, spec: CallSpec, invocation: Invocation, before: Mapping[pathlib.Path, bytes]) -> None:
         """Let the user have what the program changed of its login, for other programs could not use the old one."""

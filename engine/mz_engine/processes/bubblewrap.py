@@ -69,7 +69,7 @@ def _mount(mount: Mount, scratch: Path | None, has_overlays: bool) -> Iterator[s
         for name in ("upper", "work"):
             (Path(source) / name).mkdir(exist_ok=True)
         yield from ("--overlay-src", target, "--overlay", f"{source}/upper", f"{source}/work", target)
-    elif mount.kind == "kept" and not has_overlays:
+    elif mount.kind == "kept":
         yield from ("--bind-try", target, target)
     elif mount.kind in ("read", "write", "overlay"):
         yield from ("--bind-try" if mount.kind == "write" else "--ro-bind-try", source, target)

@@ -89,7 +89,6 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
             mount_own(target, sources.get(scratch))
             read_only[target] = False
         elif kind == "kept":
-            # A file's changes are in the overlay of the directory above.
             if source in sources and os.path.isdir(target):
                 opened, read_only[target] = b"/proc/self/fd/%d" % sources[target], False
                 kept = os.dup(sources[source])

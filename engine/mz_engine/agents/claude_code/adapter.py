@@ -32,6 +32,12 @@ SETTINGS: Mapping[str, str] = {
 }
 """The default of ten retries takes minutes; the engine waits instead, and frees the slot."""
 
+ACCOUNT = names("""
+    autoUpdates customApiKeyResponses env hasCompletedOnboarding installMethod lastOnboardingVersion mcpServers
+    oauthAccount primaryApiKey userID
+""")
+"""Of the file that also has the prompts and paths of all projects."""
+
 
 class ClaudeCode(Adapter):
     """Reference adapter: reports exact tokens and money, and continues sessions."""
@@ -73,7 +79,7 @@ class ClaudeCode(Adapter):
     )  # fmt: skip
     logins = (".claude/.credentials.json", "$CLAUDE_CONFIG_DIR/.credentials.json")
     shares_logins = True
-    files = {".claude.json": b"{}\n"}
+    files = dict.fromkeys((".claude.json", "$CLAUDE_CONFIG_DIR/.claude.json"), ACCOUNT)
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, a login file, or a file that names an account, whose secret may be in the system's keychain,

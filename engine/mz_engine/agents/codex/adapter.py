@@ -68,7 +68,7 @@ class Codex(Adapter):
         """Codex takes the system's bubblewrap if there is one. It cannot mount `/proc` in mz's sandbox, and of recent
         versions Codex does not understand the message; its own bubblewrap works."""
         own, system = super().own_paths(environment), shutil.which("bwrap", path=environment.get("PATH", ""))
-        return replace(own, hidden=(*own.hidden, Path(system).resolve())) if system else own
+        return replace(own, empty_files=(*own.empty_files, Path(system).resolve())) if system else own
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, a version that takes the settings, and a login."""
