@@ -212,10 +212,9 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     duration_ms: int
     root: str = ""
     """Absolute path of the worktree, which the output may contain."""
-    test_counts: tuple[int, int] | None = None
-    """Passed and failed tests, from reports that the command wrote; None: from its output, if at all."""
+    passed_tests: tuple[str, ...] | None = None
     failed_tests: tuple[str, ...] | None = None
-    """Ids of the failed tests, sorted, from the same reports."""
+    """Ids of the tests that passed and failed, sorted, from reports that the command wrote; None: it wrote none."""
     outside_links: tuple[OutsideLink, ...] = ()
 
 

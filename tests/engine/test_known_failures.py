@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, FeatureStarted, HumanRequested
 from mz_events.catalog.run import BaseTested, Verdict
 from mz_events.catalog.validation import CommandRan, GateChecked
-from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_events.names import Digest, FeatureId, feature_stream, run_stream
 from mz_events.store import Append
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
@@ -29,6 +30,7 @@ from tests.support import driving
 from tests.support.asking import must_pass
 
 OLD, NEW = "tests/test_a.py::test_old[x - y]", "tests/test_a.py::test_new"
+PASSES = b'["a", "b", "c[0xabcdef]"]'
 Outputs = Callable[[str, Files], tuple[int, str]]
 
 
@@ -44,7 +46,7 @@ def world_after(
     """A run of the feature `b` on a base on which these tests failed, and commands had these results."""
     world = World({"README.md": "a project"}, trial.script, outputs)
     trial.begin(world, pins, {"b": ()})
-    digest = world.blobs.put(msgspec.json.encode(failures))
+    digest, _ = world.blobs.put(msgspec.json.encode(failures)), world.blobs.put(PASSES)
     counts = None if results is None else world.blobs.put(msgspec.json.encode(results))
     tested = BaseTested(red=tuple(failures), known_failures=digest, results=counts)
     world.store.append([Append(run_stream(trial.RUN), None, (tested,))], world.now_us)
@@ -128,8 +130,9 @@ def test_a_report_counts_tests_if_it_has_at_least_those_of_the_output(
     output: str, report: tuple[int, int], is_excused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four tests passed on the base, and one failed."""
+    passes = tuple(map(str, range(report[0])))
     result = CommandResult(
-        exit=1, output=output.encode(), duration_ms=1, test_counts=report, failed_tests=(OLD,) * report[1]
+        exit=1, output=output.encode(), duration_ms=1, passed_tests=passes, failed_tests=(OLD,) * report[1]
     )
     monkeypatch.setattr(SimulatedPorts, "run", lambda *_: result)
     counts, failing = dict.fromkeys(("check", "final"), (1, 4, 1)), {"check": [OLD], "final": [OLD]}
@@ -154,8 +157,8 @@ def test_a_warning_tells_that_known_failures_may_hide_other_checks(command: str,
     assert bool(SEVERAL_CHECKS.search(command)) is has_several
 
 
-FRONT = "ui::old"
-BASE = Counts(1, 5, 1, reported=5, printed=(3,))
+FRONT, FIVE = "ui::old", tuple("abcde")
+BASE = Counts(1, 5, 1, printed=(3,))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,6 @@ BASE = Counts(1, 5, 1, reported=5, printed=(3,))
         (BASE, BASE, ""),
         (BASE, BASE._replace(printed=(4, 2)), ""),
         (BASE, BASE._replace(printed=(2,)), "fewer tests passed in one"),
-        (BASE, BASE._replace(reported=4), "fewer tests passed in one"),
         (BASE, BASE._replace(passed=4), "4 tests passed, and 5 on the base"),
         (BASE._replace(printed=(1, 3)), BASE._replace(printed=(7,)), "fewer tests passed in one"),
         (BASE, BASE._replace(exit=2), "it ended with exit 1 on the base"),
@@ -177,6 +179,49 @@ BASE = Counts(1, 5, 1, reported=5, printed=(3,))
 def test_known_failures_excuse_what_ended_as_on_the_base(before: Counts, now: Counts, reason: str) -> None:
     assert objection(before, now).startswith(reason)
     assert bool(objection(before, now)) is bool(reason)
+
+
+def report_of(*passed: str, failed: tuple[str, ...] = (OLD,)) -> CommandResult:
+    return CommandResult(exit=int(bool(failed)), output=b"", duration_ms=1, passed_tests=passed, failed_tests=failed)
+
+
+@pytest.mark.parametrize(
+    ("now", "missing", "passes"),
+    [
+        (report_of("a", "b", "c[0xabcdef]"), [], True),
+        (report_of("a", "b", "b", "c[0x123456]", "d"), [], True),
+        (report_of("a", "new", "c[0xabcdef]"), ["b"], False),
+        (report_of("a", "c[0xabcdef]"), ["b"], False),
+        (report_of("a", "new", "c[0xabcdef]", failed=()), ["b"], True),
+        (report_of("a", "c[0xabcdef]", failed=(OLD, "b")), [], False),
+        (
+            CommandResult(exit=1, output=pytest_output(OLD)[1].encode(), duration_ms=1),
+            ["a", "b", "c[<address>]"],
+            False,
+        ),
+    ],
+)
+def test_tests_that_passed_on_the_base_are_missed_by_their_ids(
+    now: CommandResult, missing: list[str], passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one in place of a deleted or skipped one keeps the number. As gates excuse known failures, so they do
+    with all ids; a command that succeeds needs no excuse."""
+    monkeypatch.setattr(SimulatedPorts, "run", lambda *_: now)
+    counts = dict.fromkeys(("check", "final"), Counts(1, 3, 1, passes=Digest(sha256(PASSES).hexdigest())))
+    world = world_after(lambda command, files: (1, ""), trial.pins(), {"check": [OLD], "final": [OLD]}, counts)
+    ran = next(event for event in events(world) if isinstance(event, CommandRan))
+    assert ([] if ran.missing is None else json.loads(world.blobs.get(ran.missing))) == missing
+    first = next(event for event in events(world) if isinstance(event, GateChecked))
+    assert first.passed is passes
+    requests = list(of(world, PullRequestRequested))
+    assert len(requests) == passes
+    for request in requests:
+        assert isinstance(request, PullRequestRequested)
+        body = world.blobs.get(request.body).decode()
+        assert ("tests that passed on the base are missing: `b`" in body) is bool(missing)
+    if missing and first.report is not None:
+        text = f"tests that passed on the base are missing: {', '.join(missing)}, so failures from there excuse nothing"
+        assert text in world.blobs.get(first.report).decode()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +239,7 @@ def test_what_a_report_does_not_name_has_failed_too(
     output: str, failures: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command of two runners: one writes a report, the other prints."""
-    result = CommandResult(exit=1, output=output.encode(), duration_ms=1, test_counts=(5, 1), failed_tests=(FRONT,))
+    result = CommandResult(exit=1, output=output.encode(), duration_ms=1, passed_tests=FIVE, failed_tests=(FRONT,))
     monkeypatch.setattr(SimulatedPorts, "run", lambda *_: result)
     world = world_after(lambda command, files: (1, ""), trial.pins(), {"check": [FRONT]})
     ran = next(event for event in events(world) if isinstance(event, CommandRan))

@@ -54,6 +54,7 @@ A = FeatureId("a")
 CALL, UNIT_CALL = steps.ref("plan"), steps.ref("build", unit="u1")
 DELIVERED = FeatureDelivered(ending="delivered", head=BASE)
 RAN = replace(sample(CommandRan), stage="gate", phase="build", unit="u1", name="test", exit=0, passed=7, failed=0)
+RAN = replace(RAN, missing=None)
 COMMIT = CommitRequested(key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST)
 APPROVED = HumanAnswered(run_version=4, verdict=Verdict.APPROVE, actor=DIGEST)
 
@@ -144,6 +145,13 @@ def test_tests_that_disappear_are_a_remark(passed: int | None, remarks: int) -> 
     events = run_of(base, feature=(after, steps.gate("test", True), DELIVERED))
     messages = [gap.message for gap in audit("r1", events, PinnedRun()).all_gaps if gap.kind == "fewer-tests"]
     assert messages == [f"test: 7 tests passed on the base, {passed or 0} after the work"] * remarks
+
+
+def test_a_renamed_test_is_a_remark_although_the_number_is_the_same() -> None:
+    base, after = replace(RAN, stage="base", phase="", unit=""), replace(RAN, missing=steps.DIGEST)
+    events = run_of(base, feature=(after, steps.gate("test", True), DELIVERED))
+    messages = [gap.message for gap in audit("r1", events, PinnedRun()).all_gaps if gap.kind == "fewer-tests"]
+    assert messages == ["test: 7 tests passed on the base, 7 after the work; some of the former are missing"]
 
 
 def test_without_a_preparation_tests_before_are_those_of_the_base() -> None:

@@ -43,6 +43,8 @@ class TestEvidence(Shape, frozen=True, kw_only=True):
     failed: int
     new_failures: int | None
     """Failed tests whose failure is not known from the base or accepted by a person; null: not compared."""
+    missing: tuple[str, ...]
+    """Tests that passed on the base and now neither pass nor fail, as reports name them."""
     event_ref: str
 
 
@@ -233,8 +235,8 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
         id=feature.view.feature,
         requested_item=shape_of(RequestedItemShape, item, title=single_line(load_text(item.title))) if item else None,
         commits=tuple(shape_of(CommitEvidence, made.event, made, request) for request, made in feature.commits),
-        tests_before=tuple(map(_tests, feature.tests_before)),
-        tests_after=tuple(map(_tests, feature.tests_after)),
+        tests_before=tuple(_tests(ran, load_text) for ran in feature.tests_before),
+        tests_after=tuple(_tests(ran, load_text) for ran in feature.tests_after),
         artifacts=tuple(map(_artifact_shape, feature.artifacts)),
         replies=tuple(_reply_shape(reply, load_text) for reply in feature.replies),
         gates=tuple(_gate_shape(gate, load_text) for gate in feature.gates),
@@ -245,8 +247,9 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
     )
 
 
-def _tests(ran: Recorded[CommandRan]) -> TestEvidence:
-    return shape_of(TestEvidence, ran.event, ran, passed=ran.event.passed or 0, failed=ran.event.failed or 0)
+def _tests(ran: Recorded[CommandRan], load_text: TextLoader) -> TestEvidence:
+    event, missing = ran.event, report_messages(load_text(ran.event.missing))
+    return shape_of(TestEvidence, event, ran, passed=event.passed or 0, failed=event.failed or 0, missing=missing)
 
 
 def _artifact_shape(artifact: ArtifactMade) -> ArtifactEvidence:

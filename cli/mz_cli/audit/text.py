@@ -104,6 +104,7 @@ def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) ->
     for subject, counts in (("tests before", feature.tests_before), ("tests after", feature.tests_after)):
         for tests in counts:
             text = f"{tests.name}: {tests.passed} passed, {tests.failed} failed{_new_text(tests.new_failures)}"
+            text += f"; missing: {', '.join(tests.missing)}" if tests.missing else ""
             yield claim(subject, text, tests.event_ref)
     for commit in feature.commits:
         description = f"{commit.commit[:digits]} {_unit_name(commit)}, {commit.purpose}: "

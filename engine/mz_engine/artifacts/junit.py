@@ -8,10 +8,10 @@ REPORT_BYTES_MAX = 20_000_000
 SUITES = ("testsuite", "testsuites")
 
 
-def read_cases(data: bytes) -> tuple[int, tuple[str, ...]] | None:
-    """Return the number of passed test cases and the ids of the failed ones, as `class::name`; None if the data is no
-    JUnit report. The sums that a report states are not read."""
-    root, case, failed, passed = "", list[str](), list[str](), 0
+def read_cases(data: bytes) -> tuple[list[str], list[str]]:
+    """Return the ids of passed and failed cases, as `class::name`; none if the data is no JUnit report, whose sums are
+    not read."""
+    root, case, passed, failed = "", list[str](), list[str](), list[str]()
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal root
@@ -27,9 +27,8 @@ def read_cases(data: bytes) -> tuple[int, tuple[str, ...]] | None:
             case.append(name)
 
     def end(name: str) -> None:
-        nonlocal passed
         if name == "testcase":
-            passed += len(case) == 1
+            passed.extend(case if len(case) == 1 else ())
             case.clear()
 
     def refuse(*_: object) -> None:
@@ -40,5 +39,5 @@ def read_cases(data: bytes) -> tuple[int, tuple[str, ...]] | None:
     try:
         parser.Parse(data, True)
     except (ExpatError, ValueError):
-        return None
-    return passed, tuple(sorted(failed))
+        return [], []
+    return passed, failed

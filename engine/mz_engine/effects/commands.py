@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import msgspec
 from mz_events.catalog.run import BaseTested
 from mz_events.catalog.validation import CommandRan
-from mz_events.names import Commit, FeatureId, RunId
+from mz_events.names import Commit, Digest, FeatureId, RunId
 from mz_events.store import Blobs
+from mz_projections.views.timeline import list_names
 
 from mz_engine.artifacts.command_output import (
     UNSTARTABLE_EXITS,
@@ -20,27 +21,29 @@ from mz_engine.artifacts.command_output import (
     excerpt,
     failed_tests,
     failure_signature,
+    normalise_line,
     unreported,
 )
 from mz_engine.decoding.quantity import Duration
-from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob, put_report
 from mz_engine.model.config import Command
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Checkout, EnvironmentOutside, Executor, FeatureWorktree, Workspace
 
 SETUP_SECONDS = 1800
+NAMED_MAX = 20
 BASE = FeatureId("_base")
 """Stands for a feature in paths and keys of what runs on the base; no feature can have this name."""
 
 
 class Counts(NamedTuple):
-    """How a command ended, and how many tests passed, also by its reports, and in each run of a printed runner."""
+    """How a command ended, how many tests passed, also in each run of a printed runner, and which, by its reports."""
 
     exit: int | None = None
     passed: int | None = None
     failed: int | None = None
-    reported: int = 0
     printed: tuple[int, ...] = ()
+    passes: Digest | None = None
 
 
 def open_checkout(
@@ -82,15 +85,15 @@ def run_command(
     if links and stage != "setup":
         raise EnvironmentOutside(links)
     output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
-    runs, reported = count_runs(result.output), result.test_counts
+    runs, passes, reported_failures = count_runs(result.output), result.passed_tests, list(result.failed_tests or ())
+    reported = None if passes is None else (len(passes), len(reported_failures))
     printed = (sum(run[0] for run in runs), sum(run[1] for run in runs)) if runs else None
     passed, failed = max(filter(None, (printed, reported)), key=sum, default=(None, None))
-    failures: list[str] | None = None
+    failures = list[str]()
     if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
-        failures = list(result.failed_tests or ())
-        failures += unreported(failed_tests(result.output) or (), failures)
+        failures = reported_failures + unreported(failed_tests(result.output) or (), reported_failures)
         if len(failures) < max(1, failed or 0, *(printed or ())[1:]):
-            failures = None
+            failures.clear()
     ran = CommandRan(
         stage=stage,
         phase="",
@@ -100,21 +103,32 @@ def run_command(
         passed=passed,
         failed=failed,
         signature=failure_signature(output_excerpt),
-        failures=None if failures is None else (yield from put_blob(msgspec.json.encode(failures).decode())),
+        passes=(yield from put_report(passes or ())),
+        failures=(yield from put_report(failures)),
         output=(yield from put_blob(result.output)),
         excerpt=(yield from put_blob(output_excerpt)),
         duration_ms=result.duration_ms,
         environment=environment,
     )
-    return ran, Counts(result.exit, passed, failed, reported[0] if reported else 0, tuple(run[0] for run in runs))
+    return ran, Counts(result.exit, passed, failed, tuple(run[0] for run in runs), ran.passes)
 
 
-def objection(before: Counts, now: Counts) -> str:
+def missing_tests(before: Counts, ran: CommandRan) -> Steps[tuple[str, ...]]:
+    """Return the ids of tests that passed on the base, by its reports, and now neither pass nor fail."""
+    old = Counter[str]((yield from get_json(before.passes)))
+    now = Counter[str]((yield from get_json(ran.passes)) + (yield from get_json(ran.failures)))
+    gone, new = (Counter(normalise_line(id_, ()) for id_ in ids.elements()) for ids in (old - now, now - old))
+    return tuple(sorted((gone - new).elements()))
+
+
+def objection(before: Counts, now: Counts, missing: Sequence[str] = ()) -> str:
     """Return why failures that are known from the base excuse none of a command now; empty: they do."""
+    if missing:
+        return f"tests that passed on the base are missing: {list_names(missing, NAMED_MAX)}"
     if (now.passed or 0) < (before.passed or 0):
         return f"{now.passed or 0} tests passed, and {before.passed} on the base"
     runs = zip_longest(*(sorted(counts.printed, reverse=True) for counts in (now, before)), fillvalue=0)
-    if now.reported < before.reported or any(passed < expected for passed, expected in runs):
+    if any(passed < expected for passed, expected in runs):
         return "fewer tests passed in one of its test runs than on the base"
     is_better = (now.exit or 0) < (before.exit or 0) and (now.failed or 0) < (before.failed or 0)
     return "" if before.exit in (now.exit, 0, None) or is_better else f"it ended with exit {before.exit} on the base"

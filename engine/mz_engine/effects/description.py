@@ -3,7 +3,7 @@ knows of it."""
 
 from __future__ import annotations
 
-from mz_projections.views.timeline import count_noun
+from mz_projections.views.timeline import count_noun, list_names
 
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.recovery import agent_of
@@ -57,6 +57,10 @@ def _gates(context: StepContext) -> Steps[str]:
     ]
     table = ["| command | before | after |", "|---|---|---|", *rows] if rows else ["No command of `mz.yaml` is a gate."]
     notes = list[str]()
+    for name, ran in gate_runs.items():
+        if ran.missing is not None:
+            missing = list_names(f"`{id_}`" for id_ in (yield from get_json(ran.missing)))
+            notes.append(f"- `{name}`: tests that passed on the base are missing: {missing}")
     if progress.started.known_failures is not None:
         for name, ids in (yield from get_json(progress.started.known_failures)).items():
             notes.append(f"- `{name}`: {len(ids)} failed tests, which fail without this change too; no others fail.")

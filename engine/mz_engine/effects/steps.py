@@ -159,7 +159,7 @@ def get_json(digest: Digest | None) -> Steps[Any]:
 
 
 def put_report(messages: Iterable[str]) -> Steps[Digest | None]:
-    """Store messages for the next call; None: there are none."""
+    """Store messages for the next call, or ids, as JSON; None: there are none."""
     report = tuple(messages)
     return (yield from put_blob(msgspec.json.encode(report).decode())) if report else None
 

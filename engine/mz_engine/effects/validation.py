@@ -25,7 +25,15 @@ from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
-from mz_engine.effects.commands import Counts, known_failures, objection, open_checkout, run_command, run_setup_command
+from mz_engine.effects.commands import (
+    Counts,
+    known_failures,
+    missing_tests,
+    objection,
+    open_checkout,
+    run_command,
+    run_setup_command,
+)
 from mz_engine.effects.prompt import outputs_of, read_file, write_scope
 from mz_engine.effects.steps import (
     Effect,
@@ -79,45 +87,32 @@ def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
     ran, reason = yield from _run_command(context, "gate", gate)
-    missing_tests = yield from _missing_tests(context, ran)
-    if has_passed(ran) and not missing_tests:
+    if has_passed(ran) and not reason:
         yield from emit(ran, (yield from gate_checked(context, gate, action.cause)))
         return
     output, new = (yield from get_text(ran.excerpt)), ""
-    ending = _ending(ran)
-    if missing_tests:
-        new = f": no test ran, although {missing_tests} passed on the base; "
-        ending = "proves nothing"
-    elif ran.new_failures is not None:
+    if ran.new_failures is not None:
         expected = yield from known_failures(context, gate)
         failed, output = (yield from get_json(ran.failures)), without_lines(output, expected)
         names = "\n".join(f"- {name}" for name in sorted((Counter(failed) - Counter(expected)).elements()))
         new = f"; tests that did not fail before your work fail now:\n{names}\n"
     elif reason:
-        new = f": {reason}, so failures from there excuse nothing; "
+        new = f": {reason}; "
     command = context.pins.config.commands[gate].run
-    what = f"the command `{gate}` ({command}) {ending}" if ran.stage == "gate" else _failed_setup_text(ran, gate)
+    what = f"the command `{gate}` ({command}) {_ending(ran)}" if ran.stage == "gate" else _failed_setup_text(ran, gate)
     message = f"{what}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
     yield from emit(ran, (yield from gate_checked(context, gate, action.cause, (finding,), ran.signature)))
 
 
 def _ending(ran: CommandRan) -> str:
+    if ran.exit == 0:
+        return "proves nothing"
     return "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
 
 
 def _failed_setup_text(ran: CommandRan, name: str) -> str:
     return f"the set-up (`{ran.name}`), which precedes the command `{name}`, {_ending(ran)}, so `{name}` did not run"
-
-
-def _missing_tests(context: StepContext, ran: CommandRan) -> Steps[int]:
-    """Return how many tests of a command passed on the base if now none ran, else 0."""
-    return 0 if ran.exit != 0 or ran.passed or ran.failed else (yield from _base_counts(context, ran.name)).passed or 0
-
-
-def _base_counts(context: StepContext, name: str) -> Steps[Counts]:
-    results = context.phase_state.progress.started.base_results
-    return Counts(*((yield from get_json(results)).get(name, ()) if results is not None else ()))
 
 
 def gate_checked(
@@ -150,7 +145,7 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
 
 
 def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[tuple[CommandRan, str]]:
-    """Run a command in a clean checkout of the work, compare a failure with the base; also say why that excuses
+    """Run a command in a clean checkout of the work, and compare it with the base; also say why its result proves
     nothing. Return the command of a failed set-up instead: it succeeded on the base, so the work is the reason."""
     head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
     setup_key = f"{context.run}/{context.feature}"
@@ -159,18 +154,23 @@ def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: 
     if ran is None:
         ran, counts = yield from run_command(checkout, command, stage, key, name)
     yield from call_port(Workspace.release, context.worktree)
-    ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit)
+    before = Counts(*dict((yield from get_json(context.phase_state.progress.started.base_results))).get(name, ()))
+    missing = (yield from missing_tests(before, ran)) if failed_setup is None else ()
+    digest = yield from put_report(missing)
+    ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit, missing=digest)
     if not ran.exit:
-        return ran, ""
+        ran_none = ran.exit == 0 and before.passed and not (ran.passed or ran.failed)
+        return ran, f"no test ran, although {before.passed} passed on the base" if ran_none else ""
     gates, reason = context.phase_state.progress.accepted_gates, ""
     accepted = [(gate.ran.name, gate.ran.exit, gate.ran.excerpt) for gate in gates if gate.ran is not None]
     expected = yield from known_failures(context, name)
     if expected and ran.failures is not None and failed_setup is None:
         new = (Counter((yield from get_json(ran.failures))) - Counter(expected)).total()
         # A run that ended early, or leaves tests out, does not show that no others fail.
-        reason = "" if new else objection((yield from _base_counts(context, name)), counts)
+        reason = "" if new else objection(before, counts, missing)
         if not reason:
             return replace(ran, new_failures=new), ""
+        reason += ", so failures from there excuse nothing"
     return replace(ran, new_failures=0) if (ran.name, ran.exit, ran.excerpt) in accepted else ran, reason
 
 

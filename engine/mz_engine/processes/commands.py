@@ -181,10 +181,12 @@ class ProcessExecutor(WorktreeProcesses):
                 for link in links
             ),
         )
-        cases = [read_cases(data) or (0, ()) for data in islice(new_reports(launch.cwd, before), REPORTS_MAX)]
-        passed = sum(number for number, _ in cases)
-        ids = tuple(sorted(self._secrets.redact(" ".join(id_.split())) for _, failed in cases for id_ in failed))
-        return replace(result, test_counts=(passed, len(ids)), failed_tests=ids) if passed or ids else result
+        reports = [read_cases(data) for data in islice(new_reports(launch.cwd, before), REPORTS_MAX)]
+        passed, failed = (
+            tuple(sorted(self._secrets.redact(" ".join(id_.split())) for report in reports for id_ in report[index]))
+            for index in (0, 1)
+        )
+        return replace(result, passed_tests=passed, failed_tests=failed) if passed or failed else result
 
 
 def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, tuple[int, int, int]]) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     stream. The only source of test counts."""
 
     SCHEMA = 2
-    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "failures", "environment"})
+    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "passes", "failures", "missing", "environment"})
     stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
     """Empty for a set-up, unless it failed before a preparation or gate of the phase, which then did not run."""
@@ -44,6 +44,10 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     passed: int | None = None
     failed: int | None = None
     """`passed` and `failed` count tests, if the output or a JUnit report names them."""
+    passes: Digest | None = None
+    """Blob: JSON array with the ids of the passed tests, sorted. None: no report names them."""
+    missing: Digest | None = None
+    """Blob: JSON array with the ids of tests that passed on the base, and now neither pass nor fail. None: none."""
     failures: Digest | None = None
     """Blob: JSON array with the ids of the failed tests, sorted. None: none failed, or not all are known."""
     new_failures: int | None = None

@@ -131,13 +131,15 @@ def _base_runs(run_events: Stream) -> dict[str, tuple[CommandRan, str]]:
 
 
 def _fewer_tests(feature: str, commands: Iterable[Recorded[CommandRan]], run_events: Stream) -> Iterator[Gap]:
-    """Yield a remark for each gate with fewer passed tests than on the base: deleted and skipped ones fail no gate."""
+    """Yield a remark for each gate whose command passes fewer tests than on the base, or not all of those: deleted and
+    skipped ones fail no gate."""
     base = _base_runs(run_events)
     for recorded in commands:
         after = recorded.event
         before, event_ref = base.get(after.name, (after, ""))
-        if (before.passed or 0) > (after.passed or 0):
+        if after.missing or (before.passed or 0) > (after.passed or 0):
             message = f"{after.name}: {before.passed} tests passed on the base, {after.passed or 0} after the work"
+            message += "; some of the former are missing" if after.missing else ""
             yield Gap(kind="fewer-tests", feature=feature, message=message, event_refs=(event_ref, recorded.event_ref))
 
 

@@ -296,7 +296,7 @@ class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
     """The output, with tokens instead of paths."""
     data: bytes = b""
     """The output if it is not text."""
-    test_counts: tuple[int, int] | None = None
+    passed_tests: tuple[str, ...] | None = None
     failed_tests: tuple[str, ...] | None = None
     """Both as in `CommandResult`."""
 

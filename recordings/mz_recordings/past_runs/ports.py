@@ -165,13 +165,14 @@ class RecordedPorts:
         command_ran = self.stream.outcome(CommandRan)
         if SETUP_KEY.match(key) and not key.endswith(f"/setup/{command_ran.name}"):
             raise NotInRecord  # The process died in between, and the set-up started again.
-        failures = command_ran.failures
+        digests = command_ran.passes, command_ran.failures
+        ids = (tuple(msgspec.json.decode(self.blobs.get(digest))) if digest else None for digest in digests)
         return CommandResult(
             exit=command_ran.exit,
             output=self.blobs.get(command_ran.output),
             duration_ms=command_ran.duration_ms,
-            test_counts=None if command_ran.passed is None else (command_ran.passed, command_ran.failed or 0),
-            failed_tests=None if failures is None else tuple(msgspec.json.decode(self.blobs.get(failures))),
+            passed_tests=next(ids),
+            failed_tests=next(ids),
         )
 
     # agents -----------------------------------------------------------------------------------------------------------

@@ -447,7 +447,7 @@ class MemoryExecutor:
             output=output,
             duration_ms=0,
             root=root,
-            test_counts=recorded.test_counts,
+            passed_tests=recorded.passed_tests,
             failed_tests=recorded.failed_tests,
         )
 
