@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.decide import actions as act
+from mz_engine.decide import feature as decisions
 from mz_engine.decide.actions import Work
 from mz_engine.decide.feature import decide_feature, dependency_order
 from mz_engine.decoding.quantity import Duration
@@ -14,6 +17,7 @@ from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
+from mz_events.catalog.delivery import BaseMerged, ChecksPolled, ChecksRerun, Committed, PullRequestOpened, Pushed
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -34,9 +38,10 @@ from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, CommandRan, Unit
 from mz_events.names import Commit, FeatureId, Path
 from mz_projections.feature.fold import apply_strict, fold
-from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring
+from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring, UnitEvent
 from mz_qa.simulation import trial
 
+from tests.support.samples import sample
 from tests.support.steps import (
     BASE,
     COMMAND,
@@ -85,6 +90,18 @@ def build_call(attempt: int = 1, role: str = "builder") -> tuple[Event, ...]:
 
 def then(*events: Event, pins: Pins = PINS) -> act.Action | None:
     return when_decided(state_after(*events), pins)
+
+
+@pytest.mark.parametrize("kind", get_args(UnitEvent), ids=lambda kind: kind.__name__)
+def test_only_events_of_delivery_continue_the_delivery(kind: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that `decide_unit` does not name would be one."""
+    monkeypatch.setattr(decisions, "decide_delivery", lambda unit_run, phase, pins: Work.FINISH_FEATURE)
+    state = state_after(*IN_BUILD)
+    assert isinstance(state, InPhase)
+    assert state.unit_run is not None
+    action = when_decided(replace(state, unit_run=replace(state.unit_run, last_event=sample(kind))), PINS)
+    delivers = {BaseMerged, ChecksPolled, ChecksRerun, Committed, PullRequestOpened, Pushed}
+    assert (action is Work.FINISH_FEATURE) == (kind in delivers)
 
 
 # the straight way -----------------------------------------------------------------------------------------------------

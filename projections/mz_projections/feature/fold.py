@@ -96,6 +96,8 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
     if type(state) is InPhase and type(event) not in ALWAYS_LEGAL:
         return _apply_in_phase(state, event, recorded.observed_at_us)
     match state, event:
+        case (BetweenPhases() | RunningSetup(), PhaseStarted()):
+            return _start_phase(state.progress, event)
         case (NotStarted(), FeatureStarted()):
             return CreatingWorkspace(started=event, run_version=event.run_version)
         case (Ended(state_before=state_before), FeatureRetried()) if state_before is not None:
@@ -131,8 +133,6 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
             return replace(state, command_runs=(*state.command_runs, event))
         case (RunningSetup(progress=progress), WorkspaceReady()):
             return replace(state, progress=replace(progress, head=event.head, tree=event.tree))
-        case (RunningSetup() | BetweenPhases(), PhaseStarted()):
-            return _start_phase(state.progress, event)
         case (BetweenPhases(progress=progress), FeatureDelivered()):
             return Ended(
                 status=FeatureOutcome(event.ending),
@@ -312,28 +312,31 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
             progress = _update_progress(progress, unit_run, event)
         return replace(state, unit_run=next_run, progress=progress)
     match event:
-        case FilesClaimed():
-            return replace(state, claimed=True, claim_rejected=False)
-        case ClaimRejected():
-            return replace(state, claim_rejected=True)
-        case UnitStarted() if unit_run is None:
-            notes, tree = _start_notes(state.progress, event.phase, event.unit), state.progress.tree
-            started = UnitRun(unit=event.unit, iteration=event.iteration, base=tree, tree=tree, notes=notes)
-            return replace(state, unit_run=started)
-        case PhaseCompleted() if unit_run is None:
-            return BetweenPhases(progress=_complete_phase(state.progress, event.phase))
-    if unit_run is None:
-        return None
-    match event:
-        case SessionDropped():
-            return replace(state, progress=replace(state.progress, agent_session=None))
-        case UnitCompleted():
+        case Committed() if unit_run is not None:
+            progress = replace(state.progress, head=event.commit)
+            return replace(state, progress=progress, unit_run=replace(unit_run, commit=event.commit, last_event=event))
+        case UnitCompleted() if unit_run is not None:
             return replace(
                 state,
                 progress=_complete_unit(state.progress, unit_run),
                 finished_units=(*state.finished_units, event.unit),
                 unit_run=None,
             )
+        case UnitStarted() if unit_run is None:
+            notes, tree = _start_notes(state.progress, event.phase, event.unit), state.progress.tree
+            started = UnitRun(unit=event.unit, iteration=event.iteration, base=tree, tree=tree, notes=notes)
+            return replace(state, unit_run=started)
+        case PhaseCompleted() if unit_run is None:
+            return BetweenPhases(progress=_complete_phase(state.progress, event.phase))
+        case FilesClaimed():
+            return replace(state, claimed=True, claim_rejected=False)
+        case ClaimRejected():
+            return replace(state, claim_rejected=True)
+    if unit_run is None:
+        return None
+    match event:
+        case SessionDropped():
+            return replace(state, progress=replace(state.progress, agent_session=None))
         case Blocked():
             progress = replace(
                 state.progress,
@@ -343,9 +346,6 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
             return replace(state, progress=progress, unit_run=replace(unit_run, block=event, last_event=event))
         case RolledBack():
             return _roll_back(state, unit_run, event)
-        case Committed():
-            progress = replace(state.progress, head=event.commit)
-            return replace(state, progress=progress, unit_run=replace(unit_run, commit=event.commit, last_event=event))
         case BaseMerged():
             return _apply_merge(state, unit_run, event)
         case Pushed():
