@@ -11,13 +11,14 @@ import pytest
 from msgspec import inspect
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules, shared_rules
+from mz_engine.artifacts.validate import validate
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
 from mz_engine.config.schema import list_settings
 from mz_engine.decoding.yaml import decode_yaml, load_yaml, parse_yaml
 from mz_engine.errors.codes import CODES
 from mz_engine.errors.diagnostics import Exit
-from mz_engine.model.config import Settings
+from mz_engine.model.config import Limits, Settings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
@@ -113,7 +114,8 @@ def test_every_page_of_docs_is_in_its_list() -> None:
 
 
 def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
-    pipeline, rules = fenced("pipelines", "yaml")
+    pipeline, block, rules = fenced("pipelines", "yaml")
+    assert validate(load_rules()["block"], block, "BLOCKED.md", Limits(), {}) == ()
     PipelineSource(name="docs/pipelines.md", text=pipeline).parse()
     assert isinstance(read_rules(parse_yaml(rules, "docs/pipelines.md"), "risks", shared_rules()), RuleSet)
     (template,) = fenced("pipelines", "jinja")

@@ -41,7 +41,10 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 )
 """The concrete event types, in the order of their definition."""
 
-EXTENDED = "budget.changed", "call.over-budget", "call.reserved", "call.settled", "command.ran", "feature.started"
+EXTENDED = (
+    *("budget.changed", "call.over-budget", "call.reserved", "call.settled", "command.ran", "feature.started"),
+    *("artifact.parsed", "phase.blocked"),
+)
 """Types whose schema 2 adds optional fields."""
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED} | {
     ("imported.file-read", 1): lambda payload: {key: payload[key] for key in payload if key != "end_line_sha256"}

@@ -96,7 +96,7 @@ class GeneratedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """Markdown; or JSON, padded with blanks to the minimum size."""
-        if self.rules.form == "json":
+        if self.rules.form != "markdown":
             value = self.items[0] if self.is_object and self.items else list(self.items)
             text = json.dumps(value, ensure_ascii=False, indent=1)
             return text + " " * (self.bytes_min - len(text.encode())) + "\n"
@@ -124,7 +124,7 @@ def generate_artifact(rules: RuleSet, limits: Limits, seed: int) -> GeneratedArt
     artifact = GeneratedArtifact(rules=rules, limits=limits)
     rng = random.Random(f"{rules.name}/{seed}")
     artifact = replace(artifact, other_artifacts=_generate_other_artifacts(artifact, rng))
-    return _generate_json(artifact, rng) if rules.form == "json" else _generate_markdown(artifact, rng)
+    return _generate_markdown(artifact, rng) if rules.form == "markdown" else _generate_json(artifact, rng)
 
 
 def _random_words(artifact: GeneratedArtifact, rng: random.Random, count: int) -> str:

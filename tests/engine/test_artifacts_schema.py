@@ -30,7 +30,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def test_every_json_artifact_has_one() -> None:
-    assert {name for name, rules in load_rules().items() if rules.form == "json"} == set(ARTIFACTS)
+    assert {name for name, rules in load_rules().items() if rules.form != "markdown"} == set(ARTIFACTS)
     for name in ARTIFACTS:
         jsonschema.Draft7Validator.check_schema(schema(name))
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from mz_engine.decide import actions as act
 from mz_engine.decide import feature as decisions
 from mz_engine.decide.actions import Work
-from mz_engine.decide.feature import decide_feature, dependency_order
+from mz_engine.decide.feature import decide_feature
+from mz_engine.decide.units import dependency_order
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins

@@ -57,7 +57,7 @@ class Draft(msgspec.Struct, kw_only=True):
 
     @property
     def text(self) -> str:
-        if self.rules.form == "json":
+        if self.rules.form != "markdown":
             single = any(isinstance(rule, JsonForm) and rule.root == "object" for rule in self.rules.rules)
             return json.dumps(self.items[0] if single else self.items, ensure_ascii=False, indent=1)
         parts = [f"# {self.title}"] if self.title else []
@@ -92,7 +92,7 @@ recase = st.sampled_from(CASES)
 def drafts(draw: DrawFn, kind: str) -> Draft:
     """A valid artifact of this kind."""
     rules = load_rules()[kind]
-    return draw(json_drafts(rules) if rules.form == "json" else markdown_drafts(rules))
+    return draw(json_drafts(rules) if rules.form != "markdown" else markdown_drafts(rules))
 
 
 @st.composite
@@ -118,7 +118,7 @@ def markdown_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
 
 @st.composite
 def json_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
-    count = 1 if rules.name == "verdict" else draw(st.integers(1, 4))
+    count = 1 if rules.name in ("verdict", "block") else draw(st.integers(1, 4))
     ids = draw(st.lists(name, min_size=count, max_size=count, unique=True))
     items: list[dict[str, Any]] = [draw(item(rules, None)) for _ in range(count)]
     for number, document in enumerate(items):

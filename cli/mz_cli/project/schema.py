@@ -15,8 +15,8 @@ from mz_cli.app.help import command
 from mz_cli.terminal.console import write_text
 
 SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
-ARTIFACTS = ("tasks", "commit_summary", "verdict")
-"""Built-in rule sets of JSON artifacts; a test checks that the list is complete."""
+ARTIFACTS = ("tasks", "commit_summary", "verdict", "block")
+"""Built-in rule sets of JSON and YAML artifacts; a test checks that the list is complete."""
 
 
 @command(

@@ -10,7 +10,7 @@ from typing import Any
 
 from mz_events.names import NAME, PATH_BYTES_MAX
 
-from mz_engine.artifacts.parse import json_rule
+from mz_engine.artifacts.parse import form_rule
 from mz_engine.artifacts.validate import fill_slots, resolve_limit
 from mz_engine.config.schema import JSON_SCHEMA_DRAFT
 from mz_engine.model.config import Limits
@@ -21,7 +21,7 @@ NAME_SCHEMA = {"type": "string", "pattern": f"^{NAME.pattern.removesuffix(chr(92
 
 def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
     """Return the schema of the artifact. Raises KeyError for a Markdown rule set."""
-    is_list = json_rule(rules).root == "list"
+    is_list = form_rule(rules).root == "list"
     item = _object_schema([rule for rule in rules.rules if isinstance(rule, FieldRule)], None, limits)
     header = {"$schema": JSON_SCHEMA_DRAFT, "title": f"the artifact {rules.name}"}
     return {**header, "type": "array", "minItems": 1, "items": item} if is_list else {**header, **item}

@@ -1,4 +1,4 @@
-"""Read artifacts: JSON as items, and the data for decisions of any artifact.
+"""Read artifacts: JSON and YAML as items, and the data for decisions of any artifact.
 
 `parse_artifact` is total: any text gives a result, with only legal names and paths.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,21 +16,31 @@ from mz_events.catalog.validation import Unit
 from mz_events.names import NAME
 
 from mz_engine.artifacts import markdown as md
-from mz_engine.model.rules import FieldRule, FileList, JsonForm, ParsedArtifact, RuleSet, SectionRule, UnitFields
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.rules import (
+    FieldRule,
+    FileList,
+    JsonForm,
+    ParsedArtifact,
+    RuleSet,
+    SectionRule,
+    UnitFields,
+    YamlForm,
+)
 
 BREAKING_CHANGE = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
 """As in Conventional Commits; list marks and emphasis may precede it."""
 NOUNS = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
 
 
-class JsonItem(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True):
     """One object; `line` from 1, None if unknown."""
 
     fields: Mapping[str, Any]
     line: int | None = None
 
 
-class UnreadableJson(Exception):
+class UnreadableItems(Exception):
     """Reason why a text gives no items."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
@@ -38,52 +48,69 @@ class UnreadableJson(Exception):
         self.problem, self.line = problem, line
 
 
-def read_items(rule: JsonForm, text: str) -> tuple[JsonItem, ...]:
-    """Return the objects of a JSON text: see `JsonForm` for the accepted forms. Raises UnreadableJson."""
-    text = md.normalise_newlines(text)
-    value = read_value(text, rule.embedded)
+def read_items(rule: JsonForm, text: str) -> tuple[Item, ...]:
+    """Return the objects of a text: see `JsonForm` for the accepted forms. Raises UnreadableItems."""
+    text, load = md.normalise_newlines(text), load_yaml_items if isinstance(rule, YamlForm) else load_json
+    value, lines = read_value(text, rule.embedded, load)
     if rule.root == "list":
-        return list_items(value, text)
+        return list_items(value, lines)
     if not isinstance(value, dict):
-        raise UnreadableJson(f"it holds {type_noun(value)}, not an object")
-    return (JsonItem(value, 1),)
+        raise UnreadableItems(f"it holds {type_noun(value)}, not an object")
+    return (Item(value, 1),)
 
 
-def read_value(text: str, embedded: bool) -> Any:
+Loaded = tuple[Any, Sequence[int]]
+"""A value and, if it is a list, the line in which each of its entries begins."""
+
+
+def read_value(text: str, embedded: bool, load: Callable[[str], Loaded]) -> Loaded:
     try:
-        return load_json(text)
-    except UnreadableJson:
+        return load(text)
+    except UnreadableItems:
         if not embedded and text.lstrip().startswith(("```", "~~~")):
-            raise UnreadableJson("it stands in a code fence; write the JSON alone", 1) from None
+            raise UnreadableItems("it stands in a code fence; write its content alone", 1) from None
         for block in reversed(md.read_markdown(text).blocks) if embedded else ():
-            with suppress(UnreadableJson):
-                return load_json(block)
+            with suppress(UnreadableItems):
+                return load(block)
         raise
 
 
-def load_json(text: str) -> Any:
+def load_yaml_items(text: str) -> Loaded:
+    from mz_engine.decoding.yaml import parse_yaml
+
     try:
-        return json.loads(text)
+        document = parse_yaml(text.encode("utf-8", "replace").decode(), "")  # A lone surrogate is no character.
+    except MzError as error:
+        first = error.diagnostics[0]
+        raise UnreadableItems(first.message, first.location.line if first.location else None) from None
+    value, count = document.value, len(document.value) if isinstance(document.value, list) else 0
+    return value, [document.location(number).line or 1 for number in range(count)]
+
+
+def load_json(text: str) -> Loaded:
+    try:
+        value = json.loads(text)
+        return value, item_lines(text, len(value)) if isinstance(value, list) else ()
     except json.JSONDecodeError as error:
-        raise UnreadableJson(f"{error.msg} in column {error.colno}", error.lineno) from None
+        raise UnreadableItems(f"{error.msg} in column {error.colno}", error.lineno) from None
     except RecursionError:
-        raise UnreadableJson("RecursionError") from None
+        raise UnreadableItems("RecursionError") from None
     except ValueError as error:
-        raise UnreadableJson(str(error)[:200]) from None
+        raise UnreadableItems(str(error)[:200]) from None
 
 
-def list_items(value: Any, text: str) -> tuple[JsonItem, ...]:
+def list_items(value: Any, lines: Sequence[int]) -> tuple[Item, ...]:
     if isinstance(value, dict):
         lists = [m for m in value.values() if isinstance(m, list) and m and all(isinstance(item, dict) for item in m)]
-        return tuple(map(JsonItem, lists[0])) if len(lists) == 1 else (JsonItem(value, 1),)
+        return tuple(map(Item, lists[0])) if len(lists) == 1 else (Item(value, 1),)
     if not isinstance(value, list):
-        raise UnreadableJson(f"it holds {type_noun(value)}, not a list")
+        raise UnreadableItems(f"it holds {type_noun(value)}, not a list")
     if not value:
-        raise UnreadableJson("the list is empty")
+        raise UnreadableItems("the list is empty")
     for number, member in enumerate(value, 1):
         if not isinstance(member, dict):
-            raise UnreadableJson(f"entry {number} is {type_noun(member)}, not an object")
-    return tuple(JsonItem(member, line) for member, line in zip(value, item_lines(text, len(value)), strict=True))
+            raise UnreadableItems(f"entry {number} is {type_noun(member)}, not an object")
+    return tuple(Item(member, line) for member, line in zip(value, lines, strict=True))
 
 
 def item_lines(text: str, count: int) -> list[int]:
@@ -104,7 +131,7 @@ def type_noun(value: Any) -> str:
     return NOUNS.get(type(value), "null")
 
 
-def json_rule(rules: RuleSet) -> JsonForm:
+def form_rule(rules: RuleSet) -> JsonForm:
     """Return the rule for reading the artifact. Raises KeyError for a Markdown rule set."""
     for rule in rules.rules:
         if isinstance(rule, JsonForm):
@@ -116,7 +143,7 @@ def field_rule(rules: RuleSet, field: str) -> FieldRule | None:
     return next((r for r in rules.rules if isinstance(r, FieldRule) and r.field == field and r.within is None), None)
 
 
-def field_value(rules: RuleSet, item: JsonItem, field: str) -> Any:
+def field_value(rules: RuleSet, item: Item, field: str) -> Any:
     """Return the value under the field's name or one of its aliases; None if absent."""
     rule = field_rule(rules, field)
     for name in (field, *(rule.aliases if rule else ())):
@@ -134,7 +161,7 @@ def non_blank_strings(value: Any) -> tuple[str, ...]:
 # data for decisions ---------------------------------------------------------------------------------------------------
 def parse_artifact(rules: RuleSet, text: str) -> ParsedArtifact:
     """Extract the data of the rule set's `extract`; illegal or absent data are left out, for `validate` to report."""
-    return parse_json(rules, text) if rules.form == "json" else parse_markdown(rules, md.read_markdown(text))
+    return parse_markdown(rules, md.read_markdown(text)) if rules.form == "markdown" else parse_items(rules, text)
 
 
 def title_and_body(text: str) -> tuple[str, str]:
@@ -162,21 +189,22 @@ def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtif
     )
 
 
-def parse_json(rules: RuleSet, text: str) -> ParsedArtifact:
+def parse_items(rules: RuleSet, text: str) -> ParsedArtifact:
     try:
-        items = read_items(json_rule(rules), text)
-    except UnreadableJson:
+        items = read_items(form_rule(rules), text)
+    except UnreadableItems:
         return ParsedArtifact()
     units = tuple(extract_units(rules, rules.extract.units, items)) if rules.extract.units else ()
     return ParsedArtifact(
         units=units,
         files=tuple(dict.fromkeys(file for unit in units for file in unit.files)),
         fields=dict(extract_fields(rules, items[0])) if items else {},
+        names=tuple(extract_names(rules, items[0])) if items else (),
         ids=tuple(unit.id for unit in units),
     )
 
 
-def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[JsonItem, ...]) -> Iterator[Unit]:
+def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[Item, ...]) -> Iterator[Unit]:
     used_ids: set[str] = set()
     for item in items:
         name = field_value(rules, item, field_names.id)
@@ -188,7 +216,11 @@ def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[JsonItem
         yield Unit(id=name, depends_on=tuple(needed_ids), files=tuple(filter(None, paths)))
 
 
-def extract_fields(rules: RuleSet, item: JsonItem) -> Iterator[tuple[str, str]]:
+def extract_names(rules: RuleSet, item: Item) -> Iterator[str]:
+    return filter(NAME.match, non_blank_strings(field_value(rules, item, rules.extract.names or "")))
+
+
+def extract_fields(rules: RuleSet, item: Item) -> Iterator[tuple[str, str]]:
     for name in rules.extract.fields:
         rule, value = field_rule(rules, name), field_value(rules, item, name)
         if rule is None or not isinstance(value, str):

@@ -17,11 +17,11 @@ from mz_events.names import NAME
 
 from mz_engine.artifacts import markdown as md
 from mz_engine.artifacts.parse import (
-    JsonItem,
-    UnreadableJson,
+    Item,
+    UnreadableItems,
     field_rule,
     field_value,
-    json_rule,
+    form_rule,
     non_blank_strings,
     read_items,
     type_noun,
@@ -39,8 +39,8 @@ ID_RANGE = re.compile(r"\b([A-Z]+-)(\d{1,4})(?:\s*(?:–|—|-|\.\.\.?|…|to|th
 ID_RANGE_MAX = 200
 SHOWN_NUMBER_MAX = 10**15
 MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.IGNORECASE)
-LIST_RULE = kinds.JsonForm(id="", requirement="", message="", root="list")
-"""Rule for reading the ids of an earlier artifact."""
+LIST_RULES = [form(id="", requirement="", message="", root="list") for form in (kinds.JsonForm, kinds.YamlForm)]
+"""Rules for reading the ids of an earlier artifact; the first that can."""
 
 
 class RuleViolation(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,26 +70,26 @@ class ArtifactSubject:
         return md.read_markdown(self.text)
 
     @cached_property
-    def items(self) -> tuple[JsonItem, ...]:
+    def items(self) -> tuple[Item, ...]:
         """The items of JSON; empty if it cannot be read, which the rule about its form reports."""
         try:
-            return read_items(json_rule(self.rules), self.text)
-        except UnreadableJson:
+            return read_items(form_rule(self.rules), self.text)
+        except UnreadableItems:
             return ()
 
     def limit(self, limit: Limit) -> int:
         return resolve_limit(limit, self.limits)
 
-    def values(self, item: JsonItem, field: str) -> tuple[str, ...]:
+    def values(self, item: Item, field: str) -> tuple[str, ...]:
         """Return the non-blank strings of a field."""
         return non_blank_strings(field_value(self.rules, item, field))
 
-    def objects(self, item: JsonItem, field: str) -> list[Any]:
+    def objects(self, item: Item, field: str) -> list[Any]:
         """Return the entries of a list field; empty if it is none."""
         nested = field_value(self.rules, item, field)
         return nested if isinstance(nested, list) else []
 
-    def label(self, item: JsonItem, number: int) -> str:
+    def label(self, item: Item, number: int) -> str:
         """Return an item's number, with its id if that is legal."""
         rules = (rule for rule in self.rules.rules if isinstance(rule, kinds.FieldRule) and rule.type == "name")
         value = field_value(self.rules, item, next((rule.field for rule in rules), ""))
@@ -180,10 +180,11 @@ def covered_ids(rule: kinds.CoversIds, subject: ArtifactSubject) -> Iterator[Rul
             yield RuleViolation(actual=name)
 
 
-def field_ids(text: str, field: str) -> Iterator[str]:
-    with suppress(UnreadableJson):
-        for item in read_items(LIST_RULE, text):
-            yield from non_blank_strings(item.fields.get(field))
+def field_ids(text: str, field: str) -> list[str]:
+    for rule in LIST_RULES:
+        with suppress(UnreadableItems):
+            return [value for item in read_items(rule, text) for value in non_blank_strings(item.fields.get(field))]
+    return []
 
 
 def is_mentioned(text: str, name: str) -> bool:
@@ -201,10 +202,10 @@ def is_mentioned(text: str, name: str) -> bool:
 # Markdown -------------------------------------------------------------------------------------------------------------
 def placeholders(rule: kinds.NoPlaceholders, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Yield one violation for each line with a placeholder."""
-    is_json = subject.rules.form == "json"
+    is_prose = subject.rules.form == "markdown"
     patterns = [re.compile(pattern) for pattern in rule.patterns]
     for number, line in enumerate(
-        map(md.blank_spans, subject.text.split("\n")) if is_json else subject.document.prose, 1
+        subject.document.prose if is_prose else map(md.blank_spans, subject.text.split("\n")), 1
     ):
         if match := next(filter(None, (pattern.search(line) for pattern in patterns)), None):
             yield RuleViolation(line=number, actual=match[0])
@@ -272,10 +273,10 @@ def unique_ids(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[Rule
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------
-def json_form(rule: kinds.JsonForm, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+def item_form(rule: kinds.JsonForm, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     try:
-        read_items(json_rule(subject.rules), subject.text)
-    except UnreadableJson as error:
+        read_items(form_rule(subject.rules), subject.text)
+    except UnreadableItems as error:
         yield RuleViolation(line=error.line, actual=error.problem)
 
 
@@ -286,11 +287,11 @@ def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[Ru
             continue
         for index, member in enumerate(subject.objects(item, rule.within), 1):
             if isinstance(member, dict):
-                yield from field_violations(rule, JsonItem(member), subject, f".{rule.within}[{index}]", str(index))
+                yield from field_violations(rule, Item(member), subject, f".{rule.within}[{index}]", str(index))
 
 
 def field_violations(
-    rule: kinds.FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_label: str
+    rule: kinds.FieldRule, item: Item, subject: ArtifactSubject, location: str, item_label: str
 ) -> Iterator[RuleViolation]:
     used_name = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
     if used_name is None:
@@ -415,7 +416,20 @@ def ranks(order: list[str], values: list[Any]) -> list[int]:
     return [order.index(text) for text in texts if text in order]
 
 
-CHECKS: Mapping[str, Mapping[type, Callable[[Any, ArtifactSubject], Iterator[RuleViolation]]]] = {
+Checks = Mapping[type, Callable[[Any, ArtifactSubject], Iterator[RuleViolation]]]
+ITEM_CHECKS: Checks = {
+    kinds.ByteSize: byte_size,
+    kinds.NoPlaceholders: placeholders,
+    kinds.CoversIds: covered_ids,
+    kinds.JsonForm: item_form,
+    kinds.YamlForm: item_form,
+    kinds.FieldRule: field_values,
+    kinds.UniqueIds: unique_values,
+    kinds.ReferencesIds: valid_references,
+    kinds.AcyclicItems: acyclic_graph,
+    kinds.MaximumField: maximum_field,
+}
+CHECKS: Mapping[str, Checks] = {
     "markdown": {
         kinds.ByteSize: byte_size,
         kinds.WordCount: word_count,
@@ -427,16 +441,7 @@ CHECKS: Mapping[str, Mapping[type, Callable[[Any, ArtifactSubject], Iterator[Rul
         kinds.UniqueIds: unique_ids,
         kinds.CoversIds: covered_ids,
     },
-    "json": {
-        kinds.ByteSize: byte_size,
-        kinds.NoPlaceholders: placeholders,
-        kinds.CoversIds: covered_ids,
-        kinds.JsonForm: json_form,
-        kinds.FieldRule: field_values,
-        kinds.UniqueIds: unique_values,
-        kinds.ReferencesIds: valid_references,
-        kinds.AcyclicItems: acyclic_graph,
-        kinds.MaximumField: maximum_field,
-    },
+    "json": ITEM_CHECKS,
+    "yaml": ITEM_CHECKS,
 }
 """By form of the artifact and kind of rule; a rule without a check in a form never fails there."""

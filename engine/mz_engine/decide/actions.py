@@ -107,6 +107,7 @@ class AskPerson(ReportingAction, frozen=True, kw_only=True):
 class BlockPhase(ReportingAction, frozen=True, kw_only=True):
     cause: str
     check: str
+    units: tuple[str, ...] = ()
 
 
 class RestoreTree(BaseAction, frozen=True):

@@ -5,7 +5,6 @@ Inside a phase the newest event of the unit run decides: `decide_unit`, read fro
 
 from __future__ import annotations
 
-from graphlib import CycleError, TopologicalSorter
 from typing import assert_never
 
 from mz_events.catalog.base import IntentEvent
@@ -25,7 +24,7 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import Hold, Verdict
-from mz_events.catalog.validation import ArtifactsKept, ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
+from mz_events.catalog.validation import ArtifactsKept, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.names import BUILDER
 from mz_projections.feature.state import (
     BetweenPhases,
@@ -42,7 +41,7 @@ from mz_projections.feature.state import (
     Waiting,
     has_passed,
 )
-from mz_projections.feature.unit import DENIED_COMMANDS
+from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
@@ -55,6 +54,7 @@ from mz_engine.decide.recovery import (
     after_rejection,
     next_call,
 )
+from mz_engine.decide.units import iteration, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import CHECKS, PersonGate, Phase
@@ -125,31 +125,6 @@ def _start_next_phase(progress: FeatureProgress, pins: Pins) -> Action:
     return Work.FINISH_FEATURE
 
 
-def iteration(progress: FeatureProgress, phase: str, unit: str) -> int:
-    """Return 1 + the number of rollbacks that superseded this phase and unit."""
-    of_unit = progress.superseded_counts.get(f"{phase}/{unit}", 0) if unit else 0
-    return 1 + progress.superseded_counts.get(phase, 0) + of_unit
-
-
-def units_of(progress: FeatureProgress, phase: Phase) -> tuple[str, ...]:
-    """Return the phase's units in the order of work; one empty name when it has none, or none are listed yet."""
-    listed = progress.artifacts.get(phase.for_each.artifact) if phase.for_each else None
-    if phase.for_each is None or listed is None:
-        return ("",)
-    in_order = phase.for_each.order == "depends_on"
-    return dependency_order(listed.units) if in_order else tuple(unit.id for unit in listed.units)
-
-
-def dependency_order(units: tuple[Unit, ...]) -> tuple[str, ...]:
-    """Return unit ids with dependencies first, otherwise as listed; a cycle, which rules reject, stays as listed."""
-    ids = {unit.id for unit in units}
-    graph = {unit.id: [other for other in unit.depends_on if other in ids] for unit in units}
-    try:
-        return tuple(TopologicalSorter(graph).static_order())
-    except CycleError:
-        return tuple(graph)
-
-
 def _start_next_unit(state: InPhase, phase: Phase) -> Action:
     if phase.claim is not None and not state.claimed:
         if state.claim_rejected:
@@ -185,6 +160,10 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
             question_kind=QuestionKind.EXHAUSTED, code=last.violations[0].rule, reports=unit_run.reports
         )
         return after_rejection(unit_run, phase, question)
+    if type(last) is ArtifactValidated and pins.pipeline.block_file and BLOCK in unit_run.parsed_artifacts:
+        block = unit_run.parsed_artifacts[BLOCK]
+        cause = block.fields["cause"]
+        return act.BlockPhase(cause=cause, check=f"raised.{cause}", units=block.names, text=block.digest)
     if (
         type(last) is ArtifactValidated
         or type(last) is ArtifactsKept

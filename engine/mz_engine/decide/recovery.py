@@ -12,8 +12,9 @@ from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, Uni
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
+from mz_engine.decide.units import affected_units
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import Phase, Pipeline
+from mz_engine.model.pipeline import PERSON, Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
@@ -98,7 +99,7 @@ def after_answer(unit_run: UnitRun, answer: HumanAnswered) -> Action:
 def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked, pipeline: Pipeline) -> Action:
     """Roll back to the phase that `on_block` names; ask a person if it names none, or after too many rollbacks."""
     route = next((entry for entry in phase.on_block if entry.cause == block.cause), None)
-    if route is None:
+    if route is None or route.to == PERSON:
         return _ask_about_block(block, QuestionKind.UNROUTED)
     progress = state.progress
     too_often = (
@@ -108,7 +109,8 @@ def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked,
     )
     if too_often and not unit_run.rollback_allowed:
         return _ask_about_block(block, QuestionKind.ROLLBACKS)
-    units = _affected_units(state, unit_run) if route.scope == "unit" else ()
+    target = pipeline.find_phase(route.to)
+    units = affected_units(state, unit_run, block, target) if route.scope == "unit" else ()
     return RolledBack(source=phase.phase, to=route.to, units=units, keeps_tree=route.scope == "tree")
 
 
@@ -119,14 +121,3 @@ def _ask_about_block(block: Blocked, question_kind: QuestionKind) -> Action:
     if block.cause == BASE:
         return act.AskPerson(question_kind=QuestionKind.CONFLICT, code=block.check, text=block.note)
     return act.AskPerson(question_kind=question_kind, code=f"{block.cause}.{block.check}", text=block.note)
-
-
-def _affected_units(state: InPhase, unit_run: UnitRun) -> tuple[str, ...]:
-    """Return the unit and, transitively, the units that depend on it, in the phase's order."""
-    listed = next(
-        (a.units for a in state.progress.artifacts.values() if any(u.id == unit_run.unit for u in a.units)), ()
-    )
-    affected = [unit_run.unit]
-    for unit in affected:
-        affected += [other.id for other in listed if unit in other.depends_on and other.id not in affected]
-    return tuple(unit for unit in state.units if unit in affected)

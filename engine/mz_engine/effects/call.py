@@ -25,7 +25,7 @@ from mz_projections.feature.unit import DENIED_COMMANDS
 from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.prompt import compose_prompt, configured_model, outputs_of, plan_session, write_schemas
+from mz_engine.effects.prompt import compose_prompt, configured_model, plan_session, write_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
 from mz_engine.effects.validation import ensure_worktree, gate_checked, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
@@ -62,7 +62,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     yield from ensure_worktree(context, unit_run.tree)
     if (yield from keep_artifacts(context)):
         return
-    yield from write_schemas(context, outputs_of(context, action.role))
+    yield from write_schemas(context, action.role)
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
     agent = agent_of(phase_state.progress, config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import BaseMerged, CommitRequested, PullRequestRequested, PushRequested
@@ -108,7 +109,8 @@ def _block_phase(action: act.BlockPhase, context: StepContext) -> Effect:
     if isinstance(last, BaseMerged) and (last.conflicts or last.unmarked):
         path, note = (*last.conflicts, *last.unmarked)[0], (yield from put_blob(delivery.conflict_text(last)))
     phase, unit = context.phase_state.phase, context.unit_run.unit
-    yield from emit(Blocked(phase=phase, unit=unit, cause=action.cause, check=action.check, path=path, note=note))
+    block = Blocked(phase=phase, unit=unit, cause=action.cause, check=action.check, path=path, note=note)
+    yield from emit(replace(block, units=action.units))
 
 
 def _put_messages(reports: tuple[Digest, ...]) -> Steps[Digest | None]:

@@ -17,7 +17,7 @@ from mz_events.catalog.run import Hold
 from mz_events.names import BUILDER, Commit, Path
 from mz_projections.feature.session import text_mark as digest_mark
 from mz_projections.feature.state import AgentSession
-from mz_projections.feature.unit import failure_of
+from mz_projections.feature.unit import BLOCK, failure_of
 
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.validate import requirements
@@ -98,14 +98,14 @@ SCHEMA_FOLDER = ".mz/schemas"
 
 
 def schema_path(output: PhaseOutput, pins: Pins) -> str:
-    """Return the path of the artifact's schema in a worktree; empty if the artifact is not JSON."""
-    return f"{SCHEMA_FOLDER}/{output.rules}.json" if pins.rules[output.rules].form == "json" else ""
+    """Return the path of the artifact's schema in a worktree; empty for Markdown."""
+    return "" if pins.rules[output.rules].form == "markdown" else f"{SCHEMA_FOLDER}/{output.rules}.json"
 
 
-def write_schemas(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Effect:
+def write_schemas(context: StepContext, role: str) -> Effect:
     """Write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip."""
-    files: dict[Path, bytes] = {}
-    for output in outputs:
+    files, block = dict[Path, bytes](), block_output(context, role)
+    for output in (*outputs_of(context, role), *([block] if block else [])):
         if path := schema_path(output, context.pins):
             schema = artifact_schema(context.pins.rules[output.rules], context.pins.config.limits)
             files[Path(path)] = msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
@@ -242,7 +242,8 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         notes=(*(yield from get_texts(unit_run.notes)), *([CUT_OFF] if is_cut_off else [])),
         context=files_of_context,
         context_left_out=left_out,
-        causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
+        causes=phase.raisable_causes if role == BUILDER else tuple(route.cause for route in phase.on_block),
+        block=None if (block := block_output(context, role)) is None else _output_data(block, context),
         known_failures=tuple(failures),
     )
 
@@ -258,8 +259,17 @@ def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
     )
 
 
+def block_output(context: StepContext, role: str) -> PhaseOutput | None:
+    """Return the file with which this role may block its phase; None if it may not."""
+    path = context.pins.pipeline.block_file
+    if path is None or role != BUILDER or not context.phase.raisable_causes:
+        return None
+    return PhaseOutput(artifact=BLOCK, path=fill_placeholders(path, context), rules=BLOCK)
+
+
 def fill_placeholders(pattern: str, context: StepContext) -> str:
-    return pattern.replace("{feature}", context.feature).replace("{unit}", context.unit_run.unit)
+    pattern = pattern.replace("{feature}", context.feature).replace("{phase}", context.phase.phase)
+    return pattern.replace("{unit}", context.unit_run.unit)
 
 
 def write_scope(context: StepContext, role: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from mz_events.catalog.validation import (
 )
 from mz_events.names import BUILDER, Commit, Path, parse_path
 from mz_projections.feature.state import RunningSetup, has_passed
+from mz_projections.feature.unit import BLOCK
 
 from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
@@ -34,7 +36,7 @@ from mz_engine.effects.commands import (
     run_command,
     run_setup_command,
 )
-from mz_engine.effects.prompt import outputs_of, read_file, write_scope
+from mz_engine.effects.prompt import block_output, outputs_of, read_file, write_scope
 from mz_engine.effects.steps import (
     Effect,
     StepContext,
@@ -48,7 +50,7 @@ from mz_engine.effects.steps import (
     put_report,
 )
 from mz_engine.model.pipeline import PhaseOutput
-from mz_engine.model.rules import FeatureRuleInput, RuleFinding
+from mz_engine.model.rules import FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
 
@@ -181,12 +183,13 @@ def check_changes(context: StepContext) -> Effect:
     changes = yield from call_port(Workspace.changes, unit_run.tree, reply.tree)
     allowed, tree = write_scope(context, unit_run.role), reply.tree
     scope, papers = context.pins.config.scope, [output.path for output in outputs_of(context, unit_run.role)]
-    forbidden = list(reply.forbidden_changes)
-    for path in (change.path for change in changes):
+    forbidden, block = list(reply.forbidden_changes), block_output(context, unit_run.role)
+    for path in (change.path for change in changes if block is None or change.path != block.path):
         is_in_scope = scope is None or path.startswith(f"{scope}/") or path in papers
         if matches(denied, path) or not (matches(allowed, path) and is_in_scope):
             forbidden.append(ForbiddenChange(kind="denied" if matches(denied, path) else "outside", path=path))
     revert = tuple(Path(offence.path) for offence in forbidden[len(reply.forbidden_changes) :])
+    revert += tuple(change.path for change in changes if block is not None and change.path == block.path)
     if revert:
         tree = yield from call_port(Workspace.revert_paths, context.worktree, reply.tree, unit_run.tree, revert)
     for change in (yield from call_port(Workspace.changes, unit_run.base, tree)):
@@ -213,10 +216,17 @@ def validate_outputs(context: StepContext) -> Effect:
         if change.kind in TREE_CHANGES
     ]
     texts = yield from artifact_texts(context)
-    for output in outputs_of(context, unit_run.role):
+    block, outputs = block_output(context, unit_run.role), outputs_of(context, unit_run.role)
+    blocked = None if block is None else (yield from read_file(context.reply.tree, parse_path(block.path or "")))
+    if block is not None and blocked is not None:
+        outputs = (block,)
+        findings += block_findings(context, block, parse_artifact(context.pins.rules[BLOCK], blocked))
+    for output in outputs:
         rules, path = context.pins.rules[output.rules], parse_path(output.path) if output.path else None
         text: str | None
-        if path is not None:
+        if output is block:
+            text = blocked
+        elif path is not None:
             text = yield from read_file(unit_run.tree, path)
         else:
             assert unit_run.reply_text is not None
@@ -227,7 +237,21 @@ def validate_outputs(context: StepContext) -> Effect:
             texts[output.artifact] = text
     report = yield from put_report(finding.message for finding in findings)
     violations = tuple(finding.violation for finding in findings)
+    if findings and outputs == (block,):
+        parsed = []  # A block that is not valid must not take effect later.
     yield from emit(*parsed, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
+
+
+def block_findings(context: StepContext, block: PhaseOutput, parsed: ParsedArtifact) -> Iterator[RuleFinding]:
+    """Yield what is wrong with a block that only the pipeline and the feature show: its cause and its units."""
+    causes = context.phase.raisable_causes
+    units = {unit.id for artifact in context.phase_state.progress.artifacts.values() for unit in artifact.units}
+    named = [("cause", parsed.fields.get("cause"), causes), *(("units", name, sorted(units)) for name in parsed.names)]
+    for field, value, allowed in named:
+        if value is not None and value not in allowed:
+            choices = ", ".join(allowed) or "there are none"
+            message = f"{block.path}: `{field}` names {value!r}; choose from: {choices} [block.{field}]"
+            yield RuleFinding(violation=Violation(rule=f"block.{field}", path=block.path or ""), message=message)
 
 
 def _parse_output(context: StepContext, output: PhaseOutput, text: str) -> Steps[ArtifactParsed]:
@@ -241,6 +265,7 @@ def _parse_output(context: StepContext, output: PhaseOutput, text: str) -> Steps
         units=artifact.units,
         files=artifact.files,
         fields=artifact.fields,
+        names=artifact.names,
     )
 
 

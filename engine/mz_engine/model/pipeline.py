@@ -13,6 +13,10 @@ CHECKS = "checks"
 """Cause of a block: failed CI checks."""
 REVISION = "revision"
 """Cause that routes a person's request to revise delivered work."""
+ENGINE_CAUSES = frozenset({CHECKS, REVISION, "base", "baseline", "call", "inputs", "person", "reply"})
+"""Causes of blocks that only the engine and people raise."""
+PERSON = "person"
+"""Stands for a phase where a route leads to a person."""
 Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
 DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
@@ -119,9 +123,10 @@ class BlockRoute(PipelineStruct, frozen=True, kw_only=True):
 
     cause: str
     to: str
+    """A phase, or `person`: a person decides."""
     scope: Literal["phase", "unit", "tree"] = "phase"
-    """phase: restore the tree from before `to`. unit: only this unit and its dependents, on the current tree. tree: the
-    whole of `to` and what follows it, on the current tree."""
+    """phase: restore the tree from before `to`. unit: only the units concerned and their dependents, on the current
+    tree. tree: the whole of `to` and what follows it, on the current tree."""
     max_times: int | None = None
     """How often this cause may take the route before a person decides; absent: limited by the other settings only."""
 
@@ -170,6 +175,12 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     deliver: tuple[DeliveryStep, ...] = ()
 
     @property
+    def raisable_causes(self) -> tuple[str, ...]:
+        """Return the causes that the phase's agent may block it with: those with a route that nothing else raises."""
+        others = {gate.cause or self.phase for gate in self.gates} | ENGINE_CAUSES
+        return tuple(route.cause for route in self.on_block if route.cause not in others)
+
+    @property
     def calls(self) -> tuple[AgentUse | AgentReview, ...]:
         """Return how the phase calls its builder and its reviewer, as far as it has them."""
         return tuple(use for use in (self.agent, self.agent_review) if use is not None)
@@ -189,6 +200,9 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     request is merged, and starts from the base."""
     terminal: Literal["delivered"] = "delivered"
     rollbacks_max: int = 6
+    block_file: str | None = None
+    """File that an agent may write instead of its outputs, to block its phase; may contain `{feature}`, `{phase}` and
+    `{unit}`."""
     phases: tuple[Phase, ...]
 
     def paper_patterns(self, feature: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class RuleBase(
 
 
 class FileRule(RuleBase, frozen=True, kw_only=True, tag="file"):
-    """The artifact exists. After a violation of this kind, `bytes` or `json`, later rules are skipped."""
+    """The artifact exists. After a violation of this kind, `bytes`, `json` or `yaml`, later rules are skipped."""
 
 
 class ByteSize(RuleBase, frozen=True, kw_only=True, tag="bytes"):
@@ -113,6 +113,10 @@ class JsonForm(RuleBase, frozen=True, kw_only=True, tag="json"):
     """The JSON may be in a code block of a longer text, as in a reply."""
 
 
+class YamlForm(JsonForm, frozen=True, kw_only=True, tag="yaml"):
+    """The same for YAML, of which JSON is a part."""
+
+
 class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
     """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number."""
 
@@ -152,7 +156,7 @@ class MaximumField(RuleBase, frozen=True, kw_only=True, tag="worst"):
 
 
 TextRule = FileRule | ByteSize | WordCount | NoPlaceholders | TitleRule | SectionRule | FileList | FilePaths
-ItemRule = UniqueIds | CoversIds | JsonForm | FieldRule | ReferencesIds | AcyclicItems | MaximumField
+ItemRule = UniqueIds | CoversIds | JsonForm | YamlForm | FieldRule | ReferencesIds | AcyclicItems | MaximumField
 Rule = TextRule | ItemRule
 
 
@@ -171,6 +175,8 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Id of a files rule."""
     units: UnitFields | None = None
     fields: tuple[str, ...] = ()
+    names: str | None = None
+    """Field of the first item whose names decisions need."""
     ids: str | None = None
     """Pattern whose first group is an id that the artifact defines."""
     criteria: str | None = None
@@ -182,7 +188,7 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: str
     version: int
-    form: Literal["markdown", "json"]
+    form: Literal["markdown", "json", "yaml"]
     extract: Extraction = Extraction()
     rules: tuple[Rule, ...]
 
@@ -193,6 +199,7 @@ class ParsedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[Unit, ...] = ()
     files: tuple[Path, ...] = ()
     fields: dict[str, str] = {}
+    names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     criteria: int = 0
     """Number of acceptance criteria."""

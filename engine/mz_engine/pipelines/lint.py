@@ -13,12 +13,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_events.names import BUILDER, InvalidName, parse_name, parse_path
+from mz_projections.feature.unit import BLOCK
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
-from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import PERSON, Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import matches
 
 References = list[tuple[KeyPath, Any]]
@@ -68,6 +69,7 @@ def lint_pipeline(
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*_too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
+    findings += _check_block_file(pipeline)
     needed_phases = {
         phase.phase: [producer for _, name in _needs(phase) if (producer := _producer(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -209,14 +211,19 @@ def _check_routes(pipeline: Pipeline, phase: Phase, reached: list[str]) -> Itera
     """Yield MZ3012 for routes of blocks to `reached` phases only, one for each cause."""
     for number, route in enumerate(phase.on_block):
         at = ("on_block", number)
-        if route.to not in reached and any(other.phase == route.to for other in pipeline.phases):
+        target = next((other for other in pipeline.phases if other.phase == route.to), None)
+        if route.to == PERSON:
+            if route.scope != "phase" or route.max_times is not None:
+                message = "a route to a person has neither `scope` nor `max_times`"
+                yield LintFinding(at, "MZ3012", message)
+        elif route.to not in reached and any(other.phase == route.to for other in pipeline.phases):
             message = f"`on_block` of `{phase.phase}` cannot go to the later phase `{route.to}`"
             yield LintFinding((*at, "to"), "MZ3012", message)
         elif route.to not in reached:
             message = f"there is no phase `{route.to[:80]}`"
             yield LintFinding((*at, "to"), "MZ3012", message, did_you_mean(route.to, reached))
-        elif route.scope == "unit" and not (phase.for_each and route.to == phase.phase):
-            message = f"`scope: unit` is only valid from a phase with `for_each` to itself, not to `{route.to}`"
+        elif route.scope == "unit" and not (target and target.for_each):
+            message = f"`scope: unit` is only valid to a phase with `for_each`, not to `{route.to}`"
             yield LintFinding((*at, "scope"), "MZ3012", message)
         if route.cause in [other.cause for other in phase.on_block[:number]]:
             yield LintFinding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
@@ -234,15 +241,19 @@ def _check_placeholders(phase: Phase) -> Iterator[LintFinding]:
         (("commit",), phase.commit or "", names | {"title", "phase"}),
     ]
     for route, text, allowed in texts:
-        hint = "known here: " + ", ".join(f"{{{pattern}}}" for pattern in sorted(allowed))
-        for name in PLACEHOLDER.findall(text):
-            if name not in allowed:
-                yield LintFinding(route, "MZ3016", f"unknown placeholder `{{{name[:40]}}}`", hint)
-            elif name == "unit.files" and text != UNIT_FILES:
-                message = f"`{UNIT_FILES}` must be a whole entry: each of the files becomes a pattern"
-                yield LintFinding(route, "MZ3016", message)
-        if {"{", "}"} & set(PLACEHOLDER.sub("", text)):
-            yield LintFinding(route, "MZ3016", "unbalanced brace", hint)
+        yield from _check_braces(route, text, allowed)
+
+
+def _check_braces(route: KeyPath, text: str, allowed: set[str]) -> Iterator[LintFinding]:
+    hint = "known here: " + ", ".join(f"{{{pattern}}}" for pattern in sorted(allowed))
+    for name in PLACEHOLDER.findall(text):
+        if name not in allowed:
+            yield LintFinding(route, "MZ3016", f"unknown placeholder `{{{name[:40]}}}`", hint)
+        elif name == "unit.files" and text != UNIT_FILES:
+            message = f"`{UNIT_FILES}` must be a whole entry: each of the files becomes a pattern"
+            yield LintFinding(route, "MZ3016", message)
+    if {"{", "}"} & set(PLACEHOLDER.sub("", text)):
+        yield LintFinding(route, "MZ3016", "unbalanced brace", hint)
 
 
 def _check_outputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
@@ -262,6 +273,26 @@ def _check_outputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFin
             message = f"every unit would overwrite `{output.path}`"
             yield LintFinding(route, "MZ3010", message, "add `{unit}` to the path")
         used_paths.add(path)
+
+
+def _check_block_file(pipeline: Pipeline) -> Iterator[LintFinding]:
+    """Yield MZ2013 a bad path, MZ3010 the path of an output, MZ3002 an artifact with the name of the block, MZ3016."""
+    route, path = ("block_file",), _fill_samples(pipeline.block_file or "")
+    if pipeline.block_file is None:
+        return
+    yield from _check_braces(route, pipeline.block_file, {"feature", "phase", "unit"})
+    try:
+        parse_path(path)
+    except InvalidName as error:
+        yield LintFinding(route, "MZ2013", str(error))
+    for position, phase in enumerate(pipeline.phases):
+        path = _fill_samples(pipeline.block_file.replace("{phase}", phase.phase))
+        if path in [_sample_path(output) for output in phase.outputs if output.path]:
+            yield LintFinding(route, "MZ3010", f"an output of `{phase.phase}` has the path `{pipeline.block_file}` too")
+        for at, name in _artifacts(phase):
+            if name == BLOCK:
+                message = f"duplicate name `{BLOCK}`; with `block_file` it is what an agent writes to block a phase"
+                yield LintFinding(("phases", position, *at), "MZ3002", message)
 
 
 def _check_writable(pipeline: Pipeline, phase: Phase) -> Iterator[LintFinding]:
@@ -292,6 +323,8 @@ def _fill_samples(text: str) -> str:
 def _check_names(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Yield MZ3002 duplicate names, MZ2013 illegal ones."""
     yield from _check_new([(("phase",), phase.phase)], {other.phase for other in earlier}, "phase")
+    if phase.phase == PERSON:
+        yield LintFinding(("phase",), "MZ3002", f"the name `{PERSON}` is taken: a route `to: {PERSON}` asks a person")
     yield from _check_new(_artifacts(phase), {name for other in earlier for _, name in _artifacts(other)}, "artifact")
     if phase.agent_review:
         yield from _check_new([(("agent_review", "role"), phase.agent_review.role)], set(), "role")

@@ -116,7 +116,9 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     known: SeenContent = SeenContent()
     """Optional for templates: one that ignores it renders the full prompt in a session too."""
     causes: tuple[str, ...] = ()
-    """For a reviewer: the causes in the phase's `on_block`."""
+    """Causes of blocks: for a reviewer all in the phase's `on_block`, for the builder those that it may raise."""
+    block: OutputData | None = None
+    """The file that the builder may write instead of its outputs, to block the phase."""
     known_failures: tuple[str, ...] = ()
     """Ids of tests whose failure in a command of the phase is known: from the base, or accepted by a person."""
 

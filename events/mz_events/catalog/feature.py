@@ -93,13 +93,16 @@ class UnitStarted(DerivedEvent, frozen=True, kw_only=True, tag="unit.started"):
 class Blocked(DerivedEvent, frozen=True, kw_only=True, tag="phase.blocked"):
     """The phase cannot continue by itself."""
 
+    SCHEMA = 2
     phase: str
     unit: str
     cause: str
-    """From the verdict or the gate; `inputs` for missing inputs, `person` for a rejection."""
+    """From the verdict, the gate or the agent; `inputs` for missing inputs, `person` for a rejection."""
     check: str
-    """Rule or gate; with phase, unit and path it identifies the issue."""
+    """Rule or gate, or `raised.CAUSE`; with phase, unit and path it identifies the issue."""
     path: str = ""
+    units: tuple[str, ...] = ()
+    """Units that the agent named as concerned."""
     note: Digest | None = None
     """Blob: text for the prompt of the phase that must fix the issue."""
 

@@ -86,6 +86,7 @@ class ChangesChecked(OutcomeEvent, frozen=True, kw_only=True, tag="changes.check
 class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 
+    SCHEMA = 2
     artifact: str
     phase: str
     unit: str
@@ -96,6 +97,8 @@ class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.pars
     files: tuple[Path, ...] = ()
     fields: dict[str, str] = {}
     """Enum-like fields that the pipeline may refer to: severity, cause, ..."""
+    names: tuple[str, ...] = ()
+    """Names that it lists in the field that its rule set chooses."""
 
 
 class ArtifactValidated(DerivedEvent, frozen=True, kw_only=True, tag="artifact.validated"):

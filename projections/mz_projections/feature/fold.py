@@ -327,7 +327,7 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
             started = UnitRun(unit=event.unit, iteration=event.iteration, base=tree, tree=tree, notes=notes)
             return replace(state, unit_run=started)
         case PhaseCompleted() if unit_run is None:
-            return BetweenPhases(progress=_complete_phase(state.progress, event.phase))
+            return BetweenPhases(progress=_complete_phase(state.progress, event.phase, state.finished_units))
         case FilesClaimed():
             return replace(state, claimed=True, claim_rejected=False)
         case ClaimRejected():
@@ -385,10 +385,13 @@ def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgr
     return replace(progress, artifacts=artifacts, tree=unit_run.tree, gate_runs=gate_runs)
 
 
-def _complete_phase(progress: FeatureProgress, phase: str) -> FeatureProgress:
+def _complete_phase(progress: FeatureProgress, phase: str, units: tuple[str, ...]) -> FeatureProgress:
     kept_units = {name: units for name, units in progress.kept_units.items() if name != phase}
     notes = {key: value for key, value in progress.notes.items() if key.split("/")[0] != phase}
-    return replace(progress, completed_phases=(*progress.completed_phases, phase), kept_units=kept_units, notes=notes)
+    completed, finished = (*progress.completed_phases, phase), progress.finished_units
+    if any(units):
+        finished = {**finished, phase: units}
+    return replace(progress, completed_phases=completed, finished_units=finished, kept_units=kept_units, notes=notes)
 
 
 def issue_of(block: Blocked) -> str:
@@ -407,7 +410,9 @@ def _roll_back(state: InPhase, unit_run: UnitRun, event: RolledBack) -> State:
     agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
     progress = replace(progress, rollback_count=progress.rollback_count + 1, agent_session=agent_session)
     if event.units:
-        kept_units = tuple(unit for unit in state.finished_units if unit not in event.units)
+        is_own = event.to == state.phase
+        finished = state.finished_units if is_own else progress.finished_units.get(event.to, ())
+        kept_units = tuple(unit for unit in finished if unit not in event.units)
         return BetweenPhases(
             progress=replace(progress, kept_units={**progress.kept_units, event.to: kept_units}, tree=unit_run.tree)
         )

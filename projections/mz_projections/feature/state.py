@@ -127,6 +127,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Number of rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
     kept_units: dict[str, tuple[str, ...]] = {}
     """Finished units of a phase that a rollback of other units left intact."""
+    finished_units: dict[str, tuple[str, ...]] = {}
+    """Units of each completed phase that has some."""
     notes: dict[str, tuple[Digest, ...]] = {}
     """Reasons for rollbacks and retries, by phase or `phase/unit`."""
     issue_counts: dict[str, int] = {}

@@ -44,6 +44,8 @@ from mz_projections.feature.state import Attempts, UnitRun
 
 DENIED_COMMANDS = "denied_commands"
 """Gate that a call fails by running a denied command."""
+BLOCK = "block"
+"""Artifact in which an agent says why its phase cannot continue."""
 NO_ATTEMPTS = Attempts()
 SESSION_MISSING = "session-missing"
 """Problem code of a continued call that is repeated with a full prompt. Not a failure of the work; it cannot occur
@@ -56,12 +58,16 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
     attempts = {**unit_run.attempts, role: replace(unit_run.attempts.get(role, NO_ATTEMPTS), attempt=event.ref.attempt)}
     results = unit_run.check_results.items() if role != BUILDER else ()
     checked = {gate: passed for gate, passed in results if gate != DENIED_COMMANDS}
+    artifacts = unit_run.parsed_artifacts
+    if role == BUILDER and BLOCK in artifacts:
+        artifacts = {name: parsed for name, parsed in artifacts.items() if name != BLOCK}
     return replace(
         unit_run,
         role=role,
         attempts=attempts,
         approved_questions=(),
         check_results=checked,
+        parsed_artifacts=artifacts,
         request=event,
         last_event=event,
     )
