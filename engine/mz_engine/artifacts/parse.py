@@ -198,7 +198,7 @@ def parse_items(rules: RuleSet, text: str) -> ParsedArtifact:
     return ParsedArtifact(
         units=units,
         files=tuple(dict.fromkeys(file for unit in units for file in unit.files)),
-        fields=dict(extract_fields(rules, items[0])) if items else {},
+        fields=dict(extract_fields(rules, items[0], rules.extract.fields)) if items else {},
         names=tuple(extract_names(rules, items[0])) if items else (),
         ids=tuple(unit.id for unit in units),
     )
@@ -213,15 +213,26 @@ def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[Item, ..
         used_ids.add(name)
         needed_ids = filter(NAME.match, non_blank_strings(field_value(rules, item, field_names.depends_on)))
         paths = map(md.repository_path, non_blank_strings(field_value(rules, item, field_names.files)))
-        yield Unit(id=name, depends_on=tuple(needed_ids), files=tuple(filter(None, paths)))
+        fields = dict(extract_fields(rules, item, field_names.fields))
+        yield Unit(id=name, depends_on=tuple(needed_ids), files=tuple(filter(None, paths)), fields=fields)
+
+
+def unit_record(rules: RuleSet, text: str, unit: str) -> str:
+    """Return the item of a unit as JSON; empty if the text has none."""
+    names = rules.extract.units
+    with suppress(UnreadableItems):
+        for item in read_items(form_rule(rules), text) if names else ():
+            if names and field_value(rules, item, names.id) == unit:
+                return json.dumps(item.fields, indent=2, ensure_ascii=False)
+    return ""
 
 
 def extract_names(rules: RuleSet, item: Item) -> Iterator[str]:
     return filter(NAME.match, non_blank_strings(field_value(rules, item, rules.extract.names or "")))
 
 
-def extract_fields(rules: RuleSet, item: Item) -> Iterator[tuple[str, str]]:
-    for name in rules.extract.fields:
+def extract_fields(rules: RuleSet, item: Item, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in names:
         rule, value = field_rule(rules, name), field_value(rules, item, name)
         if rule is None or not isinstance(value, str):
             continue

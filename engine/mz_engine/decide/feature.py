@@ -54,7 +54,7 @@ from mz_engine.decide.recovery import (
     after_rejection,
     next_call,
 )
-from mz_engine.decide.units import iteration, units_of
+from mz_engine.decide.units import input_artifacts, iteration, listed_units, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import CHECKS, PersonGate, Phase
@@ -196,10 +196,12 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
 
 
 def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
-    for phase_input in phase.inputs:
-        name = phase_input.artifact
-        if name not in state.progress.artifacts and f"inputs.{name}" not in unit_run.approved_questions:
-            return act.BlockPhase(cause="inputs", check=name)
+    unit = listed_units(state.progress, phase).get(unit_run.unit)
+    for use in phase.inputs:
+        is_needed = not use.optional and use.units != "dependencies"
+        is_approved = f"inputs.{use.artifact}" in unit_run.approved_questions
+        if is_needed and not is_approved and not input_artifacts(state.progress, use, unit):
+            return act.BlockPhase(cause="inputs", check=use.artifact)
     return None
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 
 from mz_events.catalog.feature import Blocked
-from mz_events.catalog.validation import Unit
+from mz_events.catalog.validation import ArtifactParsed, Unit
 from mz_projections.feature.state import FeatureProgress, InPhase, UnitRun
 
-from mz_engine.model.pipeline import Phase
+from mz_engine.model.pipeline import Phase, PhaseInput
 
 
 def iteration(progress: FeatureProgress, phase: str, unit: str) -> int:
@@ -36,19 +36,28 @@ def dependency_order(units: tuple[Unit, ...]) -> tuple[str, ...]:
         return tuple(graph)
 
 
+def listed_units(progress: FeatureProgress, phase: Phase) -> dict[str, Unit]:
+    """Return the phase's units by id; empty for a phase without units."""
+    artifact = progress.artifacts.get(phase.for_each.artifact) if phase.for_each else None
+    return {unit.id: unit for unit in artifact.units} if artifact else {}
+
+
+def input_artifacts(progress: FeatureProgress, use: PhaseInput, unit: Unit | None) -> dict[str, ArtifactParsed]:
+    """Return the artifacts of an input by unit, as far as they exist; one without units has an empty name."""
+    by_unit = progress.artifacts_by_unit(use.artifact)
+    if use.units == "all" or unit is None:
+        return by_unit
+    names = (unit.id,) if use.units == "own" else unit.depends_on
+    return {name: by_unit[name] for name in names if name in by_unit}
+
+
 def affected_units(state: InPhase, unit_run: UnitRun, block: Blocked, target: Phase) -> tuple[str, ...]:
     """Return the units of `target` that a block concerns, with those that depend on them: those that the agent named,
     else the blocked one, else those that have the file of the block, else all."""
-    artifact = state.progress.artifacts.get(target.for_each.artifact) if target.for_each else None
-    listed = artifact.units if artifact else ()
-    candidates = (
-        block.units,
-        (unit_run.unit,),
-        [unit.id for unit in listed if block.path in unit.files],
-        [unit.id for unit in listed],
-    )
-    valid = {unit.id for unit in listed}
-    affected = next(filter(None, ([name for name in names if name in valid] for names in candidates)), [])
+    listed = listed_units(state.progress, target)
+    with_file = [unit.id for unit in listed.values() if block.path in unit.files]
+    candidates = (block.units, (unit_run.unit,), with_file, listed)
+    affected = next(filter(None, ([name for name in names if name in listed] for names in candidates)), [])
     for name in affected:
-        affected += [other.id for other in listed if name in other.depends_on and other.id not in affected]
+        affected += [other.id for other in listed.values() if name in other.depends_on and other.id not in affected]
     return tuple(name for name in units_of(state.progress, target) if name in affected)

@@ -6,7 +6,7 @@ so that a continuation prompt can leave it out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -14,14 +14,17 @@ from msgspec.structs import replace
 from mz_events.catalog.call import ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
+from mz_events.catalog.validation import Unit
 from mz_events.names import BUILDER, Commit, Path
 from mz_projections.feature.session import text_mark as digest_mark
 from mz_projections.feature.state import AgentSession
 from mz_projections.feature.unit import BLOCK, failure_of
 
 from mz_engine.artifacts.json_schema import artifact_schema
+from mz_engine.artifacts.parse import unit_record
 from mz_engine.artifacts.validate import requirements
 from mz_engine.decide.recovery import OUTPUT_LIMIT
+from mz_engine.decide.units import input_artifacts, listed_units
 from mz_engine.effects.commands import known_failures
 from mz_engine.effects.steps import (
     Effect,
@@ -36,7 +39,7 @@ from mz_engine.effects.steps import (
 )
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase, PhaseOutput
+from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN, Agents, Hints, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
@@ -202,7 +205,6 @@ def hold_for_broken_template(error: TemplateError) -> Effect:
 def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
     phase, unit_run, started = context.phase, context.unit_run, context.phase_state.progress.started
     config, outputs = context.pins.config, outputs_of(context, role)
-    files = unit_files(context)
     uses = dict.fromkeys([*(ran.name for ran in unit_run.preparation_runs), *(gate.run or "" for gate in phase.gates)])
     failures = dict[str, None]()
     for name in uses:
@@ -214,17 +216,18 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         prepared.append(CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=excerpt))
     selection = phase.context
     patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude)) if selection.include else ()
-    context_patterns = [fill_placeholders(pattern, context) for pattern in patterns]
     parsed = unit_run.last_event
     is_cut_off = isinstance(parsed, ReplyParsed) and parsed.problem and parsed.problem.code == OUTPUT_LIMIT
-    files_of_context, left_out = yield from context_files(unit_run.tree, context_patterns, selection.token_budget)
+    files_of_context, left_out = yield from context_files(
+        unit_run.tree, expand_patterns(patterns, context), selection.token_budget
+    )
     return PromptData(
         feature=context.feature,
         title=(yield from get_text(started.title)),
         body=(yield from get_text(started.body)),
         phase=phase.phase,
         role=role,
-        unit=None if files is None else UnitData(id=unit_run.unit, files=files),
+        unit=(yield from _unit_data(context)),
         inputs=(yield from input_texts(context, role)),
         outputs=tuple(_output_data(output, context) for output in outputs),
         prepared=tuple(prepared),
@@ -277,13 +280,24 @@ def write_scope(context: StepContext, role: str) -> tuple[str, ...]:
     paths = tuple(output.path for output in outputs_of(context, role) if output.path)
     if role != BUILDER:
         return paths
-    patterns: list[str] = []
-    for pattern in context.phase.writable:
-        if pattern == "{unit.files}":
-            patterns += unit_files(context) or ()
-        else:
-            patterns.append(fill_placeholders(pattern, context))
-    return (*patterns, *paths)
+    return (*expand_patterns(context.phase.writable, context), *paths)
+
+
+def expand_patterns(patterns: Iterable[str], context: StepContext) -> list[str]:
+    """Fill in placeholders; `{unit.files}` and `{dependencies.files}`, with a `!` before them too, become a pattern for
+    each file of the unit, or of those that it depends on."""
+    units = listed_units(context.phase_state.progress, context.phase)
+    unit, expanded = units.get(context.unit_run.unit), list[str]()
+    needed = [units[name] for name in unit.depends_on if name in units] if unit else []
+    files = {
+        "{unit.files}": unit.files if unit else (),
+        "{dependencies.files}": [file for other in needed for file in other.files],
+    }
+    for pattern in patterns:
+        sign, name = pattern[: pattern.startswith("!")], pattern.removeprefix("!")
+        plain = fill_placeholders(pattern, context)
+        expanded += [f"{sign}{file}" for file in files[name]] if name in files else [plain]
+    return expanded
 
 
 def _output_data(output: PhaseOutput, context: StepContext) -> OutputData:
@@ -292,24 +306,33 @@ def _output_data(output: PhaseOutput, context: StepContext) -> OutputData:
     return OutputData(artifact=output.artifact, path=output.path, requirements=wanted, schema=schema)
 
 
-def unit_files(context: StepContext) -> tuple[str, ...] | None:
-    """Return the files of the current unit, as its artifact lists them; None in a phase without units."""
-    for_each = context.phase.for_each
-    artifact = context.phase_state.progress.artifacts.get(for_each.artifact) if for_each else None
-    for unit in artifact.units if artifact else ():
-        if unit.id == context.unit_run.unit:
-            return unit.files
-    return None
+def current_unit(context: StepContext) -> Unit | None:
+    """Return the unit at work; None in a phase without units."""
+    return listed_units(context.phase_state.progress, context.phase).get(context.unit_run.unit)
+
+
+def _unit_data(context: StepContext) -> Steps[UnitData | None]:
+    unit, for_each = current_unit(context), context.phase.for_each
+    if unit is None or for_each is None:
+        return None
+    text = yield from get_text(context.phase_state.progress.artifacts[for_each.artifact].digest)
+    record = unit_record(context.pins.rules[rules_of(context.pins.pipeline, for_each.artifact)], text, unit.id)
+    return UnitData(id=unit.id, files=unit.files, depends_on=unit.depends_on, fields=unit.fields, record=record)
+
+
+def rules_of(pipeline: Pipeline, artifact: str) -> str:
+    """Return the name of the rule set of a phase's output. Raises KeyError for an unknown artifact."""
+    return {output.artifact: output.rules for phase in pipeline.phases for output in phase.outputs}[artifact]
 
 
 def input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
-    """Return the texts of the phase's inputs by artifact, each with the texts of all units; a reviewer also gets the
+    """Return the texts of the phase's inputs by artifact, each with the texts of its units; a reviewer also gets the
     builder's outputs."""
     texts = {}
     for use in context.phase.inputs:
-        artifacts = context.phase_state.progress.artifacts_by_unit(use.artifact)
+        artifacts = input_artifacts(context.phase_state.progress, use, current_unit(context))
         of_units = yield from get_texts(parsed.digest for parsed in artifacts.values())
-        if len(artifacts) > 1:
+        if len(artifacts) > 1 or use.units == "dependencies":
             of_units = tuple(f"[unit {unit}]\n\n{text}" for unit, text in zip(artifacts, of_units, strict=True))
         if artifacts:
             texts[use.artifact] = "\n\n".join(of_units)

@@ -43,6 +43,10 @@ class Timeout(PipelineStruct, frozen=True, kw_only=True):
 
 class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
     artifact: str
+    units: Literal["all", "own", "dependencies"] = "all"
+    """Of an artifact with one text per unit: those of all units, of the same unit, or of those that it depends on."""
+    optional: bool = False
+    """The phase starts without it too."""
 
 
 class PromptFiles(PipelineStruct, frozen=True, kw_only=True):

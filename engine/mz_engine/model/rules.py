@@ -160,12 +160,14 @@ ItemRule = UniqueIds | CoversIds | JsonForm | YamlForm | FieldRule | ReferencesI
 Rule = TextRule | ItemRule
 
 
-class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Fields of an item that make a unit of work."""
 
     id: str
     depends_on: str
     files: str
+    fields: tuple[str, ...] = ()
+    """Enum-like fields that decisions need."""
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -28,7 +28,8 @@ MISSING_COMMAND_CODE = "MZ3009"
 DELIVERY_STEP_NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
 """Delivery steps that need another one before them."""
 SAMPLE_VALUES = {"feature": "feature-id", "unit": "unit-id", "title": "Title", "phase": "phase"}
-UNIT_FILES = "{unit.files}"
+FILES_OF_UNITS = frozenset({"unit.files", "dependencies.files"})
+"""Placeholders that stand for several patterns."""
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -85,6 +86,7 @@ def lint_pipeline(
             _check_completeness(phase),
             _check_delivery(phase),
             unmet_needs,
+            _check_units(phase, earlier),
             _check_questions(pipeline, phase, (*earlier, phase)),
             _check_routes(pipeline, phase, [other.phase for other in (*earlier, phase)]),
             _check_placeholders(phase),
@@ -192,6 +194,15 @@ def _check_needs(
             yield LintFinding(route, "MZ3004", message, f"move `{producer}` before `{phase.phase}`")
 
 
+def _check_units(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
+    """Yield MZ3020 for inputs whose texts cannot be chosen by unit."""
+    for number, use in enumerate(phase.inputs):
+        source = next((other for other in earlier if use.artifact in [name for _, name in _artifacts(other)]), None)
+        if source and use.units != "all" and (phase.for_each is None or phase.for_each != source.for_each):
+            message = f"`units: {use.units}` needs the same `for_each` here and in `{source.phase}`, which makes it"
+            yield LintFinding(("inputs", number, "units"), "MZ3020", message)
+
+
 def _check_questions(pipeline: Pipeline, phase: Phase, finished: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Check questions about artifacts. People are asked after the agent review, so the phase's own artifacts exist."""
     for route, artifact in _entries(phase, "ask_person", "artifact"):
@@ -232,12 +243,13 @@ def _check_routes(pipeline: Pipeline, phase: Phase, reached: list[str]) -> Itera
 # writes ---------------------------------------------------------------------------------------------------------------
 def _check_placeholders(phase: Phase) -> Iterator[LintFinding]:
     """Yield MZ3016 unknown placeholders."""
-    names, unit_files = ({"feature", "unit"}, {UNIT_FILES[1:-1]}) if phase.for_each else ({"feature"}, set[str]())
+    names = {"feature", "unit"} if phase.for_each else {"feature"}
+    in_patterns, context = names | (FILES_OF_UNITS if phase.for_each else set[str]()), phase.context
     texts: list[tuple[KeyPath, str, set[str]]] = [
         *((route, path, names) for route, path in _entries(phase, "outputs", "path")),
-        *((("context", "include", number), pattern, names) for number, pattern in enumerate(phase.context.include)),
-        *((("context", "exclude", number), pattern, names) for number, pattern in enumerate(phase.context.exclude)),
-        *((("writable", number), pattern, names | unit_files) for number, pattern in enumerate(phase.writable)),
+        *((("context", "include", number), pattern, in_patterns) for number, pattern in enumerate(context.include)),
+        *((("context", "exclude", number), pattern, in_patterns) for number, pattern in enumerate(context.exclude)),
+        *((("writable", number), pattern, in_patterns) for number, pattern in enumerate(phase.writable)),
         (("commit",), phase.commit or "", names | {"title", "phase"}),
     ]
     for route, text, allowed in texts:
@@ -249,8 +261,8 @@ def _check_braces(route: KeyPath, text: str, allowed: set[str]) -> Iterator[Lint
     for name in PLACEHOLDER.findall(text):
         if name not in allowed:
             yield LintFinding(route, "MZ3016", f"unknown placeholder `{{{name[:40]}}}`", hint)
-        elif name == "unit.files" and text != UNIT_FILES:
-            message = f"`{UNIT_FILES}` must be a whole entry: each of the files becomes a pattern"
+        elif name in FILES_OF_UNITS and text.removeprefix("!") != f"{{{name}}}":
+            message = f"`{{{name}}}` must be a whole entry: each of the files becomes a pattern"
             yield LintFinding(route, "MZ3016", message)
     if {"{", "}"} & set(PLACEHOLDER.sub("", text)):
         yield LintFinding(route, "MZ3016", "unbalanced brace", hint)
@@ -297,7 +309,8 @@ def _check_block_file(pipeline: Pipeline) -> Iterator[LintFinding]:
 
 def _check_writable(pipeline: Pipeline, phase: Phase) -> Iterator[LintFinding]:
     """Yield MZ3010 a phase that may write another's outputs."""
-    patterns = tuple(_fill_samples(pattern) for pattern in phase.writable if pattern != UNIT_FILES)
+    single = (pattern for pattern in phase.writable if not FILES_OF_UNITS.intersection(PLACEHOLDER.findall(pattern)))
+    patterns = tuple(map(_fill_samples, single))
     others = [(other, output) for other in pipeline.phases for output in other.outputs if other.phase != phase.phase]
     try:
         covered = [pair for pair in others if pair[1].path and matches(patterns, _sample_path(pair[1]))]

@@ -57,6 +57,11 @@ class CommandData(msgspec.Struct, frozen=True, kw_only=True):
 class UnitData(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     files: tuple[str, ...]
+    depends_on: tuple[str, ...] = ()
+    fields: dict[str, str] = {}
+    """Those that its rule set extracts."""
+    record: str = ""
+    """All that its artifact says of it, as JSON."""
 
 
 class ReworkData(msgspec.Struct, frozen=True, kw_only=True):

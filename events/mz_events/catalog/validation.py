@@ -25,6 +25,8 @@ class Unit(EventPart, frozen=True, kw_only=True):
     id: str
     depends_on: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
+    fields: dict[str, str] = {}
+    """Enum-like fields that the pipeline may refer to: type, ..."""
 
 
 class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):

@@ -45,6 +45,7 @@ from mz_engine.prompts.render import (
 from mz_engine.run.plan import known_names, read_backlog
 from mz_engine.run.settings import load_config
 from mz_events.names import BUILDER
+from mz_projections.feature.unit import BLOCK
 from mz_recordings.findings.model import Finding
 
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
@@ -238,20 +239,18 @@ def _samples_of_role(
     yield from (SamplePrompt(phase.phase, template, *situation) for situation in situations.items())
 
 
+def _output_data(pins: Pins, output: PhaseOutput) -> OutputData:
+    path, wanted = output.path, requirements(pins.rules[output.rules], pins.config.limits)
+    return OutputData(artifact=output.artifact, path=path and _fill_placeholders(path), requirements=wanted)
+
+
 def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput, ...]) -> PromptData:
-    limits = pins.config.limits
-    output_data = tuple(
-        OutputData(
-            artifact=output.artifact,
-            path=_fill_placeholders(output.path) if output.path else None,
-            requirements=requirements(pins.rules[output.rules], limits),
-        )
-        for output in outputs
-    )
+    output_data = tuple(_output_data(pins, output) for output in outputs)
     inputs = [use.artifact for use in phase.inputs]
     inputs += [output.artifact for output in phase.outputs if role != BUILDER]
     writable = phase.writable if role == BUILDER else ()
-    patterns = (UNIT_FILES if pattern == "{unit.files}" else (_fill_placeholders(pattern),) for pattern in writable)
+    patterns = (UNIT_FILES if ".files}" in pattern else (_fill_placeholders(pattern),) for pattern in writable)
+    block_file = pins.pipeline.block_file if role == BUILDER and phase.raisable_causes else None
     return PromptData(
         feature=FEATURE,
         title="Show one month only",
@@ -265,12 +264,13 @@ def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput
         gates=tuple(_commands(pins, phase.gates, "")),
         may_change=(*chain.from_iterable(patterns), *(output.path for output in output_data if output.path)),
         denied=pins.config.denied_paths,
-        limits=limits,
+        limits=pins.config.limits,
         interactive=True,
         rework=None,
         notes=(),
         context=(ContextFile(path="README.md", text=HOSTILE),) if phase.context.include else (),
-        causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
+        causes=phase.raisable_causes if role == BUILDER else tuple(route.cause for route in phase.on_block),
+        block=_output_data(pins, PhaseOutput(artifact=BLOCK, path=block_file, rules=BLOCK)) if block_file else None,
     )
 
 

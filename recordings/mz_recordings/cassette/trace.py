@@ -37,7 +37,7 @@ from mz_events.catalog.feature import (
     HumanRequested,
 )
 from mz_events.catalog.run import ClaimRejected, Hold
-from mz_events.catalog.validation import ArtifactParsed, ArtifactsKept, CommandRan
+from mz_events.catalog.validation import ArtifactParsed, ArtifactsKept, CommandRan, Unit
 from mz_events.codec import ALL_EVENTS, comparable_payload, type_of
 from mz_events.names import Digest
 
@@ -252,7 +252,8 @@ def _complete(event: EventJson) -> EventJson:
     event = {**_DEFAULTS.get(event["type"], {}), **event}
     if event["type"] == REPLY_PARSED:
         event.pop("parser", None)
-        event["usage"] = [{**_NO_USAGE, **usage} for usage in event.get("usage", ())]
+    for name, empty in _EMPTY_PARTS.get(event["type"], {}).items():
+        event[name] = [{**empty, **part} for part in event.get(name, ())]
     return event
 
 
@@ -267,4 +268,8 @@ def _defaults(kind: type[Event]) -> EventJson:
 
 
 _DEFAULTS = {type_of(kind): _defaults(kind) for kind in ALL_EVENTS}
-_NO_USAGE: EventJson = msgspec.to_builtins(Usage(model="", input=0, output=0))
+_EMPTY_PARTS: dict[str, dict[str, EventJson]] = {
+    REPLY_PARSED: {"usage": msgspec.to_builtins(Usage(model="", input=0, output=0))},
+    type_of(ArtifactParsed): {"units": msgspec.to_builtins(Unit(id=""))},
+}
+"""By event type and field: a part with nothing but its defaults."""
