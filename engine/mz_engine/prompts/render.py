@@ -156,12 +156,13 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
     from mz_engine.prompts.limits import STEPS_MAX, steps_left
 
     name = CONTINUATION if continuation and CONTINUATION in templates else name
-    environment, values = template_environment(templates), asdict(data)
+    sources = tuple(sorted(templates.items()))
+    environment, values = _environment(sources), asdict(data)
     steps_left.set(STEPS_MAX)
     try:
         texts = [environment.get_template(name).render(values)]
         for variable, partial in LATER_PARTIALS.items():
-            if values[variable] and partial in templates and variable not in known_variables(templates, name):
+            if values[variable] and partial in templates and variable not in known_variables(sources, name):
                 texts.append(environment.get_template(partial).render(values))
     except (jinja2.TemplateError, *TEMPLATE_FAILURES) as error:
         raise template_error(name, error) from error
@@ -169,15 +170,14 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
     return BLANK_LINES.sub("\n\n", text).strip().replace(KEPT_NEWLINE, "\n") + "\n"
 
 
-def known_variables(templates: Mapping[str, str], name: str) -> frozenset[str]:
+@lru_cache(maxsize=128)
+def known_variables(sources: tuple[tuple[str, str], ...], name: str) -> frozenset[str]:
     """Return the variables that a template, or one that it includes or extends, refers to."""
     from jinja2 import meta
 
-    tree = template_environment(templates).parse(templates[name])
-    others = {other for other in meta.find_referenced_templates(tree) if other in templates and other != name}
-    return frozenset(meta.find_undeclared_variables(tree)).union(
-        *(known_variables(templates, other) for other in others if other is not None)
-    )
+    tree = _environment(sources).parse(dict(sources)[name])
+    others = {*dict(sources)} & {*meta.find_referenced_templates(tree)} - {name}
+    return frozenset(meta.find_undeclared_variables(tree)).union(*(known_variables(sources, other) for other in others))
 
 
 def contains_text(prompt: str, text: str) -> bool:
