@@ -26,7 +26,8 @@ tests: .venv/developed clis  ## Every test, the real agent CLIs included
 	@$(BIN)/pytest -q -n $(TEST_WORKERS) --dist worksteal
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not cli" --hypothesis-profile=quick
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not cli" --hypothesis-profile=quick \
+	    --snapshot-disable-unused
 
 lint: .venv/developed  ## Style, layout of code, and which package may import what
 	@echo "Checking style and imports"

@@ -26,6 +26,7 @@ from mz_projections.run.delivered import DELIVERED, latest_deliveries
 from mz_projections.run.fold import RunState
 from mz_projections.views.run import run_view
 
+from tests.support.pasts import Past, trial_past
 from tests.support.workshop import SCRIPT, Workshop, clone
 
 OTHER = {**SCRIPT, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nanother one, from the fork\n"}}}
@@ -35,6 +36,11 @@ OTHER = {**SCRIPT, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\na
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
     workshop = Workshop(tmp_path_factory.mktemp("fork"))
     return workshop, workshop.run()
+
+
+@pytest.fixture(scope="module")
+def past() -> Past:
+    return trial_past()
 
 
 @pytest.fixture
@@ -106,10 +112,8 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
         assert latest_deliveries(views.rows(DELIVERED)) == deliveries
 
 
-@pytest.mark.slow
-def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: RunProcess) -> None:
-    _, run = done
-    events, pins = events_of(session, run), pins_of(session, run)
+def test_a_call_under_way_is_made_anew(past: Past) -> None:
+    events, pins = past.stream(), past.pins
     for recorded in events:
         if isinstance(recorded.event, AgentRequested | AgentReplied):
             version, state = fork_point(events, pins, recorded.version)
@@ -118,9 +122,8 @@ def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: RunP
             assert not isinstance(events[version - 1].event, CallReserved)
 
 
-def test_nothing_goes_on_from_where_nothing_is_to_be_done(done: tuple[Workshop, str], session: RunProcess) -> None:
-    _, run = done
-    events, pins = events_of(session, run), pins_of(session, run)
+def test_nothing_goes_on_from_where_nothing_is_to_be_done(past: Past) -> None:
+    events, pins = past.stream(), past.pins
     with pytest.raises(CannotFork, match="had already ended"):
         fork_point(events, pins, len(events))
     with pytest.raises(CannotFork, match="had not started"):
@@ -151,21 +154,20 @@ def _run(state: RunState) -> str:
     return state.started.run
 
 
-def test_what_is_changed_is_pinned(done: tuple[Workshop, str], session: RunProcess) -> None:
-    _, run = done
-    events, pins = events_of(session, run), pins_of(session, run)
+def test_what_is_changed_is_pinned(past: Past) -> None:
+    events, pins = past.stream(), past.pins
     _, state = fork_point(events, pins, 1)
     same = forked_pins(pins, state, ForkChange(), "r0")
     assert same.templates == pins.templates
-    assert same.config == replace(pins.config, branch_prefix="feat/fork-r0")
+    without_requests = replace(pins.config.pull_requests, strategy="none")
+    assert same.config == replace(pins.config, branch_prefix="feat/fork-r0", pull_requests=without_requests)
     other = forked_pins(pins, state, ForkChange(agent="other"), "r0")
     assert (other.config.agent, other.config.models.mid) == ("other", None)
     assert isinstance(events[0].event, FeatureStarted)
 
 
-def test_every_version_can_be_forked_or_says_why(done: tuple[Workshop, str], session: RunProcess) -> None:
-    _, run = done
-    events, pins = events_of(session, run), pins_of(session, run)
+def test_every_version_can_be_forked_or_says_why(past: Past) -> None:
+    events, pins = past.stream(), past.pins
     versions = [fork_point(events, pins, at)[0] for at in range(1, len(events))]
     assert versions == sorted(versions)
     assert all(version <= at for at, version in enumerate(versions, start=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Phase
 from mz_engine.pipelines.load import built_in_pipelines, load_pipeline
+from mz_engine.prompts import limits
 from mz_engine.prompts.render import (
     CommandData,
     ContextFile,
@@ -331,8 +333,8 @@ LIMITS = "rendering takes more than "
         ("\n{{ 10**9 * [0] }}", f"2: {LIMITS}"),
         ("{{ 10**(10**8) }}", f"1: {LIMITS}"),
         ("{{ 'x'|center(10**18) }}", "1: MemoryError"),
-        ("{% for i in range(90000) %}" + "x" * 1000 + "{% endfor %}", f" {LIMITS}"),
-        ("{% set s %}{% for i in range(90000) %}" + "x" * 1000 + "{% endfor %}{% endset %}", f"1: {LIMITS}"),
+        ("{% for i in range(4000) %}" + "x" * 3000 + "{% endfor %}", f" {LIMITS}"),
+        ("{% set s %}{% for i in range(4000) %}" + "x" * 3000 + "{% endfor %}{% endset %}", f"1: {LIMITS}"),
         (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v ~ n.v"), f"2: {LIMITS}"),
         (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v + n.v"), f"2: {LIMITS}"),
         (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v|replace('x', 'xxxx')"), f"2: {LIMITS}"),
@@ -340,20 +342,32 @@ LIMITS = "rendering takes more than "
         (GROWING.replace("VALUE", "3").replace("NEXT", "n.v * n.v"), f"2: {LIMITS}"),
     ],
 )
-def test_a_template_that_makes_too_much_is_named_with_its_line(template: str, says: str) -> None:
+def test_a_template_that_makes_too_much_is_named_with_its_line(
+    template: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It neither hangs nor fills the memory; where no line can be told, the template is."""
+    monkeypatch.setattr(limits, "STEPS_MAX", 5_000)
     with pytest.raises(TemplateError) as caught:
         render({**load_templates(), "own.md.j2": template}, "own.md.j2", data_for(PIPELINE.find_phase("code")))
     assert str(caught.value).startswith(f"own.md.j2:{says}")
 
 
-def test_limits_change_nothing_within_them() -> None:
+def test_limits_change_nothing_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops know their length, joined values keep their kind, filters take what is undefined; each call counts anew."""
+    monkeypatch.setattr(limits, "STEPS_MAX", 5_000)
     template = "{% for x in [1, 2] %}{{ loop.length ~ loop.last }}{% endfor %} {{ nothing|default('-') }} {{ 10**9 }}"
-    many = "{% for i in range(90000) %}{% endfor %}"
+    many = "{% for i in range(2000) %}{% endfor %}"
     data = data_for(PIPELINE.find_phase("code"))
     for _ in range(3):
         assert render({"own.md.j2": template + many}, "own.md.j2", data) == "2False2True - 1000000000\n"
+
+
+@pytest.mark.parametrize(("turns", "ends"), [(90_000, True), (210_000, False)])
+def test_a_prompt_has_steps_enough(turns: int, ends: bool) -> None:
+    template = "{% for i in [1, 2, 3] %}{% for j in range(TURNS) %}{% endfor %}{% endfor %}"
+    template, data = template.replace("TURNS", str(turns // 3)), data_for(PIPELINE.find_phase("code"))
+    with nullcontext() if ends else pytest.raises(TemplateError, match="more than 200,000 steps"):
+        assert render({"own.md.j2": template}, "own.md.j2", data) == "\n"
 
 
 def test_a_template_that_is_not_there_is_named() -> None:

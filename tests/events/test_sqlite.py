@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from mz_events.adapters import migrate
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.adapters.tables import METADATA
 from mz_events.codec import Codec
 from mz_events.store import Append, StoreUnusable, UnknownEvent
 
@@ -140,6 +139,8 @@ def test_the_file_itself_is_append_only(path: Path, statement: str) -> None:
 
 
 def test_the_migrations_make_the_tables_that_queries_are_built_from(path: Path) -> None:
+    from mz_events.adapters.tables import METADATA  # It loads SQLAlchemy, which no other test needs.
+
     filled(path)
     with closing(sqlite3.connect(path)) as connection:
         for table in METADATA.sorted_tables:

@@ -43,7 +43,7 @@ VALUES = st.recursive(
 lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(value).encode() for value in values))
 """Streams of JSON that no agent wrote, of words that agents use."""
 
-FEW = amount(300, 60)
+FEW = amount(300, 30)
 """Parses."""
 WORKS = next(stored_ending for stored_ending in stored_endings("claude-code") if stored_ending.name == "works")
 LATE = WORKS.result.stdout.rstrip().rfind(b"\n")

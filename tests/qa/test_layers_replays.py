@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from mz_recordings.findings.model import Finding
 
 from tests.support.gates import checked, findings, project_of
 from tests.support.gitrepo import GitRepo
+from tests.support.tree import ROOT
 from tests.support.workshop import Copy, clone
+
+CASSETTE = ROOT / "recordings" / "library" / "trial-claude-code"
 
 
 @pytest.fixture
@@ -22,6 +26,15 @@ def copy(recorded: Path, tmp_path: Path) -> Copy:
     cloned = clone(recorded, tmp_path / "clone")
     GitRepo(cloned.root).commit()
     return cloned
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Copy:
+    """A project whose cassette is one of the repository's; to record one of its own takes seconds."""
+    made = Copy(tmp_path / "project")
+    shutil.copytree(CASSETTE, made.folder)
+    GitRepo(made.root).commit({"mz.yaml": "pipeline: trial\n"})
+    return made
 
 
 def findings_of(copy: Copy) -> list[Finding]:
@@ -83,13 +96,13 @@ def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("noise: 3\n", "noise.yaml"), ("noise: [{kind: FILES, path: a, reason: x}]\n", "entry 1")]
 )
-def test_noise_that_cannot_be_used(copy: Copy, text: str, value: str) -> None:
-    (copy.root / "recordings" / "noise.yaml").write_text(text)
-    library, (finding,) = read_project_library(project_of(copy.root))
+def test_noise_that_cannot_be_used(home: Copy, text: str, value: str) -> None:
+    (home.root / "recordings" / "noise.yaml").write_text(text)
+    library, (finding,) = read_project_library(project_of(home.root))
     assert library.noise == ()
     assert (finding.kind, finding.file) == ("PIPELINE", "recordings/noise.yaml")
     assert value in finding.message
-    assert str(copy.root) not in finding.message
+    assert str(home.root) not in finding.message
 
 
 def test_nothing_recorded_is_nothing_checked(tmp_path: Path) -> None:
@@ -99,11 +112,11 @@ def test_nothing_recorded_is_nothing_checked(tmp_path: Path) -> None:
     assert [finding.kind for finding in layer.findings] == ["NOTHING-CHECKED"]
 
 
-def test_cassettes_can_be_named(copy: Copy, tmp_path: Path) -> None:
-    library = copy.root / "recordings"
+def test_cassettes_can_be_named(home: Copy, tmp_path: Path) -> None:
+    library = home.root / "recordings"
     library.rename(tmp_path / "elsewhere")
-    assert project_of(copy.root).cassettes == ()
-    project = project_of(copy.root, tmp_path / "elsewhere")
+    assert project_of(home.root).cassettes == ()
+    project = project_of(home.root, tmp_path / "elsewhere")
     assert project.cassettes == (tmp_path / "elsewhere" / "notes",)
     assert project.display_path(project.cassettes[0]) == str(tmp_path / "elsewhere" / "notes")
     assert replace(project, root=tmp_path).display_path(project.cassettes[0]) == "elsewhere/notes"

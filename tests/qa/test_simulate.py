@@ -122,7 +122,7 @@ def test_a_failure_names_seed_commit_and_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(SimulatedAgents, "salvage", loses_replies)
-    assert main(["--seeds", "30", "--jobs", "1"]) == 1
+    assert main(["--seeds", "15", "--jobs", "1"]) == 1
     printed = capsys.readouterr().out
     match = re.search(r"seed (\d+) at commit ([0-9a-f]{40}(-dirty)?|unknown): Violation: the whole reply of", printed)
     assert match

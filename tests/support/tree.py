@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -30,20 +29,3 @@ def modules(*tops: str) -> Iterator[Path]:
     for path in kept_files():
         if path.suffix == ".py" and path.parts[0] in tops and (ROOT / path).stat().st_size:
             yield path
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text("utf-8"), str(path))
-
-
-@cache
-def functions(path: Path) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
-    """Every function and method of a module, inner ones too."""
-    return tuple(node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Without decorators."""
-    assert function.end_lineno is not None
-    return function.end_lineno - function.lineno + 1
