@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 
 from msgspec.structs import replace
 from mz_engine.artifacts.load import assemble_rules
@@ -11,12 +13,15 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
+from mz_events.catalog.call import ReplyParsed
 from mz_events.catalog.feature import Blocked, FeatureDelivered
 from mz_events.catalog.validation import ArtifactParsed, Unit
 from mz_events.names import FeatureId, Path, feature_stream
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
+
+from tests.support import driving
 
 PIPELINE = """\
 pipeline: units
@@ -119,3 +124,17 @@ def test_each_unit_is_shown_what_it_needs_and_no_more() -> None:
     assert prompts["ship/-"].endswith("INPUT note [unit u1]\n\na note on u1\n\n[unit u2]\n\na note on u2\n")
     (plan,) = [event for event in events if isinstance(event, ArtifactParsed) and event.artifact == "plan"]
     assert [unit.fields for unit in plan.units] == [{"type": "auth"}, {"type": "page"}]
+
+
+def test_each_commit_has_the_usage_of_its_unit_run() -> None:
+    world, pins = driving.new_world(), trial.pins()
+    trial.begin(world, pins, {"b": ()})
+    driving.deliver(world, pins, 1)
+    inputs = [re.findall(rb"Mz-Tokens: (\d+) in", tree.message) for tree in world.commits("feat/b")]
+    expected = Counter[tuple[str, str]]()
+    for recorded in world.store.read(feature_stream(trial.RUN, FeatureId("b"))):
+        if isinstance(recorded.event, ReplyParsed):
+            ref = recorded.event.ref
+            expected[ref.phase, ref.unit] += sum(usage.input for usage in recorded.event.usage)
+    assert sorted(int(tokens) for (tokens,) in filter(None, inputs)) == sorted(expected.values())
+    assert len(expected) > len(pins.pipeline.phases)

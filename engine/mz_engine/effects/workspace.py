@@ -43,7 +43,7 @@ def make_commit(context: StepContext) -> Effect:
     subject = (phase.commit or "{phase}: {title}").format(
         feature=context.feature, title=title, phase=phase.phase, unit=unit_run.unit
     )
-    usage = unit_run.usage
+    usage = progress.usage.since(unit_run.usage_before)
     if context.pins.config.commits == "squash":
         subject, usage = title, progress.usage
     message = commit_message(subject, context.key("commit"), context, usage)

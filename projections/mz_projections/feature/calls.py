@@ -209,10 +209,7 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
     if type(event) not in OTHER_TYPES:
         return calls
     match event:
-        case GateChecked(passed=False):
-            key = last_builder_key(calls, event.phase, event.unit)
-            return change_call(calls, key, lambda call: replace(call, flaw="rejected"))
-        case CommitRequested(purpose="work") | UnitCompleted():
+        case UnitCompleted() | CommitRequested(purpose="work"):
             key = last_builder_key(calls, event.phase, event.unit) if isinstance(event, CommitRequested) else None
             accepted = [
                 replace(call, is_accepted=True, flaw=None if call.key == key else call.flaw)
@@ -221,6 +218,9 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
                 for call in calls
             ]
             return tuple(accepted)
+        case GateChecked(passed=False):
+            key = last_builder_key(calls, event.phase, event.unit)
+            return change_call(calls, key, lambda call: replace(call, flaw="rejected"))
         case FeatureCancelled() | FeatureFailed():
             return tuple(
                 call if call.is_accepted or call.outcome != "kept" else replace(call, is_superseded=True)
@@ -288,7 +288,7 @@ def evolve(find: Callable[[Key], FeatureCalls | None], recorded: Recorded[Event]
         return None
     _, run, feature = names
     row, event = find((run, feature)) or FeatureCalls(run, feature), recorded.event
-    if isinstance(event, AgentRequested):
+    if type(event) is AgentRequested:
         return replace(row, calls=(*row.calls, new_call(Call, recorded, event)))
     phases, calls = track_phases(row.current_phases, event)[0], evolve_calls(row.calls, row.current_phases, recorded)
     return FeatureCalls(run, feature, phases, calls)

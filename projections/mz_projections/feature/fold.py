@@ -18,6 +18,7 @@ from mz_events.catalog.call import (
     AgentRequested,
     AgentSwitched,
     CallOverBudget,
+    CallSettled,
     ReplyParsed,
     SessionDropped,
     SessionDropReason,
@@ -65,7 +66,6 @@ from mz_projections.feature.state import (
     RunningSetup,
     State,
     UnitRun,
-    UnitUsage,
     Waiting,
     progress_of,
     run_version_of,
@@ -73,7 +73,7 @@ from mz_projections.feature.state import (
 from mz_projections.feature.unit import UNIT_RUN_HANDLERS, count_wait, reset_failures
 
 AgentOutcome = AgentReplied | AgentFailed | AgentLost
-PROGRESS_EVENTS = frozenset({AgentRequested, AgentSwitched})
+PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwitched, ReplyParsed, CallSettled})
 """Events within a unit that change the feature's progress even without a session."""
 ALWAYS_LEGAL = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
 """Legal in any state of a feature that has not ended; ends that state."""
@@ -303,11 +303,9 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
     change = UNIT_RUN_HANDLERS.get(type(event)) if unit_run is not None else None
     if unit_run is not None and change is not None:
         next_run = change(unit_run, event, observed_at_us)
-        if next_run is None or next_run is unit_run:
-            return None if next_run is None else state
+        if next_run is None:
+            return None
         progress = state.progress
-        if next_run.usage is not unit_run.usage:
-            progress = replace(progress, usage=_add_usage(progress.usage, unit_run.usage, next_run.usage))
         if progress.agent_session is not None or type(event) in PROGRESS_EVENTS:
             progress = _update_progress(progress, unit_run, event)
         return replace(state, unit_run=next_run, progress=progress)
@@ -323,8 +321,11 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
                 unit_run=None,
             )
         case UnitStarted() if unit_run is None:
-            notes, tree = _start_notes(state.progress, event.phase, event.unit), state.progress.tree
-            started = UnitRun(unit=event.unit, iteration=event.iteration, base=tree, tree=tree, notes=notes)
+            unit, tree, usage = event.unit, state.progress.tree, state.progress.usage
+            notes = _start_notes(state.progress, event.phase, unit)
+            started = UnitRun(
+                unit=unit, iteration=event.iteration, base=tree, tree=tree, notes=notes, usage_before=usage
+            )
             return replace(state, unit_run=started)
         case PhaseCompleted() if unit_run is None:
             return BetweenPhases(progress=_complete_phase(state.progress, event.phase, state.finished_units))
@@ -355,24 +356,23 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
 
 
 def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event) -> FeatureProgress:
-    """Apply an event of a unit to the feature's session and agent."""
-    if isinstance(event, AgentRequested):
-        progress = replace(progress, calls=_increment(progress.calls, event.ref.phase))
-        agent_session = apply_request(progress.agent_session, event)
-    elif isinstance(event, ReplyParsed):
-        agent_session = apply_reply(progress.agent_session, event)
-    elif isinstance(event, ArtifactParsed) and unit_run.reply_event is not None:
-        agent_session = add_written(progress.agent_session, unit_run.reply_event.ref.key, event)
-    elif isinstance(event, AgentSwitched):
-        return replace(progress, failover_agent=event.to)
-    else:
-        return progress
-    return progress if agent_session is progress.agent_session else replace(progress, agent_session=agent_session)
-
-
-def _add_usage(total: UnitUsage, before: UnitUsage, after: UnitUsage) -> UnitUsage:
-    names = UnitUsage.__struct_fields__
-    return UnitUsage(**{name: getattr(total, name) + getattr(after, name) - getattr(before, name) for name in names})
+    """Apply an event of a unit to the feature's usage, session and agent."""
+    usage, agent_session = progress.usage, progress.agent_session
+    if type(event) is AgentRequested:
+        calls, agent_session = _increment(progress.calls, event.ref.phase), apply_request(agent_session, event)
+        return replace(progress, calls=calls, agent_session=agent_session)
+    if type(event) is AgentReplied or type(event) is AgentFailed:
+        return replace(progress, usage=replace(usage, duration_ms=usage.duration_ms + event.duration_ms))
+    if type(event) is ReplyParsed:
+        input_tokens = usage.input_tokens + sum([part.input for part in event.usage])
+        output_tokens = usage.output_tokens + sum([part.output for part in event.usage])
+        usage = replace(usage, input_tokens=input_tokens, output_tokens=output_tokens)
+        return replace(progress, usage=usage, agent_session=apply_reply(agent_session, event))
+    if type(event) is CallSettled:
+        return replace(progress, usage=replace(usage, nanousd=usage.nanousd + event.nanousd))
+    if type(event) is ArtifactParsed and unit_run.reply_event is not None:
+        return replace(progress, agent_session=add_written(agent_session, unit_run.reply_event.ref.key, event))
+    return replace(progress, failover_agent=event.to) if type(event) is AgentSwitched else progress
 
 
 def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgress:

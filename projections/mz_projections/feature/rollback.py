@@ -20,13 +20,12 @@ def superseded_phases(started_phases: tuple[str, ...], target: str, units: Colle
 
 def track_phases(current_phases: tuple[str, ...], event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the current phases after the event, in the order of their start, and the phases that it supersedes."""
-    match event:
-        case PhaseStarted(phase=phase):
-            return (current_phases if phase in current_phases else (*current_phases, phase)), ()
-        case RolledBack(to=target, units=units):
-            superseded = superseded_phases(current_phases, target, units)
-        case FeatureRetried(to=target):
-            superseded = superseded_phases(current_phases, target)
-        case _:
-            return current_phases, ()
+    if type(event) is PhaseStarted:
+        return (current_phases if event.phase in current_phases else (*current_phases, event.phase)), ()
+    if type(event) is RolledBack:
+        superseded = superseded_phases(current_phases, event.to, event.units)
+    elif type(event) is FeatureRetried:
+        superseded = superseded_phases(current_phases, event.to)
+    else:
+        return current_phases, ()
     return tuple(phase for phase in current_phases if phase not in superseded), superseded

@@ -66,13 +66,17 @@ class Attempts(StateStruct, frozen=True):
 
 
 class UnitUsage(StateStruct, frozen=True):
-    """Usage of a unit run so far; written to the trailers of its commit."""
+    """Usage of calls; that of a unit run is written to the trailers of its commit."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     nanousd: int = 0
     """Charged cost, summed over calls."""
     duration_ms: int = 0
+
+    def since(self, before: UnitUsage) -> UnitUsage:
+        names = self.__struct_fields__
+        return UnitUsage(**{name: getattr(self, name) - getattr(before, name) for name in names})
 
 
 class AgentSession(StateStruct, frozen=True):
@@ -233,7 +237,8 @@ class UnitRun(StateStruct, frozen=True):
     """End of the last call by `observed_at`; waits and prices count from it."""
     request: AgentRequested | None = None
     """The latest call."""
-    usage: UnitUsage = UnitUsage()
+    usage_before: UnitUsage = UnitUsage()
+    """Usage of all earlier unit runs."""
     delivery_steps: tuple[str, ...] = ()
     """Delivery steps done."""
     target_merge: BaseMerged | None = None

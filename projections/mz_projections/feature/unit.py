@@ -73,9 +73,8 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
     )
 
 
-def _on_call_ended(unit_run: UnitRun, event: AgentReplied | AgentFailed, at_us: int) -> UnitRun:
-    usage = replace(unit_run.usage, duration_ms=unit_run.usage.duration_ms + event.duration_ms)
-    return replace(unit_run, usage=usage, ended_at_us=at_us, last_event=event)
+def _on_call_ended(unit_run: UnitRun, event: AgentFailed | AgentLost, at_us: int) -> UnitRun:
+    return replace(unit_run, ended_at_us=at_us, last_event=event)
 
 
 def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitRun:
@@ -87,18 +86,8 @@ def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitR
     elif not (continues_session and event.problem.code == SESSION_MISSING):
         code = event.problem.code
         attempts = replace(attempts, failures={**attempts.failures, code: attempts.failures.get(code, 0) + 1})
-    totals = replace(
-        unit_run.usage,
-        input_tokens=unit_run.usage.input_tokens + sum([usage.input for usage in event.usage]),
-        output_tokens=unit_run.usage.output_tokens + sum([usage.output for usage in event.usage]),
-    )
-    return replace(
-        unit_run, attempts={**unit_run.attempts, role: attempts}, reply_text=event.text, usage=totals, last_event=event
-    )
-
-
-def _on_call_settled(unit_run: UnitRun, event: CallSettled, at_us: int) -> UnitRun:
-    return replace(unit_run, usage=replace(unit_run.usage, nanousd=unit_run.usage.nanousd + event.nanousd))
+    attempts_by_role = {**unit_run.attempts, role: attempts}
+    return replace(unit_run, attempts=attempts_by_role, reply_text=event.text, last_event=event)
 
 
 def _on_agent_switched(unit_run: UnitRun, event: AgentSwitched, at_us: int) -> UnitRun:
@@ -169,15 +158,15 @@ def _set_last_event(unit_run: UnitRun, event: Any, at_us: int) -> UnitRun:
 
 UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | None]] = {
     AgentRequested: _on_agent_requested,
-    AgentReplied: lambda run, event, at_us: replace(_on_call_ended(run, event, at_us), reply_event=event),
+    AgentReplied: lambda run, event, at_us: replace(run, reply_event=event, ended_at_us=at_us, last_event=event),
     AgentFailed: _on_call_ended,
-    AgentLost: lambda run, event, at_us: replace(run, last_event=event, ended_at_us=at_us),
+    AgentLost: _on_call_ended,
     ReplyParsed: _on_reply_parsed,
     CallOverBudget: lambda run, event, _: replace(run, role=event.role, last_event=event),
     AgentSwitched: _on_agent_switched,
     CallReserved: lambda run, _event, _at_us: run,
     CallPriced: lambda run, _event, _at_us: run,
-    CallSettled: _on_call_settled,
+    CallSettled: lambda run, _event, _at_us: run,
     CommandRan: _on_command_ran,
     ChangesChecked: lambda run, event, _: replace(run, tree=event.tree, last_event=event),
     ArtifactParsed: lambda run, event, _: replace(
