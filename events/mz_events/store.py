@@ -31,8 +31,6 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     event: E
     causation: str
     """`stream@version` of the event that led to this one, or empty."""
-    chain: bytes
-    """sha256 over the previous link and all fields above except the position."""
 
     @property
     def event_ref(self) -> str:

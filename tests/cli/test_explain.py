@@ -181,7 +181,7 @@ def events_validator() -> jsonschema.Draft7Validator:
 def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     name, _, schema = path.stem.rpartition(".")
     event = CODEC.decode(name, int(schema), path.read_bytes(), "s@1")
-    entry = json.loads(json_line(plain_value(log_entry(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "", b"")))))
+    entry = json.loads(json_line(plain_value(log_entry(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "")))))
     validator = events_validator()
     assert validator.is_valid(entry)
     assert not validator.is_valid({**entry, "type": "no.such"})

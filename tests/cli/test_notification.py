@@ -27,7 +27,7 @@ WRITE = 'echo "$MZ_EVENT $MZ_RUN $MZ_FEATURE: $MZ_TEXT" >> lines'
 
 
 def recorded(event: Event, stream: str = "run/r1/login", causation: str = "") -> Recorded[Event]:
-    return Recorded(StreamId(stream), 1, 1, 1, 1, event, causation, b"")
+    return Recorded(StreamId(stream), 1, 1, 1, 1, event, causation)
 
 
 class Desk:

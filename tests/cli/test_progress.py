@@ -52,7 +52,7 @@ class StoredLog(ProjectLog):
 
 
 def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
-    return Recorded(StreamId(stream), 1, 1, 0, 0, event, "", b"")
+    return Recorded(StreamId(stream), 1, 1, 0, 0, event, "")
 
 
 def lines_to(stream: io.TextIOBase) -> Progress:

@@ -185,8 +185,8 @@ class LogConformance(StoreConformance):
             name, schema, payload = CODEC.encode(recorded.event)
             times = (recorded.recorded_at_us, recorded.observed_at_us)
             chain = link(chain, FIRST, recorded.version, name, schema, *times, recorded.causation, payload)
-            assert recorded.chain == chain == log.link(recorded.position)
-        assert next(log.read(OTHER)).chain != next(log.read(FIRST)).chain
+            assert log.link(recorded.position) == chain
+        assert log.link(next(log.read(OTHER)).position) != log.link(next(log.read(FIRST)).position)
 
     def test_threads_may_share_it(self, log: Log) -> None:
         def work(number: int) -> None:

@@ -22,5 +22,5 @@ def test_an_event_caused_by_another_feature_stream_is_a_copy_of_a_fork(
     stream: str, causation: str, expected: bool
 ) -> None:
     event = PhaseCompleted(phase="plan")
-    recorded = Recorded(StreamId(stream), 1, 1, 0, 0, event, causation, b"")
+    recorded = Recorded(StreamId(stream), 1, 1, 0, 0, event, causation)
     assert recorded.is_forked_copy is expected

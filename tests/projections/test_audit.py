@@ -180,7 +180,7 @@ def test_people() -> None:
     events = run_of(FeatureAdmitted(feature=A), feature=requested)
     answer = Recorded(
         events[0].stream, 4, 99, 9, 9,
-        AnswerAccepted(feature=A, verdict=Verdict.RETRY, note=DIGEST, actor=DIGEST), "", b"",
+        AnswerAccepted(feature=A, verdict=Verdict.RETRY, note=DIGEST, actor=DIGEST), "",
     )  # fmt: skip
     (feature,) = audit("r1", (*events, answer), PinnedRun()).features
     (decision,) = feature.decisions

@@ -42,7 +42,7 @@ UNKNOWN = Totals(1, 1, 0, *[None] * 11)
 
 
 def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
-    return [Recorded(STREAM, at, at, at, at + 1000, event, "", b"") for at, event in enumerate(events, 1)]
+    return [Recorded(STREAM, at, at, at, at + 1000, event, "") for at, event in enumerate(events, 1)]
 
 
 def test_a_call_from_request_to_settlement() -> None:

@@ -78,7 +78,7 @@ TREE = Commit("c0" * 20)
 
 
 def recorded(stream: StreamId, event: Event, position: int) -> Recorded[Event]:
-    return Recorded(stream, position, position, position * 1000, position * 1000, event, "", b"")
+    return Recorded(stream, position, position, position * 1000, position * 1000, event, "")
 
 
 def shown(*events: tuple[str, Event]) -> RunView:

@@ -19,7 +19,7 @@ INBOX, ACCEPTED = inbox_stream("r"), (AnswerAccepted, CancelAccepted, RetryAccep
 
 
 def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
-    return [Recorded(stream, at, at, at * 10, at, event, "", b"") for at, (stream, event) in enumerate(entries, 1)]
+    return [Recorded(stream, at, at, at * 10, at, event, "") for at, (stream, event) in enumerate(entries, 1)]
 
 
 def test_a_question_waits_until_it_is_answered() -> None:

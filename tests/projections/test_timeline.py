@@ -128,7 +128,7 @@ def test_a_prompt_that_goes_on_is_told_from_a_whole_one() -> None:
 
 
 def test_the_line_has_time_place_and_type() -> None:
-    recorded = Recorded(run_stream("r"), 3, 9, 1000, 999, sample(UnitCompleted), "", b"")
+    recorded = Recorded(run_stream("r"), 3, 9, 1000, 999, sample(UnitCompleted), "")
     (line,) = timeline([recorded])
     assert (line.recorded_at_us, line.event_ref) == (1000, "run/r@3")
     assert (line.type, line.text) == ("unit.completed", "phase/unit")

@@ -57,7 +57,7 @@ SECOND_US = 1_000_000
 def recorded(*events: Event, stream: str = "run/r1/a") -> tuple[Recorded[Event], ...]:
     """The events of one stream, one second apart."""
     return tuple(
-        Recorded(StreamId(stream), version, version, version * SECOND_US, version * SECOND_US, event, "", b"")
+        Recorded(StreamId(stream), version, version, version * SECOND_US, version * SECOND_US, event, "")
         for version, event in enumerate(events, 1)
     )
 

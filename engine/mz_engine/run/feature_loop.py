@@ -272,7 +272,7 @@ def is_delivered(state: State) -> bool:
 def next_state(state: State, events: tuple[Event, ...], now_us: int) -> State:
     """Return the state after the events, before they are appended. Raises IllegalTransition."""
     for event in events:
-        recorded = Recorded(feature_stream("", ""), 0, 0, now_us, now_us, event, "", b"")
+        recorded = Recorded(feature_stream("", ""), 0, 0, now_us, now_us, event, "")
         following = apply_strict(state, recorded)  # It reads only the event and its time.
         if following is None:
             raise IllegalTransition(state, event)

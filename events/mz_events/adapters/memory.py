@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, MutableMapping, Sequence
 
 from mz_events.catalog.base import Event
-from mz_events.chain import GENESIS
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append, BlobMissing, Recorded, VersionConflict
 
@@ -40,14 +39,12 @@ class MemoryStore:
         earlier_events = self._streams.get(append.stream, [])[-1:]
         earlier_events += [recorded for recorded in added if recorded.stream == append.stream]
         last = earlier_events[-1] if earlier_events else None
-        version, recorded_at_us, chain = (
-            (last.version, last.recorded_at_us, last.chain) if last is not None else (0, 0, GENESIS)
-        )
+        version, recorded_at_us = (last.version, last.recorded_at_us) if last is not None else (0, 0)
         if append.expected is not None and append.expected != version:
             raise VersionConflict(append.stream, append.expected, version)
         for event in append.events:
             version, position, recorded_at_us = version + 1, position + 1, max(recorded_at_us, now_us)
-            yield Recorded(append.stream, version, position, recorded_at_us, now_us, event, append.causation, chain)
+            yield Recorded(append.stream, version, position, recorded_at_us, now_us, event, append.causation)
 
     def read(self, stream: StreamId, after: int = 0) -> Iterator[Recorded[Event]]:
         return iter(self._streams.get(stream, [])[after:])

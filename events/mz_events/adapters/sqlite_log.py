@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from itertools import chain as chained
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,8 @@ LOCK_SECONDS = 30.0
 POSITION_MAX = (1 << 63) - 1
 
 METADATA_COLUMNS = "stream_id, version, position, type, schema, recorded_at_us, observed_at_us, causation"
-COLUMNS = f"{METADATA_COLUMNS}, payload, chain"
+EVENT_COLUMNS = f"{METADATA_COLUMNS}, payload"
+COLUMNS = f"{EVENT_COLUMNS}, chain"
 LAST_POSITION = "SELECT coalesce(max(position), 0) FROM event"
 SELECT_STREAM = "SELECT id, version, recorded_at_us, chain FROM stream WHERE name = ?"
 INSERT_STREAM = "INSERT INTO stream (name, version, recorded_at_us, chain) VALUES (?, 0, 0, ?)"
@@ -38,10 +40,11 @@ INSERT_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 SELECT_STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
 SELECT_STREAMS_BY_AGE = "SELECT name FROM stream WHERE substr(name, 1, ?) = ? ORDER BY id"
 SELECT_HEADS = "SELECT name, version, CAST(chain AS BLOB) FROM stream"
-STREAM_PAGE = f"SELECT {COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
+STREAM_PAGE = f"SELECT {EVENT_COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
 ALL_EVENTS = f"SELECT {METADATA_COLUMNS}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
 """For verification; the casts handle text that someone wrote in place of bytes."""
 
+EventRow = tuple[int, int, int, str, int, int, int, str, bytes]
 Row = tuple[int, int, int, str, int, int, int, str, bytes, bytes]
 Encoded = tuple[str, int, bytes]
 
@@ -185,7 +188,7 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
 
     def stored(self, heads: Mapping[StreamId, Head]) -> Iterator[Stored]:
         """Yield the events of these streams as stored, up to these heads, in order of position."""
-        for row in chained.from_iterable(self._log_pages(0, POSITION_MAX)):
+        for row in chained.from_iterable(self._log_pages(0, POSITION_MAX, columns=COLUMNS)):
             name = self._names.get(row[0]) or self._stream_name(row[0])
             if name in heads and row[1] <= heads[name].version:
                 yield Stored(name, *row[1:])
@@ -212,7 +215,7 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
         """Hold the store's lock so that nobody appends meanwhile: for work beside the log, such as deleting blobs."""
         return self._database.writing_lock()
 
-    def _stream_pages(self, stream: StreamId, after: int) -> Iterator[list[Row]]:
+    def _stream_pages(self, stream: StreamId, after: int) -> Iterator[list[EventRow]]:
         with self._database.reading() as cursor:
             stream_row = cursor.execute(SELECT_STREAM, (stream,)).fetchone()
         limit = FIRST_ROWS
@@ -222,11 +225,13 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
                 return
             after, limit = rows[-1][1], PAGE_ROWS
 
-    def _log_pages(self, after: int, last_position: int, left_out: Collection[str] = ()) -> Iterator[list[Row]]:
+    def _log_pages(
+        self, after: int, last_position: int, left_out: Collection[str] = (), columns: str = EVENT_COLUMNS
+    ) -> Iterator[list[Any]]:
         """Yield pages of the events of all types but those left out."""
         placeholders = ", ".join("?" * len(left_out))
         query = (
-            f"SELECT {COLUMNS} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({placeholders}) "
+            f"SELECT {columns} FROM event WHERE position > ? AND position <= ? AND type NOT IN ({placeholders}) "
             f"ORDER BY position LIMIT {PAGE_ROWS}"
         )
         while True:
@@ -235,12 +240,11 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
                 return
             after = rows[-1][2]
 
-    def _fetch_page(self, query: str, values: tuple[object, ...]) -> list[Row]:
+    def _fetch_page(self, query: str, values: tuple[object, ...]) -> list[Any]:
         with self._database.reading() as cursor:
-            rows: list[Row] = cursor.execute(query, values).fetchall()
-        return rows
+            return cursor.execute(query, values).fetchall()
 
-    def _decode_pages(self, pages: Iterator[list[Row]]) -> Iterator[Recorded[Event]]:
+    def _decode_pages(self, pages: Iterator[list[EventRow]]) -> Iterator[Recorded[Event]]:
         """Decode each page when it is reached. Not by `yield from`: passing each event on cost a tenth of the time."""
         return chained.from_iterable(map(self._decode_rows, pages))
 
@@ -254,16 +258,16 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
             problem = "is damaged: a stream is missing; see `mz audit --verify`"
             raise StoreUnusable(f"{self._database.path} {problem}") from None
 
-    def _decode_rows(self, rows: Sequence[Row]) -> Iterator[Recorded[Event]]:
+    def _decode_rows(self, rows: Sequence[EventRow]) -> Iterator[Recorded[Event]]:
         """Decode rows with the codec's table directly: calls cost as much here as decoding does."""
         decoders, names = self._codec.decoders, self._names
-        for id_, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload, chain in rows:
+        for id_, version, position, name, schema, recorded_at_us, observed_at_us, causation, payload in rows:
             try:
                 stream, event = names[id_], decoders[name, schema](payload)
             except Exception:
                 stream = names.get(id_) or self._stream_name(id_)
                 event = self._codec.decode(name, schema, payload, f"{stream}@{version}")
-            yield Recorded(stream, version, position, recorded_at_us, observed_at_us, event, causation, chain)
+            yield Recorded(stream, version, position, recorded_at_us, observed_at_us, event, causation)
 
 
 def _call_for_each(events: Iterator[Stored], watch: Callable[[Stored], None]) -> Iterator[Stored]:
@@ -291,4 +295,4 @@ def _extend_stream(
         rows.append(
             (tail.id, *version_and_position, name, schema, recorded_at_us, now_us, causation, payload, tail.chain)
         )
-        recorded.append(Recorded(stream, *version_and_position, recorded_at_us, now_us, event, causation, tail.chain))
+        recorded.append(Recorded(stream, *version_and_position, recorded_at_us, now_us, event, causation))

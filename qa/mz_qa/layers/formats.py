@@ -50,7 +50,7 @@ def read_log(data: bytes) -> tuple[Recorded[Event], ...]:
 def _decode_event(line: StoredEvent) -> Recorded[Event]:
     event = CODEC.decode(line.type, line.schema, bytes(line.payload), f"{line.stream}@{line.version}")
     times = line.recorded_at_us, line.observed_at_us
-    return Recorded(line.stream, line.version, line.position, *times, event, line.causation, b"")
+    return Recorded(line.stream, line.version, line.position, *times, event, line.causation)
 
 
 def project_events(events: Sequence[Recorded[Event]]) -> dict[str, Any]:

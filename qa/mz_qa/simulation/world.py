@@ -35,7 +35,6 @@ from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Usage
 from mz_events.catalog.validation import Change
-from mz_events.chain import link
 from mz_events.codec import CODEC
 from mz_events.names import Commit, Path
 from mz_events.store import Append, Recorded
@@ -79,7 +78,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 class SimulatedStore(MemoryStore):
-    """Encodes and decodes events with the real codec and chain; appending is a side effect."""
+    """Encodes and decodes events with the real codec; appending is a side effect."""
 
     def __init__(self, tick: Tick) -> None:
         super().__init__()
@@ -92,15 +91,9 @@ class SimulatedStore(MemoryStore):
         return added
 
     def _sequence(self, append: Append, now_us: int, added: tuple[Recorded[Event], ...]) -> Iterator[Recorded[Event]]:
-        chain = None
         for recorded in super()._sequence(append, now_us, added):
-            type_, schema, payload = CODEC.encode(recorded.event)
-            chain = link(
-                chain or recorded.chain, recorded.stream, recorded.version, type_, schema, recorded.recorded_at_us,
-                recorded.observed_at_us, recorded.causation, payload,
-            )  # fmt: skip
-            event = CODEC.decode(type_, schema, payload, recorded.event_ref)
-            yield msgspec.structs.replace(recorded, event=event, chain=chain)
+            event = CODEC.decode(*CODEC.encode(recorded.event), recorded.event_ref)
+            yield msgspec.structs.replace(recorded, event=event)
 
 
 class World:
