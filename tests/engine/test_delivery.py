@@ -498,7 +498,7 @@ def test_a_revision_counts_again_and_its_first_delivery_is_not_wasted() -> None:
     bench.resume()
     calls = FeatureCalls(str(trial.RUN), "b")
     for recorded in bench.world.store.read(feature_stream(trial.RUN, B)):
-        calls = evolve_calls_of(lambda _: calls, recorded) or calls  # noqa: B023
+        (calls,) = evolve_calls_of(lambda _: calls, recorded)  # noqa: B023
     assert not [call for call in calls.calls if call.is_superseded]
     claims = [r.event for r in bench.world.store.read(run_stream(trial.RUN)) if isinstance(r.event, ClaimCompared)]
     assert len(claims) == 2

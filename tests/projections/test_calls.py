@@ -51,7 +51,7 @@ def outcomes(*events: Event) -> list[str]:
 def calls_of(*events: Event) -> FeatureCalls:
     row: FeatureCalls | None = None
     for recorded in steps.recorded(*events):
-        row = evolve(lambda _, latest=row: latest, recorded)  # type: ignore[misc]
+        (row,) = evolve(lambda _, latest=row: latest, recorded)  # type: ignore[misc]
     assert row is not None
     return row
 

@@ -56,7 +56,7 @@ def plain(model: ReadModel[Any], events: Iterator[Recorded[Event]]) -> tuple[Any
     """What the rows must be: the read model's own function over the whole log, in one go."""
     rows: dict[Key, Any] = {}
     for recorded in events:
-        if isinstance(recorded.event, model.types) and (row := model.evolve(rows.get, recorded)):
+        for row in model.evolve(rows.get, recorded) if isinstance(recorded.event, model.types) else ():
             rows[tuple(getattr(row, name) for name in model.key)] = row
     return tuple(rows[key] for key in sorted(rows))
 

@@ -40,7 +40,8 @@ INSERT_EVENT = f"INSERT INTO event ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 SELECT_STREAMS = "SELECT name, version FROM stream WHERE substr(name, 1, ?) = ? ORDER BY name"
 SELECT_STREAMS_BY_AGE = "SELECT name FROM stream WHERE substr(name, 1, ?) = ? ORDER BY id"
 SELECT_HEADS = "SELECT name, version, CAST(chain AS BLOB) FROM stream"
-STREAM_PAGE = f"SELECT {EVENT_COLUMNS} FROM event WHERE stream_id = ? AND version > ? ORDER BY version LIMIT ?"
+OF_STREAM = "stream_id = (SELECT id FROM stream WHERE name = ?)"
+STREAM_PAGE = f"SELECT {EVENT_COLUMNS} FROM event WHERE {OF_STREAM} AND version > ? ORDER BY version LIMIT ?"
 ALL_EVENTS = f"SELECT {METADATA_COLUMNS}, CAST(payload AS BLOB), CAST(chain AS BLOB) FROM event ORDER BY position"
 """For verification; the casts handle text that someone wrote in place of bytes."""
 
@@ -216,11 +217,9 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
         return self._database.writing_lock()
 
     def _stream_pages(self, stream: StreamId, after: int) -> Iterator[list[EventRow]]:
-        with self._database.reading() as cursor:
-            stream_row = cursor.execute(SELECT_STREAM, (stream,)).fetchone()
         limit = FIRST_ROWS
-        while stream_row is not None:
-            yield (rows := self._fetch_page(STREAM_PAGE, (stream_row[0], after, limit)))
+        while True:
+            yield (rows := self._fetch_page(STREAM_PAGE, (stream, after, limit)))
             if len(rows) < limit:
                 return
             after, limit = rows[-1][1], PAGE_ROWS

@@ -174,7 +174,7 @@ def paid_calls(events: Iterable[Recorded[Event]]) -> tuple[Call, ...]:
     they were paid in the original run."""
     rows: dict[Key, FeatureCalls] = {}
     for recorded in events:
-        if row := evolve(rows.get, recorded):
+        for row in evolve(rows.get, recorded):
             rows[row.run, row.feature] = row
     return tuple(call for row in rows.values() for call in row.calls if not call.is_forked_copy)
 
@@ -281,17 +281,17 @@ OTHER_TYPES = (GateChecked, CommitRequested, UnitCompleted, RolledBack, FeatureR
 """Events about several calls, or about a call that they do not name."""
 
 
-def evolve(find: Callable[[Key], FeatureCalls | None], recorded: Recorded[Event]) -> FeatureCalls | None:
-    """Return the calls of the feature that the event belongs to; None for an event of no feature."""
+def evolve(find: Callable[[Key], FeatureCalls | None], recorded: Recorded[Event]) -> tuple[FeatureCalls, ...]:
+    """Return the calls of the feature that the event belongs to; none for an event of no feature."""
     names = recorded.stream.split("/")
     if len(names) != FEATURE_DEPTH + 1:
-        return None
+        return ()
     _, run, feature = names
     row, event = find((run, feature)) or FeatureCalls(run, feature), recorded.event
     if type(event) is AgentRequested:
-        return replace(row, calls=(*row.calls, new_call(Call, recorded, event)))
+        return (replace(row, calls=(*row.calls, new_call(Call, recorded, event))),)
     phases, calls = track_phases(row.current_phases, event)[0], evolve_calls(row.calls, row.current_phases, recorded)
-    return FeatureCalls(run, feature, phases, calls)
+    return (FeatureCalls(run, feature, phases, calls),)
 
 
 CALLS = ReadModel(

@@ -142,11 +142,11 @@ def update_session(stream: str, event: ImportedSessionFound, previous: ImportedS
     )
 
 
-def _evolve_session(find: Callable[[Key], ImportedSession | None], recorded: Recorded[Any]) -> ImportedSession:
-    return update_session(recorded.stream, recorded.event, find((recorded.stream,)))
+def _evolve_session(find: Callable[[Key], ImportedSession | None], recorded: Recorded[Any]) -> tuple[ImportedSession]:
+    return (update_session(recorded.stream, recorded.event, find((recorded.stream,))),)
 
 
-def _evolve_file(find: Callable[[Key], ImportedFile | None], recorded: Recorded[Any]) -> ImportedFile:
+def _evolve_file(find: Callable[[Key], ImportedFile | None], recorded: Recorded[Any]) -> tuple[ImportedFile]:
     """Return the file after the event; counts are added up, or restart if it was read from its first byte."""
     event: ImportedFileRead = recorded.event
     previous = find((event.file,)) if event.offset_start else None
@@ -156,7 +156,7 @@ def _evolve_file(find: Callable[[Key], ImportedFile | None], recorded: Recorded[
         counts = _sum_counts((event, previous.read))
     read = replace(event, requests=(), incomplete_reasons=tuple(sorted(reasons)), **counts)
     has_totals = bool(event.reported_totals) or event.reported_nanousd is not None
-    return ImportedFile(event.file, recorded.stream, has_totals, bool(reasons), read)
+    return (ImportedFile(event.file, recorded.stream, has_totals, bool(reasons), read),)
 
 
 def _evolve_requests(_: object, recorded: Recorded[Any]) -> Iterator[CountedRequest]:

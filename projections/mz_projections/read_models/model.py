@@ -23,8 +23,7 @@ class ReadModel(msgspec.Struct, Generic[R], frozen=True):
     """The fields that identify a row: text, or integers."""
     types: tuple[type[Event], ...]
     """The events that it reads; no others are passed to `evolve`."""
-    evolve: Callable[[Callable[[Key], R | None], Recorded[Event]], R | Iterable[R] | None]
-    """Return the row or the rows that an event creates or changes, or None. The first argument finds the current row by
-    key."""
+    evolve: Callable[[Callable[[Key], R | None], Recorded[Event]], Iterable[R]]
+    """Return the rows that an event creates or changes. The first argument finds the current row by key."""
     index: str = ""
     """Another field that rows are often selected by."""

@@ -209,10 +209,7 @@ class ModelTable(Generic[R]):
 
         evolve, key_of = self.model.evolve, self._key_of
         for recorded in events:
-            result = evolve(find, recorded)
-            if result is None:
-                continue
-            for row in (result,) if isinstance(result, msgspec.Struct) else result:
+            for row in evolve(find, recorded):
                 key = key_of(row)
                 cached[key] = changed[key] = row
         statement = f"INSERT OR REPLACE INTO {self.model.name} VALUES ({', '.join('?' * len(self._columns))})"

@@ -38,15 +38,15 @@ def text_digest(title: Digest, body: Digest) -> Digest:
     return Digest(hashlib.sha256(f"{title} {body}".encode()).hexdigest())
 
 
-def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) -> Delivery | None:
+def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) -> tuple[Delivery, ...]:
     """Return the item that the event adds or delivers."""
     _, run, *feature = recorded.stream.split("/", 2)
     match recorded.event:
         case ItemAdded() as item:
-            return Delivery(run, item.feature, item.source, text_digest(item.title, item.body))
+            return (Delivery(run, item.feature, item.source, text_digest(item.title, item.body)),)
         case FeatureDelivered(head=head) if delivery := find((run, *feature)):
-            return replace(delivery, delivered_by=recorded.event_ref, position=recorded.position, head=head)
-    return None
+            return (replace(delivery, delivered_by=recorded.event_ref, position=recorded.position, head=head),)
+    return ()
 
 
 def latest_deliveries(deliveries: Iterable[Delivery]) -> dict[str, Delivery]:

@@ -68,14 +68,14 @@ class RunProjection:
         self._view = replace(view, events=view.events + 1, last_recorded_us=recorded.recorded_at_us)
 
 
-def evolve(find: Callable[[Key], RunView | None], recorded: Recorded[Event]) -> RunView | None:
+def evolve(find: Callable[[Key], RunView | None], recorded: Recorded[Event]) -> tuple[RunView, ...]:
     """Return the view of the run whose own stream the event belongs to; features only have what the run says of
     them."""
     run = recorded.stream.partition("/")[2]
     if "/" in run:
-        return None
+        return ()
     view = RunView(run=run) if isinstance(recorded.event, RunStarted) else find((run,))
-    return view and _evolve_run_stream(view, recorded)
+    return () if view is None else (_evolve_run_stream(view, recorded),)
 
 
 def _evolve_run_stream(view: RunView, recorded: Recorded[Event]) -> RunView:
