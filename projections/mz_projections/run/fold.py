@@ -160,6 +160,8 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
     state = replace(state, version=recorded.version)
     event = recorded.event
     match event:
+        case CallReserved() | CallSettled():
+            pass  # Of a feature. First, because they are frequent: a class pattern that does not match takes time.
         case RunStarted():
             return replace(state, started=event)
         case RunForked():
@@ -210,6 +212,12 @@ def _resume(state: RunState) -> RunState:
 def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrack:
     event = recorded.event
     match event:
+        case CallReserved(key=key, nanousd=nanousd, tokens=tokens):
+            reservations = {**track.reservations, key: Amount(nanousd=nanousd or 0, tokens=tokens)}
+            return replace(track, reservations=reservations, over_budget=None, was_resumed=False)
+        case CallSettled(key=key, nanousd=nanousd, tokens=tokens):
+            reserved = {other: amount for other, amount in track.reservations.items() if other != key}
+            return replace(track, reservations=reserved, charged=track.charged + Amount(nanousd=nanousd, tokens=tokens))
         case RetryAccepted() if not track.admitted:
             return replace(track, last_stop=None, held_by=None)
         case message if isinstance(message, RunMessage):
@@ -227,14 +235,8 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
             return replace(track, claim_rejection=event, claim=None)
         case ClaimCompared():
             return replace(track, claim_compared=True)
-        case CallReserved(key=key, nanousd=nanousd, tokens=tokens):
-            reservations = {**track.reservations, key: Amount(nanousd=nanousd or 0, tokens=tokens)}
-            return replace(track, reservations=reservations, over_budget=None, was_resumed=False)
         case CallOverBudget():
             return replace(track, over_budget=event)
-        case CallSettled(key=key, nanousd=nanousd, tokens=tokens):
-            reserved = {other: amount for other, amount in track.reservations.items() if other != key}
-            return replace(track, reservations=reserved, charged=track.charged + Amount(nanousd=nanousd, tokens=tokens))
     return track
 
 

@@ -130,6 +130,11 @@ def _with_level(view: RunView, level: str) -> tuple[str, ...]:
 
 def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
     match recorded.event:
+        case CallReserved(key=key, nanousd=nanousd):
+            return replace(view, reservations={**view.reservations, key: nanousd or 0})
+        case CallSettled(key=key, nanousd=nanousd):
+            reservations = {other: amount for other, amount in view.reservations.items() if other != key}
+            return replace(view, reservations=reservations, charged_nanousd=view.charged_nanousd + nanousd)
         case RunStarted() as event:
             return replace(
                 view, status="running", pipeline=event.pipeline, base=event.base, base_commit=event.base_commit,
@@ -157,11 +162,6 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(view, status="finished")
         case ItemAdded() | RetryAccepted() if view.status == "finished":
             return replace(view, status="running")
-        case CallReserved(key=key, nanousd=nanousd):
-            return replace(view, reservations={**view.reservations, key: nanousd or 0})
-        case CallSettled(key=key, nanousd=nanousd):
-            reservations = {other: amount for other, amount in view.reservations.items() if other != key}
-            return replace(view, reservations=reservations, charged_nanousd=view.charged_nanousd + nanousd)
     return view
 
 
