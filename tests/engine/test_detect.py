@@ -12,6 +12,7 @@ from mz_engine.backlog.item import plan_backlog
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.config.schema import config_schema
 from mz_engine.decoding.yaml import load_yaml
+from mz_engine.run.base import SEVERAL_CHECKS
 from mz_engine.run.settings import load_config
 from mz_engine.setup.detect import detect, installed_agents
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
@@ -149,7 +150,7 @@ def test_detection_of_a_placeholder_script_and_of_broken_json(tmp_path: Path) ->
         ({"my tests/test_a.py": UNITTEST}, "python3 -m unittest discover -s 'my tests'"),
         ({"pkg/__init__.py": "", "pkg/test_a.py": UNITTEST}, "python3 -m unittest"),
         ({"a/test_a.py": UNITTEST, "b/test_b.py": UNITTEST},
-         "python3 -m unittest discover -s a && python3 -m unittest discover -s b"),
+         'for folder in a b; do python3 -m unittest discover -s "$folder" || failed=1; done; [ -z "$failed" ]'),
         ({"src/p/__init__.py": "", "tests/test_a.py": UNITTEST},
          "PYTHONPATH=src python3 -m unittest discover -s tests"),
         ({"tests/a_test.py": UNITTEST}, "python3 -m unittest discover -s tests -p '*_test.py'"),
@@ -194,6 +195,18 @@ def test_a_recognised_command_runs_the_tests(tmp_path: Path, files: dict[str, st
     command = tree(tmp_path, **files).commands["test"].replace("python3", sys.executable)
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, "Ran 1 test" in done.stderr) == (0, True), done.stderr
+
+
+def test_tests_of_each_folder_run_although_those_of_the_first_fail(tmp_path: Path) -> None:
+    case = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): assert {}\n"
+    for passes, code in ((True, 0), (False, 1)):
+        files = {"a/test_a.py": case.format(passes), "my b/test_b.py": case.format(True), "requirements.txt": "x"}
+        project = tree(tmp_path, **files)
+        assert project.setup, "the command is one of Python"
+        command = project.commands["test"].replace("python3", sys.executable)
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("Ran 1 test")) == (code, 2)
+        assert not SEVERAL_CHECKS.search(command)
 
 
 PROJECT = '[project]\nname = "a"\n'

@@ -13,7 +13,7 @@ from mz_engine.effects.commands import Counts, objection
 from mz_engine.model.config import Gates
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CommandResult
-from mz_engine.run.base import SEVERAL_CHECKS
+from mz_engine.run.base import SEVERAL_CHECKS, base_warnings, drive_base_test
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
@@ -256,6 +256,34 @@ def test_a_command_whose_tests_are_gone_proves_nothing(output: str) -> None:
     assert "no test ran, although 7 passed on the base" in world.blobs.get(first.report).decode()
     kept = world_after(lambda command, files: (0, "Ran 1 test in 0.1s\n\nOK\n"), trial.pins(), {}, counts)
     assert list(of(kept, FeatureDelivered))
+
+
+CARGO = "test a ... FAILED\ntest result: FAILED. 1 passed; 1 failed\nerror: test failed, to rerun pass `--lib`\n"
+NEXTEST = "Summary [ 0.1s] 2{} tests run: 1 passed, 1 failed, 0 skipped\n  FAIL [ 0.0s] a old\n"
+PYTEST = f"{pytest_output(OLD)[1]}!!!!!!! {{}}stopping after 1 failures !!!!!!!\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "remedy"),
+    [
+        (CARGO, "add `--no-fail-fast`"),
+        (f"{CARGO}test result: ok. 1 passed; 0 failed\nerror: 1 target failed:\n    `--lib`\n", ""),
+        (NEXTEST.format("/9"), "add `--no-fail-fast`"),
+        (NEXTEST.format(""), ""),
+        (PYTEST.format(""), "leave out `-x` and `--maxfail`"),
+        (PYTEST.format("xdist.dsession.Interrupted: "), "leave out `-x` and `--maxfail`"),
+        (pytest_output(OLD)[1], ""),
+    ],
+)
+def test_a_command_that_leaves_tests_out_names_no_known_failures(output: str, remedy: str) -> None:
+    """What it left out on the base may fail, or be there only since the work."""
+    world, ran_events, pins = World({}, trial.script, lambda command, files: (1, output)), list[Event](), trial.pins()
+    drive_base_test(trial.RUN, world.base, pins, SimulatedPorts(world), ran_events.extend, lambda: False)
+    tested = ran_events[-1]
+    assert isinstance(tested, BaseTested)
+    assert (tested.known_failures is None) is bool(remedy)
+    warnings = [warning.hint for warning in base_warnings(ran_events, world.blobs, pins)]
+    assert all((f"runs not all tests after a failed one ({remedy})" in hint) is bool(remedy) for hint in warnings)
 
 
 def test_a_command_that_was_killed_has_not_run_all_tests() -> None:

@@ -63,6 +63,7 @@ class OutputPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     runners: tuple[RunnerPatterns, ...]
     unstartable: tuple[str, ...]
     """Lines of a failed command that could not start what it runs, or was called wrongly."""
+    incomplete: dict[str, str]
 
 
 @cache
@@ -139,6 +140,13 @@ def unreported(printed: Sequence[str], reported: Sequence[str]) -> list[str]:
     last_word = {id_: [id_, *re.findall(r"\w+", id_)][-1] for id_ in (*printed, *reported)}
     reported_words = {last_word[id_] for id_ in reported}
     return [id_ for id_ in printed if last_word[id_] not in reported_words]
+
+
+def remedy_for_omissions(raw: bytes) -> str:
+    """Return what makes a command run all tests that left some out after a failed one; empty: it did not."""
+    text = "\n".join(plain_lines(raw))
+    patterns = output_patterns().incomplete.items()
+    return next((remedy for pattern, remedy in patterns if compile_multiline(pattern).search(text)), "")
 
 
 def can_start(exit_code: int | None, raw: bytes) -> bool:

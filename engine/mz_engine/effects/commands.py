@@ -22,6 +22,7 @@ from mz_engine.artifacts.command_output import (
     failed_tests,
     failure_signature,
     normalise_line,
+    remedy_for_omissions,
     unreported,
 )
 from mz_engine.decoding.quantity import Duration
@@ -92,7 +93,7 @@ def run_command(
     failures = list[str]()
     if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
         failures = reported_failures + unreported(failed_tests(result.output) or (), reported_failures)
-        if len(failures) < max(1, failed or 0, *(printed or ())[1:]):
+        if len(failures) < max(1, failed or 0, *(printed or ())[1:]) or remedy_for_omissions(result.output):
             failures.clear()
     ran = CommandRan(
         stage=stage,

@@ -17,7 +17,7 @@ from mz_events.catalog.validation import CommandRan
 from mz_events.names import Commit, RunId
 from mz_events.store import Blobs
 
-from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start, cut
+from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, can_start, cut, remedy_for_omissions
 from mz_engine.effects.commands import run_on_base
 from mz_engine.effects.steps import Do, Emit
 from mz_engine.errors.diagnostics import Diagnostic, MzError
@@ -30,7 +30,7 @@ from mz_engine.run.ports import SystemPorts
 SHOWN_LINES, SHOWN_CHARS = 12, 200
 """Last lines of the output of a command that cannot be used, and how much of each."""
 LISTED_MAX = 20
-SEVERAL_CHECKS = re.compile(r"\bmake\b|^(?!cd [^;&|]+&&[^;&|]+$).*(?:&&|;|\|\|)", re.DOTALL)
+SEVERAL_CHECKS = re.compile(r"\bmake\b|^(?!cd [^;&|]+&&[^;&|]+$|for folder in ).*(?:&&|;|\|\|)", re.DOTALL)
 OWN_ENVIRONMENT = (
     "nothing was paid; let `workspace.setup` in mz.yaml make an environment in each worktree, for example\n"
     '  setup: ["python3 -m venv .venv", ".venv/bin/python -m pip install -e ."] or setup: ["npm ci"]\nthen: '
@@ -125,6 +125,8 @@ def base_warnings(events: Sequence[Event], blobs: Blobs, pins: Pins) -> Iterator
         elif names:
             meaning = f"`gates.baseline` is strict: as a gate it has to succeed, so these have to be fixed{listed}"
         else:
-            meaning = "its output names no failed tests, so as a gate it has to succeed: fix it before"
+            remedy = remedy_for_omissions(blobs.get(ran.output))
+            why = f"runs not all tests after a failed one ({remedy})" if remedy else "names no failed tests"
+            meaning = f"it {why}, so as a gate it has to succeed: fix it before"
         message = f"`commands.{ran.name}` {'ran no test' if ran_no_test else 'fails'} on the base ({ending}{counts})"
         yield Diagnostic(code="MZ2017", message=message, hint=meaning, severity="warning")

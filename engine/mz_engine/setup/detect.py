@@ -284,7 +284,7 @@ def _pip_setup(root: Path, commands: Mapping[str, str]) -> tuple[str, ...]:
     if project or _has_file(root, "setup.py") or "[metadata]" in _read_text(root, "setup.cfg"):
         installs.append("-e " + quote(f".[{','.join(extras)}]" if extras else "."))
     installs += ["dependency-groups"] * bool(groups)  # With any pip: `--group` needs 25.1.
-    if not installs or not commands.get("test", "python3").removeprefix("PYTHONPATH=src ").startswith("python3"):
+    if not installs or "python3 " not in commands.get("test", "python3 "):
         return ()
     needed = str([*map(partial(_read_text, root), files), *map(optional.get, extras), *map(defined.get, groups)])
     if "pytest" in commands.get("test", "") and "pytest" not in needed:
@@ -323,7 +323,10 @@ def _unittest_command(root: Path, tests: list[Path], python: str) -> str:
     pattern = "" if any(path.name.startswith("test") for path in tests) else " -p '*_test.py'"
     if not loose:
         return f"{prefix}{python} -m unittest" + (f" discover{pattern}" if pattern else "")
-    return " && ".join(f"{prefix}{python} -m unittest discover -s {quote(str(top))}{pattern}" for top in loose)
+    command, folders = f"{prefix}{python} -m unittest discover -s", [quote(str(top)) for top in loose]
+    if len(loose) == 1:
+        return f"{command} {folders[0]}{pattern}"
+    return f'for folder in {" ".join(folders)}; do {command} "$folder"{pattern} || failed=1; done; [ -z "$failed" ]'
 
 
 def _discovery_start(root: Path, folder: Path) -> Path | None:
