@@ -70,6 +70,28 @@ def test_a_branch_that_a_person_has_checked_out_holds_its_feature_only(tmp_path:
     assert set(bench.statuses().values()) == {"delivered"}
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_feature_is_cancelled_although_a_person_has_its_branch_checked_out(tmp_path: Path, is_held: bool) -> None:
+    bench = waiting_run(tmp_path)
+    feature = "group-thousands"
+    branch = f"feat/{feature}"
+    bench.git("switch", "-q", branch)
+    if is_held:
+        bench.mz("resume", "--feature", feature, "-m", "go on", code=21)
+        bench.mz("retry", feature)
+        bench.mz("resume", code=21)
+    head = bench.git("rev-parse", branch)
+    cancelled = bench.mz("cancel", feature)
+    assert cancelled.out == f"cancelled: {feature}; branches stay as they are\n"
+    assert bench.statuses()[feature] == "cancelled"
+    assert bench.git("rev-parse", branch) == head
+    assert bench.mz("audit", "--verify").exit == 0
+    bench.git("switch", "-q", "-")
+    bench.mz("retry", feature)
+    bench.mz("resume")
+    assert bench.statuses()[feature] == "delivered"
+
+
 def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) -> None:
     bench = waiting_run(tmp_path)
     bench.mz("run", "--feature", "month-filter", code=21)

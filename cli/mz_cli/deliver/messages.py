@@ -135,7 +135,7 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
         subject = ", ".join(features) or f"the rest of run {posted.run}"
         was_done = posted.messages_read and not posted.process_running
         requested = f"cancellation of {subject} requested; {posted_text(posted)}"
-        print_line(f"cancelled: {subject}" if was_done else requested)
+        print_line(f"cancelled: {subject}; branches stay as they are" if was_done else requested)
 
 
 def cancel_at_once(root: Path, run: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
+from mz_events.catalog.delivery import CommitRequested
 from mz_events.catalog.feature import (
     FeatureCancelled,
     FeatureHeld,
@@ -53,7 +54,7 @@ from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
 from mz_engine.effects.steps import Do, Effect, Emit, RunStep, Step, StepContext
 from mz_engine.model.pins import Pins
-from mz_engine.ports import Interrupted, Ports, RemoteError, RepositoryUnusable, StorageFailed
+from mz_engine.ports import OWN_PROBLEMS, Interrupted, Ports, RemoteError, RepositoryUnusable, StorageFailed
 from mz_engine.prompts.render import TemplateError
 
 BEFORE_MESSAGES = (ReconcileIntent, ParseReply)
@@ -116,9 +117,11 @@ class FeatureLoop:
         except StorageFailed:
             raise
         except RepositoryUnusable as unusable:
-            self._steps = None
-            if self.has_messages() and isinstance(decide_feature(self.state, self.pins), BEFORE_MESSAGES):
-                # Held, it would be released for the message, and fail again.
+            self._steps, action = None, decide_feature(self.state, self.pins)
+            if isinstance(action, BEFORE_MESSAGES) and self.has_messages():
+                # Held, it would be released for the message, and fail again; a commit that cannot be made may be left.
+                if unusable.code in OWN_PROBLEMS and isinstance(getattr(action, "intent", None), CommitRequested):
+                    return self._apply_message()
                 raise StorageFailed(unusable.code, str(unusable)) from unusable
             self._append((FeatureHeld(hold=Hold.FATAL, code=unusable.code),))
             return True
@@ -149,12 +152,8 @@ class FeatureLoop:
 
     def _begin_action(self) -> bool:
         action = decide_feature(self.state, self.pins)
-        if not isinstance(action, BEFORE_MESSAGES):
-            response = self._next_message()
-            if response is not None:
-                event, version = response
-                self._append((event,), causation=f"{run_stream(self.run)}@{version}")
-                return True
+        if not isinstance(action, BEFORE_MESSAGES) and self._apply_message():
+            return True
         if action is None or (
             self.run_side.is_stopping() and not (isinstance(action, BEFORE_MESSAGES) and self.has_messages())
         ):
@@ -168,6 +167,13 @@ class FeatureLoop:
     def has_messages(self) -> bool:
         """Return True if a message of the run still needs an event, so that the feature must not stop."""
         return self._next_message() is not None
+
+    def _apply_message(self) -> bool:
+        """Append the event for the next message; False: there is none."""
+        response = self._next_message()
+        if response is not None:
+            self._append((response[0],), causation=f"{run_stream(self.run)}@{response[1]}")
+        return response is not None
 
     def _next_message(self) -> tuple[Event, int] | None:
         """Return the event for the first message that needs one, and the message's version."""
