@@ -134,7 +134,7 @@ def test_what_is_removed_is_in_the_log_and_nobody_is_asked_about_it(sample: Path
     ended = spawn(sample, "run", "--feature", "tidy", **agent.environment)
     check(ended, 21, "MZ4012", "tidy: human requested: prd")
     entry = spawn(sample, "log", "--all").out
-    digest = entry.partition("score 1: text removed (mz show ")[2][:8]
+    digest = entry.partition("score 1: suspicious (mz show ")[2][:8]
     assert r"'Tidy \u200ball.' (unicode-trick)" in spawn(sample, "show", digest).out
 
 

@@ -62,7 +62,7 @@ def test_the_review_of_a_pull_request_is_followed_on_its_branch(tmp_path: Path) 
     bench.act(FEATURE, "code.2", NARROW)
     posted = bench.mz("revise", FEATURE, "--from-review", "-m", "Please follow the review.")
     assert "comments of mallory are left out" in posted.err
-    assert "left out, as it may give orders to the agent: unicode-trick" in posted.err
+    assert "may give orders to the agent, which gets it without invisible characters: unicode-trick" in posted.err
     assert posted.out.startswith(f"revision of {FEATURE} requested, from code; no process is running run ")
     assert "has a pending message" in bench.mz("revise", FEATURE, "-m", "x", code=2).err
     bench.mz("resume")

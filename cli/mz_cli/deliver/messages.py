@@ -356,11 +356,11 @@ def review_text(log: ProjectLog, pins: Pins, events: Sequence[Recorded[Event]]) 
         raise MzError("MZ5006", f"pull request {number} has no new comments", hint="say what is to change: -m TEXT")
     screened = screen_text("\n\n".join(texts), pins.config.injection_screen)
     rules = ", ".join(dict.fromkeys(reason.rule for reason in screened.reasons))
-    if screened.quarantined or not screened.text.strip():
+    if screened.quarantined:
         hint = "read them, and quote what the agent may know: -m TEXT"
         raise MzError("MZ5006", f"the comments may give orders to the agent ({rules})", hint=hint)
     if rules:
-        print_note(f"left out, as it may give orders to the agent: {rules}")
+        print_note(f"may give orders to the agent, which gets it without invisible characters: {rules}")
     return screened.text
 
 

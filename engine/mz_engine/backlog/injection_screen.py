@@ -22,9 +22,6 @@ from mz_engine.decoding.yaml import decode_yaml
 
 ScreenMode = Literal["strict", "relaxed", "off"]
 
-JOIN_ROUNDS_MAX = 20
-"""How often removing a line may join two others into an order; after that the text is withheld."""
-ENDLESS_LINE = -1
 SEARCH_CHARS_MAX = 4000
 """Characters of one line that patterns search at once; longer lines are searched in overlapping pieces."""
 
@@ -43,7 +40,7 @@ class ScreenPatterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScreenMatch(msgspec.Struct, frozen=True):
-    """Name of a pattern and the matching line, from 1; 0 or less for the text as a whole."""
+    """Name of a pattern and the matching line, from 1; 0 for the text as a whole."""
 
     rule: str
     line: int
@@ -53,7 +50,7 @@ class ScreenMatch(msgspec.Struct, frozen=True):
 
 class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str
-    """Text for the agent: without what is removed; unchanged if it is quarantined."""
+    """Text for the agent: without tricks; unchanged if it is quarantined."""
     score: int
     quarantined: bool
     """No agent may get the text before a person approves it."""
@@ -61,30 +58,28 @@ class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
-    """Return the text for the agent. `strict` quarantines all of it from the threshold on and removes only tricks below
-    it, `relaxed` only removes matching lines and tricks, `off` changes and scores nothing."""
+    """Return the text for the agent. `strict` quarantines it from the threshold on and gives reasons for nothing but
+    tricks below it, `relaxed` gives reasons only, `off` does nothing. Nothing but tricks is ever removed."""
     if mode == "off":
         return ScreenResult(text=text, score=0, quarantined=False, reasons=())
     screen = load_screen()
     lines = split_lines(text)
     reasons = tuple(screen.find_matches(lines))
     score = sum(reason.weight for reason in reasons)
-    if ENDLESS_LINE in {reason.line for reason in reasons} or (mode == "strict" and score >= screen.patterns.threshold):
+    if mode == "strict" and score >= screen.patterns.threshold:
         return ScreenResult(text=text, score=score, quarantined=True, reasons=reasons)
     reasons = tuple(reason for reason in reasons if mode == "relaxed" or reason.line == 0)
-    rejected_lines = {reason.line for reason in reasons}
-    kept_lines = [screen.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
-    return ScreenResult(text="\n".join(kept_lines), score=score, quarantined=False, reasons=reasons)
+    plain = "\n".join(screen.tricks.sub("", line) for line in lines)
+    return ScreenResult(text=plain, score=score, quarantined=False, reasons=reasons)
 
 
 def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, ScreenResult]:
     """Return the item with screened title and body, and the result (`text` is the body). Both are scored together: line
-    1 is the title, the body begins in line 2. A rejected title becomes the id; a quarantined item stays as it is."""
+    1 is the title, the body begins in line 2. A title of tricks becomes the id; a quarantined item stays as it is."""
     result = screen_text(f"{item.title}\n{item.body}", mode)
     if mode == "off" or result.quarantined:
         return item, replace(result, text=item.body)
-    title_rejected = any(reason.line == 1 for reason in result.reasons)
-    title, _, body = ("", "", result.text) if title_rejected else result.text.partition("\n")
+    title, _, body = result.text.partition("\n")
     result = replace(result, text=body.strip("\n"))
     return replace(item, title=title.strip() or str(item.id), body=result.text), result
 
@@ -96,7 +91,7 @@ def quote_matches(item: BacklogItem, result: ScreenResult) -> tuple[tuple[int, s
     tricks = (number for number, text in enumerate(texts, 1) if load_screen().tricks.search(text))
     rules: dict[int, dict[str, None]] = {}
     for match in result.reasons:
-        for number in tricks if match.line == 0 else (max(match.line, 1),):
+        for number in tricks if match.line == 0 else (match.line,):
             rules.setdefault(number, {})[match.rule] = None
     numbers = (item.line, *item.body_lines)
     return tuple(
@@ -124,14 +119,8 @@ class Screen:
         plain_lines = dict(enumerate(map(self.normalise_line, lines), 1))
         for number, line in plain_lines.items():
             matches += self.find_in_line(number, line)
-        for _ in range(JOIN_ROUNDS_MAX):
-            rejected_lines = {match.line for match in matches}
-            kept_lines = [(number, line) for number, line in plain_lines.items() if number not in rejected_lines]
-            new_matches = self.find_across_lines(kept_lines)
-            if not new_matches:
-                return matches
-            matches += new_matches
-        return [*matches, ScreenMatch("endless", ENDLESS_LINE)]
+        suspicious = {match.line for match in matches}
+        return matches + self.find_across_lines([line for line in plain_lines.items() if line[0] not in suspicious])
 
     def find_in_line(self, number: int, line: str) -> Iterator[ScreenMatch]:
         yield from self.find_order(number, line)
@@ -143,7 +132,7 @@ class Screen:
         return islice((ScreenMatch(rule, number, w) for rule, order, w in self.orders if _matches(order, text)), 1)
 
     def find_across_lines(self, lines: list[tuple[int, str]]) -> list[ScreenMatch]:
-        """Find orders split by a line break, also where the lines between were removed."""
+        """Find orders split by a line break."""
         matches: list[ScreenMatch] = []
         for (first_number, first), (second_number, second) in pairwise(lines):
             joined = f"{first[-200:]} {second[:200]}"

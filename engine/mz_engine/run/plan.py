@@ -137,7 +137,7 @@ def take_items(
 
 def _suspicions(item: BacklogItem, result: ScreenResult) -> Iterator[Diagnostic]:
     """Yield a warning (MZ4012) for each suspicious line of an item."""
-    effect, hint = "left out of the request", "change it if it belongs to the request"
+    effect, hint = "given to agents without invisible characters", "change it, or set `injection_screen: strict`"
     if result.quarantined:
         effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
     for line, quote in quote_matches(item, result):

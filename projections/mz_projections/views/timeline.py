@@ -196,7 +196,7 @@ def _human_requested(event: feature.HumanRequested) -> str:
 
 def _item_added(event: run.ItemAdded) -> str:
     after = f", after {list_names(event.depends_on)}" if event.depends_on else ""
-    decision = ": quarantined" if event.quarantined else ": text removed" if event.suspicions else ""
+    decision = ": quarantined" if event.quarantined else ": suspicious" if event.suspicions else ""
     lines = f" (mz show {event.suspicions[:SHORT]})" if event.suspicions else ""
     screened = f", score {event.score}{decision}{lines}" if event.score or event.quarantined else ""
     return f"{event.feature} from {event.source}{after}{screened}"
