@@ -44,10 +44,23 @@ def test_settings_that_a_run_keeps_are_named_if_they_have_changed(tmp_path: Path
         assert kept in bench.mz(*arguments, code=21, MZ_AUTONOMY="full_auto").err
         assert "MZ5003" not in bench.mz(*arguments, code=21, MZ_AUTONOMY="checkpoint").err
     settings = bench.root / "mz.yaml"
-    settings.write_text(f"{settings.read_text()}parallel_max: 7\n")
+    text = settings.read_text()
+    more = "gates: {baseline: strict}\nlimits: {feature_files_max: 9}\nbudget: {run: 99}\ndenied_commands: [git push]\n"
+    settings.write_text(f"{text}parallel_max: 7\n{more}")
     errors = bench.mz("resume", code=21).err
-    assert f"warning[MZ5003] run {run} keeps `parallel_max: 2`, with which it began; `7` (mz.yaml:3:1" in errors
+    for kept in (
+        "`parallel_max: 2`, with which it began; `7` (mz.yaml:3:1",
+        "`gates.baseline: no-new-failures`, with which it began; `strict` (mz.yaml:4:9",
+        "`limits.feature_files_max: 80`, with which it began; `9` (mz.yaml:5:10",
+        "`denied_commands`, with which it began; that of mz.yaml:7:1",
+    ):
+        assert f"warning[MZ5003] run {run} keeps {kept}" in errors
+    assert errors.count("MZ5003") == 4, "a budget and commands are taken over"
     assert f"mz cancel {run} && mz run" in errors
+    settings.write_text(f"{text}gates: {{baseline: no}}\n")
+    assert "warning[MZ2006] mz.yaml:3:19 `gates.baseline`" in bench.mz("resume", code=21).err, (
+        "none of them is taken over"
+    )
 
 
 def test_a_branch_that_a_person_has_checked_out_holds_its_feature_only(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -169,10 +169,13 @@ class RunProcess:
         if state.commands is not None:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
         config, commands = None, Commands.of(pins.config)
-        with suppress(MzError):  # The run has its pins, so settings that are invalid now do not matter.
+        try:
             loaded = load_config(self.root, self.environment, {})
-            config, self._warnings = loaded.config, tuple(kept_settings(started.run, pins.config, loaded))
-            commands = Commands.of(config)
+            config, commands = loaded.config, Commands.of(loaded.config)
+            kept = replace(commands.apply(pins).config, budget=config.budget)
+            self._warnings = tuple(kept_settings(started.run, kept, loaded))
+        except MzError as error:  # The run has its pins.
+            self._warnings = tuple(replace(diagnostic, severity="warning") for diagnostic in error.diagnostics)
         corrected = commands.apply(pins)
         self._check_prerequisites(corrected)
         coordinator = self._create_coordinator(started.run, corrected)

@@ -29,6 +29,9 @@ CALIBRATION_FILE = "calibration.yaml"
 CALIBRATION_HEADER = """\
 # Written by `mz calibrate --write`, from what past calls took. Commit it: runs estimate and reserve by it.
 """
+RUN_OPTIONS = frozenset({"agent", "autonomy", "parallel_max"})
+READ_AT_USE = frozenset({"backlog", "notify", "recordings"})
+"""Settings of which a run keeps no value."""
 SETTINGS_TYPE = msgspec.inspect.type_info(Settings)
 
 
@@ -90,12 +93,17 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
 
 
 def kept_settings(run: str, kept: Config, loaded: LoadedConfig) -> Iterator[Diagnostic]:
-    """Yield a warning for each setting of `mz run`'s options that has another value now than the unfinished run keeps.
-    A default may be how it always was, beside an option."""
-    for name in ("agent", "autonomy", "parallel_max"):
-        value, new, origin = getattr(kept, name), getattr(loaded.config, name), loaded.origins[name]
-        if new != value and origin != "default":
-            message = f"run {run} keeps `{name}: {value}`, with which it began; `{new}` ({origin}) is ignored"
+    """Yield a warning for each setting that has another value now than the unfinished run keeps. A default of an option
+    of `mz run` may be how it always was, beside the option."""
+    pinned, current = (msgspec.to_builtins(config, enc_hook=encode_quantity) for config in (kept, loaded.config))
+    for name in (setting.name for setting in list_settings(SETTINGS_TYPE)):
+        value, new, origin = _nested(pinned, name), _nested(current, name), loaded.origins[name]
+        is_option = origin == "default" and name in RUN_OPTIONS
+        if new != value and not is_option and name.partition(".")[0] not in READ_AT_USE:
+            values = f"`{name}: {value}`", f"`{new}` ({origin})"
+            if isinstance(value or new, dict | tuple):
+                values = f"`{name}`", f"that of {origin}"
+            message = f"run {run} keeps {values[0]}, with which it began; {values[1]} is ignored"
             hint = f"to use it, cancel the run and start another: mz cancel {run} && mz run"
             yield Diagnostic(code="MZ5003", message=message, hint=hint, severity="warning")
 
