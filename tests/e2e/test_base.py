@@ -154,9 +154,15 @@ def test_a_runner_that_only_writes_a_report(tmp_path: Path) -> None:
     assert [(event["passed"], event["failed"], event["new_failures"]) for event in tests] == [
         (0, 3, 1), (0, 2, None), (1, 2, 0), (1, 2, 0)
     ]  # fmt: skip
-    assert "0 tests passed, and 1 on the base, so failures from there excuse nothing" in project.prompts()[2]
+    gone = (
+        "tests that passed on the base are missing: tests.test_total::test_total, so failures from there excuse nothing"
+    )
+    assert gone in project.prompts()[2]
     (run,) = json.loads(project.mz("runs", "--json").out)["runs"]
     assert "matches the log" in project.mz("replay", "--run", run["run"]).out
+    project.mz("record", run["run"])
+    for how in ((), ("--real",)):
+        assert "matches" in project.mz("replay", *how).out, "gates decide as in the run"
 
 
 def test_a_base_without_a_passed_test_has_no_known_failures(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from hashlib import sha256
 
 import msgspec
 import pytest
@@ -20,7 +19,7 @@ from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, FeatureStarted, HumanRequested
 from mz_events.catalog.run import BaseTested, Verdict
 from mz_events.catalog.validation import CommandRan, GateChecked
-from mz_events.names import Digest, FeatureId, feature_stream, run_stream
+from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.store import Append
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
@@ -30,7 +29,6 @@ from tests.support import driving
 from tests.support.asking import must_pass
 
 OLD, NEW = "tests/test_a.py::test_old[x - y]", "tests/test_a.py::test_new"
-PASSES = b'["a", "b", "c[0xabcdef]"]'
 Outputs = Callable[[str, Files], tuple[int, str]]
 
 
@@ -46,7 +44,7 @@ def world_after(
     """A run of the feature `b` on a base on which these tests failed, and commands had these results."""
     world = World({"README.md": "a project"}, trial.script, outputs)
     trial.begin(world, pins, {"b": ()})
-    digest, _ = world.blobs.put(msgspec.json.encode(failures)), world.blobs.put(PASSES)
+    digest = world.blobs.put(msgspec.json.encode(failures))
     counts = None if results is None else world.blobs.put(msgspec.json.encode(results))
     tested = BaseTested(red=tuple(failures), known_failures=digest, results=counts)
     world.store.append([Append(run_stream(trial.RUN), None, (tested,))], world.now_us)
@@ -207,7 +205,7 @@ def test_tests_that_passed_on_the_base_are_missed_by_their_ids(
     """Another one in place of a deleted or skipped one keeps the number. As gates excuse known failures, so they do
     with all ids; a command that succeeds needs no excuse."""
     monkeypatch.setattr(SimulatedPorts, "run", lambda *_: now)
-    counts = dict.fromkeys(("check", "final"), Counts(1, 3, 1, passes=Digest(sha256(PASSES).hexdigest())))
+    counts = dict.fromkeys(("check", "final"), Counts(1, 3, 1, passes=("a", "b", "c[0xabcdef]")))
     world = world_after(lambda command, files: (1, ""), trial.pins(), {"check": [OLD], "final": [OLD]}, counts)
     ran = next(event for event in events(world) if isinstance(event, CommandRan))
     assert ([] if ran.missing is None else json.loads(world.blobs.get(ran.missing))) == missing

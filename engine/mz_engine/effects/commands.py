@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from mz_events.catalog.run import BaseTested
 from mz_events.catalog.validation import CommandRan
-from mz_events.names import Commit, Digest, FeatureId, RunId
+from mz_events.names import Commit, FeatureId, RunId
 from mz_events.store import Blobs
 from mz_projections.views.timeline import list_names
 
@@ -44,7 +44,7 @@ class Counts(NamedTuple):
     passed: int | None = None
     failed: int | None = None
     printed: tuple[int, ...] = ()
-    passes: Digest | None = None
+    passes: Sequence[str] = ()
 
 
 def open_checkout(
@@ -104,21 +104,20 @@ def run_command(
         passed=passed,
         failed=failed,
         signature=failure_signature(output_excerpt),
-        passes=(yield from put_report(passes or ())),
+        passes=None if passes is None else (yield from put_blob(msgspec.json.encode(passes).decode())),
         failures=(yield from put_report(failures)),
         output=(yield from put_blob(result.output)),
         excerpt=(yield from put_blob(output_excerpt)),
         duration_ms=result.duration_ms,
         environment=environment,
     )
-    return ran, Counts(result.exit, passed, failed, tuple(run[0] for run in runs), ran.passes)
+    return ran, Counts(result.exit, passed, failed, tuple(run[0] for run in runs), passes or ())
 
 
-def missing_tests(before: Counts, ran: CommandRan) -> Steps[tuple[str, ...]]:
+def missing_tests(before: Counts, now: Counts, failures: Sequence[str]) -> tuple[str, ...]:
     """Return the ids of tests that passed on the base, by its reports, and now neither pass nor fail."""
-    old = Counter[str]((yield from get_json(before.passes)))
-    now = Counter[str]((yield from get_json(ran.passes)) + (yield from get_json(ran.failures)))
-    gone, new = (Counter(normalise_line(id_, ()) for id_ in ids.elements()) for ids in (old - now, now - old))
+    old, present = Counter(before.passes), Counter((*now.passes, *failures))
+    gone, new = (Counter(normalise_line(id_, ()) for id_ in ids.elements()) for ids in (old - present, present - old))
     return tuple(sorted((gone - new).elements()))
 
 

@@ -157,7 +157,7 @@ def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: 
         ran, counts = yield from run_command(checkout, command, stage, key, name)
     yield from call_port(Workspace.release, context.worktree)
     before = Counts(*dict((yield from get_json(context.phase_state.progress.started.base_results))).get(name, ()))
-    missing = (yield from missing_tests(before, ran)) if failed_setup is None else ()
+    missing = () if failed_setup else missing_tests(before, counts, (yield from get_json(ran.failures)))
     digest = yield from put_report(missing)
     ran = replace(ran, phase=context.phase_state.phase, unit=context.unit_run.unit, missing=digest)
     if not ran.exit:

@@ -201,6 +201,8 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """Ordered by feature, then by time."""
     hints: tuple[Hint, ...] = ()
     delivered: tuple[DeliveredDependency, ...] = ()
+    base_results: dict[str, object] = {}
+    """How each command ended on the base, with which gates are compared: `mz_engine.effects.commands.Counts`."""
     known_failures: dict[str, tuple[str, ...]] = {}
     """Ids of the tests that failed on the base, by command; gates passed in spite of them."""
 

@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -244,7 +244,8 @@ def _fixture(
         delivered=tuple(
             DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
-        known_failures=known_failures(sources, run, features),
+        base_results=_base_blob(sources, run, features, "base_results"),
+        known_failures=_base_blob(sources, run, features, "known_failures"),
     )
 
 
@@ -311,12 +312,12 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
             events_before += is_in_trace(event)
 
 
-def known_failures(sources: RecordSources, run: str, features: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the ids of tests that failed on the base, by command, as the features began with them."""
+def _base_blob(sources: RecordSources, run: str, features: Iterable[str], field: str) -> dict[str, Any]:
+    """Return what a blob of the features' start says of the base, by command."""
     events = (event for feature in features for event in _events(sources.log, run, feature))
-    digests = (event.known_failures for event in events if isinstance(event, FeatureStarted))
+    digests = (getattr(event, field) for event in events if isinstance(event, FeatureStarted))
     digest = next(filter(None, digests), None)
-    return msgspec.json.decode(sources.text(digest), type=dict[str, tuple[str, ...]]) if digest else {}
+    return dict(msgspec.json.decode(sources.text(digest))) if digest else {}
 
 
 def _decision(

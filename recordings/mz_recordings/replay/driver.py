@@ -77,9 +77,10 @@ def start_run(
         for position, item in enumerate(order)
     ]
     tested = []
-    if fixture.known_failures:
-        known_failures = put(msgspec.json.encode(fixture.known_failures))
-        tested = [BaseTested(red=tuple(fixture.known_failures), known_failures=known_failures)]
+    if fixture.known_failures or fixture.base_results:
+        values = fixture.known_failures, fixture.base_results
+        known_failures, results = (put(msgspec.json.encode(value)) if value else None for value in values)
+        tested = [BaseTested(red=tuple(fixture.known_failures), known_failures=known_failures, results=results)]
     store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added, *tested))], ports.clock.now_us())
 
 
