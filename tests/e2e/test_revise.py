@@ -38,14 +38,58 @@ def check_refusals(forge: Forge) -> None:
     ):
         assert reason in bench.mz("revise", *arguments, code=code).err
     old = bench.git("rev-parse", BRANCH).strip()
-    identity = ("-c", "user.name=A", "-c", "user.email=a@b")
-    other = bench.git(*identity, "commit-tree", f"{BRANCH}^{{tree}}", "-p", BRANCH, "-m", "by a person").strip()
-    bench.git("push", "-q", "origin", f"{other}:refs/heads/{BRANCH}")
-    assert f"origin/{BRANCH} is at {other[:12]}" in bench.mz("revise", FEATURE, "-m", "x", code=2).err
-    forge.move(BRANCH, old)
-    bench.git("branch", "-f", BRANCH, other)
-    assert f"error[MZ5006] {BRANCH} is at {other[:12]}" in bench.mz("revise", FEATURE, "-m", "x", code=2).err
+    other = commit_of_a_person(forge, f"{old}^", {"x.txt": "x"})
+    for ref, move in ((f"origin/{BRANCH}", forge.move), (BRANCH, lambda *to: bench.git("branch", "-f", *to))):
+        bench.git("push", "-q", "-f", "origin", f"{other}:refs/heads/other")
+        move(BRANCH, other)
+        refusal = f"error[MZ5006] {ref} is at {other[:12]}, which does not follow {old[:12]}"
+        assert refusal in bench.mz("revise", FEATURE, "-m", "x", code=2).err
+        move(BRANCH, old)
+    paper = commit_of_a_person(forge, old, {f"tasks/{FEATURE}/prd.md": "# Another\n"})
+    bench.git("branch", "-f", BRANCH, paper)
+    assert f"{paper[:12]} conflicts with papers" in bench.mz("revise", FEATURE, "-m", "x", code=2).err
     bench.git("branch", "-D", BRANCH)
+
+
+def commit_of_a_person(forge: Forge, parent: str, files: dict[str, str]) -> str:
+    """A commit on top of another one, in the clone of a reviewer."""
+    bench = forge.bench
+    folder = bench.root.parent / f"reviewer-{len(files)}-{abs(hash(tuple(files)))}"
+    bench.git("worktree", "add", "-q", "--detach", str(folder), parent)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git = ("-C", str(folder), "-c", "user.name=Grace", "-c", "user.email=grace@example.com")
+    bench.git(*git, "add", "-A")
+    bench.git(*git, "commit", "-q", "-m", "by a person")
+    head = bench.git(*git, "rev-parse", "HEAD").strip()
+    bench.git("worktree", "remove", "--force", str(folder))
+    return head
+
+
+@pytest.mark.parametrize("is_pushed", [True, False])
+def test_a_commit_of_a_reviewer_is_kept_and_continued(tmp_path: Path, is_pushed: bool) -> None:
+    forge = Forge(tmp_path, settings=SETTINGS)
+    bench = forge.bench
+    bench.mz("run", "--feature", FEATURE)
+    other = commit_of_a_person(forge, BRANCH, {"notes.txt": "checked by hand\n"})
+    if is_pushed:
+        bench.git("push", "-q", "origin", f"{other}:refs/heads/{BRANCH}")
+    else:
+        bench.git("branch", "-f", BRANCH, other)
+    bench.act(FEATURE, "code.2", NARROW)
+    bench.mz("revise", FEATURE, "-m", "Put the width into a file of its own.")
+    bench.mz("resume")
+    assert bench.statuses()[FEATURE] == "delivered"
+    assert forge.file(BRANCH, "notes.txt") == "checked by hand\n"
+    assert forge.file(BRANCH, "tally/narrow.py") == "WIDTH = 20\n"
+    assert other in bench.git("rev-list", BRANCH).split(), "nothing was rewritten"
+    assert forge.remote_head(BRANCH) == bench.git("rev-parse", BRANCH).strip()
+    (decision,) = bench.json("audit", "--full")["features"][0]["decisions"]
+    assert (decision["kind"], decision["head"]) == ("revision", other)
+    assert f"with commits of people up to {other[:12]}" in bench.mz("log", "--all").out
+    assert "people's commits were taken into its branch" in bench.mz("record", "--to", "recordings/x", code=None).err
+    assert "matches" in bench.mz("replay", "--run", bench.json("runs")["runs"][0]["run"]).out
 
 
 def test_the_review_of_a_pull_request_is_followed_on_its_branch(tmp_path: Path) -> None:

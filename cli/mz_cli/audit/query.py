@@ -122,6 +122,8 @@ class DecisionEvidence(Shape, frozen=True, kw_only=True):
     recorded_at_us: int
     reason: str | None
     phase: str | None
+    head: str | None
+    """For a revision: the last commit of people that the branch had; null: none."""
     question_kind: str | None
     """Kind of the question; null: none was open."""
     code: str | None
@@ -283,5 +285,6 @@ def _decision_shape(decision: Decision, load_text: TextLoader) -> DecisionEviden
         actor=single_line(load_text(decision.actor)) or "unknown",
         reason=load_text(decision.note) or None,
         phase=decision.phase or (question.phase if question else None) or None,
+        head=decision.commits.head if decision.commits else None,
         question=question.event_ref if question else None,
     )

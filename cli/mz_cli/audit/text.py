@@ -165,6 +165,7 @@ def _decision_text(decision: DecisionEvidence) -> str:
     phase = f" in {decision.phase}" if decision.phase else ""
     reason = f": {single_line(decision.reason)}" if decision.reason else ", without a reason"
     action = decision.verdict or decision.kind
+    action += f" with commits of people up to {decision.head}" if decision.head else ""
     return f"{decision.actor}: {action}{about}{phase} at {iso_time(decision.recorded_at_us)}{reason}"
 
 

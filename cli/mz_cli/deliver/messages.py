@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec import DecodeError
@@ -14,14 +15,17 @@ from msgspec.structs import replace
 from mz_engine.backlog.injection_screen import screen_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.forge.github import GhForge, ReviewComment
-from mz_engine.git.repository import open_repository, remote_head
+from mz_engine.git.objects import ObjectStore
+from mz_engine.git.repository import fetch, open_repository
+from mz_engine.git.workspace import is_ancestor, merge_all
 from mz_engine.model.pins import Pins
-from mz_engine.ports import RemoteError, RepositoryUnusable
+from mz_engine.ports import MergeConflict, RemoteError, RepositoryUnusable
 from mz_engine.run.process import STORAGE_ERROR, RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureRetried
 from mz_events.catalog.inbox import CancelPosted, PausePosted, RetryPosted
+from mz_events.catalog.run import PersonCommits
 from mz_events.names import Commit, FeatureId, feature_stream, run_stream
 from mz_events.store import BlobMissing, Recorded
 from mz_projections.feature.state import Ended, progress_of
@@ -216,15 +220,14 @@ def select_phase(log: ProjectLog, text: str) -> tuple[str, str, str | None]:
 
 
 def post_retry(
-    log: ProjectLog, run: str, feature: str, phase: str | None, text: str | None, check: Check, keeps_tree: bool = False
+    log: ProjectLog, run: str, feature: str, phase: str | None, text: str | None, check: Check, **revision: Any
 ) -> PostedMessage:
-    """Post the request, unless `check` raises an error then."""
+    """Post the request, unless `check` raises an error then; `revision`: fields of one."""
 
     def write() -> tuple[Event, ...]:
         check(log, run, feature, phase)
         note, person = store_text(log, text), store_user_name(log)
-        target = FeatureId(feature)
-        return (RetryPosted(feature=target, phase=phase, note=note, actor=person, keeps_tree=keeps_tree),)
+        return (RetryPosted(feature=FeatureId(feature), phase=phase, note=note, actor=person, **revision),)
 
     return post_message(log, run, write)
 
@@ -287,11 +290,11 @@ def revise(feature: str, note: str | None, from_review: bool, as_json: bool) -> 
     with open_log() as log:
         run_id, feature, phase = select_phase(log, feature)
         delivered, pins = check_revisable(log, run_id, feature, phase)
-        check_branch(log, delivered, pins)
+        commits = commits_of_people(log, run_id, delivered, pins)
         if from_review:
             review = review_text(log, pins, tuple(log.store.read(feature_stream(run_id, feature))))
             text = f"{text}\n\n{review}" if text else review
-        posted = post_retry(log, run_id, feature, phase, text, check_revisable, keeps_tree=True)
+        posted = post_retry(log, run_id, feature, phase, text, check_revisable, keeps_tree=True, commits=commits)
         first = phase or pins.pipeline.revision_phase
         summary = f"revision of {feature} requested, from {first}"
         print_posted("revise", posted, "revision", summary, as_json, feature=feature, phase=first)
@@ -315,22 +318,33 @@ def check_revisable(log: ProjectLog, run: str, feature: str, phase: str | None) 
     return state, pins
 
 
-def check_branch(log: ProjectLog, delivered: Ended, pins: Pins) -> None:
-    """Raise MzError (MZ5006) if the branch has commits of others, here or on the remote. A deleted branch is no fault,
-    and a remote that cannot be reached is left to the push."""
+def commits_of_people(log: ProjectLog, run: str, delivered: Ended, pins: Pins) -> PersonCommits | None:
+    """Return the commits that people added to the branch, here or on the remote; None: none. Raises MzError (MZ5006) if
+    they do not follow, or change papers too. A remote that cannot be reached is left to the push."""
     progress, settings = delivered.progress, pins.config.pull_requests
     assert progress is not None
-    git, branch = open_repository(log.root, os.environ), progress.started.branch
+    git, branch, newest = open_repository(log.root, os.environ), progress.started.branch, progress.head
     local = git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False).text
-    heads: list[tuple[str, str | None, Commit | None]] = [(branch, local or None, progress.head)]
+    heads = {branch: Commit(local) if local else None}
     if settings.strategy != "none":
         with suppress(RemoteError):
-            remote_name = f"{settings.remote}/{branch}"
-            heads.append((remote_name, remote_head(git, settings.remote, branch), progress.pushed_commit))
-    for name, actual, expected in heads:
-        if actual not in (None, expected):
-            hint = f"keep them on a branch of your own, and set {name} to {str(expected)[:12]} again"
-            raise MzError("MZ5006", f"{name} is at {str(actual)[:12]}, with commits that are not from mz", hint=hint)
+            heads[f"{settings.remote}/{branch}"] = fetch(git, settings.remote, branch)
+    for name, head in heads.items():
+        if head is not None and not is_ancestor(git, head, newest):
+            if not is_ancestor(git, newest, head):
+                hint = f"keep its commits on a branch of your own, and set {name} to {newest[:12]} again"
+                raise MzError("MZ5006", f"{name} is at {head[:12]}, which does not follow {newest[:12]}", hint=hint)
+            newest = head
+    if newest == progress.head:
+        return None
+    objects = ObjectStore(git)
+    work = objects.make_commit(progress.tree, (progress.head,), b"work with papers\n")
+    tree = merge_all(git, objects, (work, newest), progress.started.feature)
+    if isinstance(tree, MergeConflict):
+        hint = "mz keeps papers off the branch: revert these changes there, and say with -m what is to change"
+        raise MzError("MZ5006", f"{newest[:12]} conflicts with papers: {', '.join(tree.paths)}", hint=hint)
+    git.update_refs(f"update refs/mz/{run}/rescue/{tree} {tree}\n")
+    return PersonCommits(head=newest, tree=tree)
 
 
 # the review -----------------------------------------------------------------------------------------------------------

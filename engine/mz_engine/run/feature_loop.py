@@ -209,7 +209,8 @@ class FeatureLoop:
             ):
                 requested = message.phase or (self.pins.pipeline.revision_phase if keeps_tree else None)
                 to = self._retry_phase(requested)
-                return FeatureRetried(run_version=version, to=to, note=note, actor=who, keeps_tree=keeps_tree)
+                retried = FeatureRetried(run_version=version, to=to, note=note, actor=who, keeps_tree=keeps_tree)
+                return replace(retried, commits=message.commits)
             case AnswerAccepted(verdict=verdict, note=note, actor=who), Waiting():
                 return HumanAnswered(run_version=version, verdict=verdict, note=note, actor=who)
         return None

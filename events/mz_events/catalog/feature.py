@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from mz_events.catalog.base import DerivedEvent, ExternalEvent, OutcomeEvent
-from mz_events.catalog.run import Hold, Verdict
+from mz_events.catalog.run import Hold, PersonCommits, Verdict
 from mz_events.names import Commit, Digest, FeatureId, Path
 
 
@@ -182,7 +182,7 @@ class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retr
     """A person requested a retry or a revision: counters are reset, and the phase and all later ones are superseded.
     A retry restores the tree from before the phase."""
 
-    NON_DETERMINISTIC = frozenset({"run_version"})
+    NON_DETERMINISTIC = frozenset({"run_version", "commits"})
     run_version: int
     to: str
     """Empty if no phase was started."""
@@ -190,6 +190,8 @@ class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retr
     actor: Digest
     keeps_tree: bool = False
     """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
+    commits: PersonCommits | None = None
+    """With a revision: commits of people that the branch had by then."""
 
 
 class FeatureDelivered(DerivedEvent, frozen=True, kw_only=True, tag="feature.delivered"):

@@ -4,7 +4,7 @@ erasures (`erased/<run>`)."""
 from __future__ import annotations
 
 from mz_events.catalog.base import ExternalEvent
-from mz_events.catalog.run import Verdict
+from mz_events.catalog.run import PersonCommits, Verdict
 from mz_events.names import Digest, FeatureId
 
 
@@ -42,6 +42,8 @@ class RetryPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.retry"):
     actor: Digest
     keeps_tree: bool = False
     """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
+    commits: PersonCommits | None = None
+    """With a revision: commits of people that the branch had by then."""
 
 
 class PausePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.pause"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mz_events.catalog.base import DerivedEvent, ExternalEvent, OutcomeEvent
+from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId
 
 
@@ -237,6 +237,15 @@ class CancelAccepted(ExternalEvent, frozen=True, kw_only=True, tag="cancel.accep
     actor: Digest
 
 
+class PersonCommits(EventPart, frozen=True, kw_only=True):
+    """Commits that are not from mz, on top of its own."""
+
+    head: Commit
+    """The last of them."""
+    tree: Commit
+    """Content of the worktree with them."""
+
+
 class RetryAccepted(ExternalEvent, frozen=True, kw_only=True, tag="retry.accepted"):
     """A person requested a retry of a stopped feature, or a revision of a delivered one, from a phase on."""
 
@@ -247,6 +256,8 @@ class RetryAccepted(ExternalEvent, frozen=True, kw_only=True, tag="retry.accepte
     actor: Digest
     keeps_tree: bool = False
     """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
+    commits: PersonCommits | None = None
+    """With a revision: commits of people that the branch had by then."""
 
 
 class ChecksChanged(ExternalEvent, frozen=True, kw_only=True, tag="checks.changed"):

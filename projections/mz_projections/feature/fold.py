@@ -478,10 +478,14 @@ def _reset_counters(progress: FeatureProgress) -> FeatureProgress:
 
 
 def _revise(progress: FeatureProgress, event: FeatureRetried) -> BetweenPhases:
-    """Take delivered work up again: a new iteration of `to` and later phases on the present tree."""
+    """Take delivered work up again: a new iteration of `to` and later phases on the present tree, with commits of
+    people, which a rollback must not revert."""
     reasons = () if event.note is None else (event.note,)
     agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
     progress = replace(_reset_counters(progress), run_version=event.run_version, agent_session=agent_session)
+    if event.commits is not None:
+        head, tree = event.commits.head, event.commits.tree
+        progress = replace(progress, head=head, tree=tree, start_trees=dict.fromkeys(progress.start_trees, tree))
     return BetweenPhases(progress=_supersede_phases(progress, event.to, (), reasons))
 
 

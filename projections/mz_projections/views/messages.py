@@ -9,7 +9,7 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
-from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, Verdict
+from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, PersonCommits, RetryAccepted, Verdict
 from mz_events.names import Digest, feature_stream
 from mz_events.store import Recorded
 
@@ -41,6 +41,8 @@ class HumanMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Only for answers."""
     phase: str | None
     """Only for retries and revisions: first phase to repeat; None: the current, or the pipeline's choice."""
+    commits: PersonCommits | None = None
+    """Only for revisions: commits of people on the branch."""
     note: Digest | None
     actor: Digest
     recorded_at_us: int
@@ -114,6 +116,7 @@ def _human_message(event: Posted | Accepted, recorded: Recorded[Event]) -> Human
         feature=None if isinstance(event, PausePosted | ResumePosted) else event.feature,
         verdict=event.verdict if isinstance(event, AnswerPosted | AnswerAccepted) else None,
         phase=event.phase if isinstance(event, RetryPosted | RetryAccepted) else None,
+        commits=event.commits if isinstance(event, RetryPosted | RetryAccepted) else None,
         note=None if isinstance(event, PausePosted | ResumePosted) else event.note,
         actor=event.actor,
         recorded_at_us=recorded.recorded_at_us,

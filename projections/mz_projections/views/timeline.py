@@ -165,7 +165,8 @@ def forbidden_text(kind: str, path: str) -> str:
 
 
 def _repetition(event: feature.FeatureRetried | run.RetryAccepted) -> str:
-    return "revised" if event.keeps_tree else "retried"
+    commits = f" with commits of people up to {event.commits.head[:12]}" if event.commits else ""
+    return f"revised{commits}" if event.keeps_tree else "retried"
 
 
 def _limit(nanousd: int | None) -> str:

@@ -30,7 +30,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
-from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, RunStarted
+from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets
@@ -282,6 +282,8 @@ def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
         match recorded.event:
             case FeatureCancelled() if not isinstance(state, Waiting | Held):
                 return "it was cancelled while it was running"
+            case FeatureRetried(commits=PersonCommits()):
+                return "people's commits were taken into its branch"
             case BaseMerged(changed=True):
                 return "its target branch moved while it was running"
             case ChecksPolled(failed=failed_checks) if failed_checks:
