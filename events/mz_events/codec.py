@@ -47,7 +47,10 @@ EXTENDED = (
 )
 """Types whose schema 2 adds optional fields."""
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED} | {
-    ("imported.file-read", 1): lambda payload: {key: payload[key] for key in payload if key != "end_line_sha256"}
+    ("imported.file-read", schema): lambda payload: {
+        key: payload[key] for key in payload if key not in ("end_line_sha256", "ends")
+    }
+    for schema in (1, 2)
 }
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
 

@@ -211,6 +211,21 @@ def test_a_call_counts_once_however_its_result_is_written_anew(
     assert (sum(row.input for row in sums(home)), money(home)) == (300, 30_000_000)
 
 
+@pytest.mark.parametrize("uuid", [True, False])
+@pytest.mark.parametrize("order", list(permutations(("ab", "bc", "c"))), ids="-".join)
+def test_a_call_counts_once_in_lists_that_overlap(home: Path, files: Path, uuid: bool, order: tuple[str, ...]) -> None:
+    """Each list has a call that another one has too, and one of its own."""
+    results = {name: {**result(number, number / 100), "duration_ms": number} for number, name in enumerate("abc", 1)}
+    for document in results.values() if not uuid else ():
+        del document["uuid"]
+    files.mkdir()
+    for name in order:
+        (files / f"{name}.jsonl").write_text("".join(f"{json.dumps(results[call])}\n" for call in name))
+        take(home, files)
+    assert (sum(row.input for row in sums(home)), money(home)) == (600, 60_000_000)
+    assert take(home, files).corrected_requests == 0
+
+
 @pytest.mark.parametrize("order", list(permutations(("both", "one", "two"))), ids="-".join)
 def test_calls_of_several_sessions_in_one_file_count_for_each(home: Path, files: Path, order: tuple[str, ...]) -> None:
     """As `claude -p ... >> calls.jsonl` leaves them; and each session has a log of its own."""

@@ -102,12 +102,8 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
     """The last one."""
     end_count: int = 0
     has_cache_lifetimes: bool = True
-    process_end: StreamEnd | None = None
-    """The last end with totals or money."""
-    earlier_totals: dict[str, Usage] = {}
-    """Totals by model that the processes before the last one reported at their ends."""
-    process_nanousd: list[int | None] = []
-    """Money that each process reported at its end."""
+    processes: list[list[StreamEnd]] = []
+    """The ends with totals or money of each process; its last one includes the others."""
     ended_session: str = ""
     process_input: int = 0
     input_since_end: int = 0
@@ -199,21 +195,20 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
         if not end.usage and not end.reported_nanousd:
             return
         if (
-            self.process_end is None
+            not self.processes
             or self.session != self.ended_session
-            or not includes_previous_end(end, self.process_end, self.process_input, bool(self.input_since_end))
+            or not includes_previous_end(end, self.processes[-1][-1], self.process_input, bool(self.input_since_end))
         ):
-            self.earlier_totals = self.ended_totals()
-            self.process_nanousd.append(None)
+            self.processes.append([])
             self.process_input = self.input_since_end
-        self.process_nanousd[-1] = end.reported_nanousd
+        self.processes[-1].append(end)
         self.has_cache_lifetimes &= end.has_cache_lifetimes
-        self.process_end, self.ended_session, self.input_since_end = end, self.session, 0
+        self.ended_session, self.input_since_end = self.session, 0
         self.ids_since_end.clear()
 
     def ended_totals(self) -> dict[str, Usage]:
         """Return the totals by model of all ends."""
-        return sum_by_model((*self.earlier_totals.values(), *(self.process_end.usage if self.process_end else ())))
+        return sum_by_model(usage for ends in self.processes for usage in ends[-1].usage)
 
 
 def _count(counts: dict[str, int], kind: str, kinds_max: int) -> None:
@@ -307,10 +302,10 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
         ]
         notes: set[str] = set()
         requests = [request.usage for request in self.requests.values()]
-        totals = self.running_totals if self.process_end is None else self.ended_totals()
+        totals = self.ended_totals() if self.processes else self.running_totals
         names = common_names(sum_by_model(requests), totals)
         by_request = sum_by_model(rename_models(requests, names))
-        later = () if self.process_end is None else (self.requests[id_].usage for id_ in self.ids_since_end)
+        later = (self.requests[id_].usage for id_ in self.ids_since_end) if self.processes else ()
         for model, sums in sum_by_model(rename_models((*totals.values(), *later), names)).items():
             reported = replace(sums, requests=None, subagent="", tier="")
             counted = by_request.get(model, Usage(model=model, input=0, output=0))
@@ -333,9 +328,9 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
     def _reported_nanousd(self) -> int | None:
         """Return the reported money: of the processes' ends, else of the session, else of all requests; None if any
         part is unknown."""
-        if self.process_nanousd:
-            is_last_unknown = self.end is not self.process_end and bool(self.ids_since_end)
-            total = None if is_last_unknown else sum_all(self.process_nanousd)
+        if self.processes:
+            is_last_unknown = self.end is not self.processes[-1][-1] and bool(self.ids_since_end)
+            total = None if is_last_unknown else sum_all(ends[-1].reported_nanousd for ends in self.processes)
         elif self.end is not None:
             total = self.end.reported_nanousd
         elif self.running_nanousd is not None:

@@ -64,10 +64,19 @@ class ImportedSessionFound(ExternalEvent, frozen=True, kw_only=True, tag="import
     """The directory is a worktree of a run: the same calls are in that repository's own log."""
 
 
+class ImportedCall(EventPart, frozen=True, kw_only=True):
+    """What the ends of one call state."""
+
+    ends: tuple[str, ...] = ()
+    """Their ids, the same in every file that has them; of formats with such ids."""
+    totals: tuple[Usage, ...] = ()
+    nanousd: int | None = None
+
+
 class ImportedFileRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.file-read"):
     """Content of one file between two byte offsets, without requests that were counted before."""
 
-    SCHEMA = 2
+    SCHEMA = 3
     NON_DETERMINISTIC = frozenset({"modified_ns", "inode", "paths"})
     file: str
     """sha256 of its path."""
@@ -110,8 +119,8 @@ class ImportedFileRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.f
     grown is read again from its beginning."""
     first_line_sha256: str = ""
     """sha256 of its first line, or of its first document: copies of a file have the same."""
-    ends: tuple[str, ...] = ()
-    """Ids of the ends of calls in it up to here, the same in every file that has them; of formats with such ids."""
+    calls: tuple[ImportedCall, ...] = ()
+    """Calls whose ends are in it up to here; empty: none, or very many."""
     reported_totals: tuple[Usage, ...] = ()
     """Sums by model that the file states at its end, up to here."""
     reported_nanousd: int | None = None

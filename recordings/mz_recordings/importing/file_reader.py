@@ -29,10 +29,10 @@ from mz_engine.agents.reading.records import (
 from mz_engine.transcripts.read import detect_transcript, read_piece
 from mz_engine.transcripts.summary import OTHERS, UNTIL_US, TranscriptStats
 from mz_events.catalog.call import Usage
-from mz_events.catalog.imported import ImportedFileRead, ImportedRequest, ImportedSessionFound
+from mz_events.catalog.imported import ImportedCall, ImportedFileRead, ImportedRequest, ImportedSessionFound
 from mz_events.names import Digest, StreamId
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
-from mz_projections.usage import TOKEN_FIELDS, sum_known
+from mz_projections.usage import TOKEN_FIELDS, sum_by_model, sum_known
 
 from mz_recordings.importing.names import is_run_worktree, request_key, sanitize_label, sanitize_model, sanitize_name
 from mz_recordings.importing.scan import FileMetadata
@@ -41,7 +41,7 @@ REQUESTS_MAX = 1000
 """Limit of requests per segment, and so per event."""
 READ_BYTES = 1 << 15
 ENDS_MAX = SECTIONS_MAX = 1000
-"""Limits of calls and sessions that are distinguished in one stream."""
+"""Limits of ends of calls and of sessions that are distinguished in one stream."""
 SEGMENT_BYTES = 64 << 20
 """Limit of a segment in a file with few requests, so that progress is saved from time to time."""
 FINGERPRINT_BYTES = 4096
@@ -69,8 +69,6 @@ class SegmentStats(TranscriptStats, kw_only=True):
     """Session that this section of a stream is about; empty: the first."""
     first_line_sha256: str = ""
     """sha256 of the section's first line."""
-    ends: dict[str, None] = {}
-    """Ids of the ends of calls, in order."""
     is_new: bool = False
     """True if nothing of the section was read before."""
     offset_start: int = 0
@@ -79,8 +77,6 @@ class SegmentStats(TranscriptStats, kw_only=True):
     def add(self, record: TranscriptRecord) -> None:
         """Add a record without its text, of which an import keeps none."""
         if type(record) is StreamEnd:
-            if record.id and len(self.ends) < ENDS_MAX:
-                self.ends[sanitize_name(record.id)] = None
             record = replace(record, text=None, detail="")
         if type(record) is not AssistantText:
             super().add(record)
@@ -242,9 +238,9 @@ class _FileReading:
             stats.notes[OUTPUT_OPEN] = None  # Later lines may finish these messages.
         metadata, end = self.metadata, self.metadata.size_bytes if self.reads_completely else self.offset_end
         path = f"{metadata.path}#{stats.section}" if stats.section else str(metadata.path)
-        has_ended = stats.process_end is not None
-        totals = stats.ended_totals() if has_ended else stats.running_totals
-        nanousd = sum_known(stats.process_nanousd) if has_ended else stats.running_nanousd
+        totals = stats.ended_totals() if stats.processes else stats.running_totals
+        costs = [ends[-1].reported_nanousd for ends in stats.processes]
+        nanousd = sum_known(costs) if costs else stats.running_nanousd
         read = ImportedFileRead(
             file=file_key(path),
             paths=NO_PATHS,
@@ -257,7 +253,7 @@ class _FileReading:
             offset_end=end,
             fingerprint_sha256=fingerprint(self.file, end),
             first_line_sha256=stats.first_line_sha256 or self.first_line_sha256,
-            ends=tuple(stats.ends),
+            calls=tuple(imported_calls(stats)) if sum(map(len, stats.processes)) <= ENDS_MAX else (),
             requests=tuple(imported_requests(self.form.agent, stats)),
             reader_state="" if self.reads_completely or self.sections else encode_reader_state(state),
             undated=len(stats.undated),
@@ -337,6 +333,16 @@ def encode_reader_state(state: ReaderState) -> str:
 
 
 # names and numbers of the log -----------------------------------------------------------------------------------------
+def imported_calls(stats: TranscriptStats) -> Iterator[ImportedCall]:
+    for ends in stats.processes:
+        totals, nanousd = sum_by_model(ends[-1].usage).values(), ends[-1].reported_nanousd
+        yield ImportedCall(
+            ends=tuple(sanitize_name(end.id) for end in ends if end.id),
+            totals=tuple(sanitize_usage(usage, stats.subagent or "") for usage in totals),
+            nanousd=None if nanousd is None else min(nanousd, NANOUSD_MAX),
+        )
+
+
 def imported_requests(agent: str, stats: TranscriptStats) -> Iterator[ImportedRequest]:
     for id_, request in stats.requests.items():
         yield ImportedRequest(

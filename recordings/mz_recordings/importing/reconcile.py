@@ -15,7 +15,7 @@ from mz_engine.pricing.models import common_names, rename_models
 from mz_engine.transcripts.read import FORMATS
 from mz_engine.transcripts.summary import token_total
 from mz_events.catalog.call import Usage
-from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
+from mz_events.catalog.imported import ImportedCall, ImportedFileRead, ImportedRequest
 from mz_projections.imported.model import OUTPUT_OPEN, US_PER_S, CountedRequest, QuarterSum
 from mz_projections.usage import TOKEN_FIELDS, add_usage, sum_by_model, with_lifetimes
 
@@ -30,17 +30,19 @@ SECOND_HAND_FORMATS = frozenset({StatsReader.name})
 
 
 def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ...]:
-    """Return the files with totals, each call once. Of files with the same first line the one with the highest totals
-    counts, and none whose calls are all in files with higher totals; a second-hand record of a call is dropped if the
-    call's own file is there (the same money, to the nano-dollar). Session logs come last."""
-    with_totals = [file for file in files if file.reported_totals or file.reported_nanousd is not None]
-    lines, ends, copies = set[str](), set[str](), set[str]()
+    """Return the files with totals as if each held one call, each call once: of those with a common end, or without ids
+    the same first line, the one with the highest totals. A second-hand record of a call is dropped if the call's own
+    file is there (the same money, to the nano-dollar). Session logs come last."""
+    with_totals = [
+        replace(file, reported_totals=call.totals, reported_nanousd=call.nanousd, calls=(call,))
+        for file in files
+        for call in _calls(file)
+    ]
+    known_ends, originals = set[str](), list[ImportedFileRead]()
     for file in sorted(with_totals, key=_totals_weight, reverse=True):
-        if file.first_line_sha256 in lines or (file.ends and ends.issuperset(file.ends)):
-            copies.add(file.file)
-        lines.add(file.first_line_sha256)
-        ends.update(file.ends)
-    originals = [file for file in with_totals if file.file not in copies]
+        if known_ends.isdisjoint(file.calls[0].ends):
+            originals.append(file)
+        known_ends.update(file.calls[0].ends)
     unmatched_costs = Counter(file.reported_nanousd for file in originals if file.format not in SECOND_HAND_FORMATS)
     calls = []
     for file in originals:
@@ -49,6 +51,14 @@ def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ..
         else:
             calls.append(file)
     return tuple(sorted(calls, key=lambda file: file.format in SESSION_LOG_FORMATS))
+
+
+def _calls(file: ImportedFileRead) -> Iterator[ImportedCall]:
+    """Yield the calls with totals of a file, with ids of ends."""
+    whole = ImportedCall(totals=file.reported_totals, nanousd=file.reported_nanousd)
+    for number, call in enumerate(file.calls or (whole,)):
+        if call.totals or call.nanousd is not None:
+            yield call if call.ends else replace(call, ends=(f"{file.first_line_sha256} {number}",))
 
 
 def _totals_weight(file: ImportedFileRead) -> tuple[int, int, int]:
@@ -65,7 +75,7 @@ def reconcile_totals(
     `sums` the session's rows; `lookup` finds requests that were counted before."""
     totals, agent = _totals_by_model(files), stream.split("/")[1]
     model_keys = {model: request_key(agent, f"{stream}\0rest\0{model}") for model in totals}
-    cost_keys = [request_key(agent, f"{stream}\0end\0{file.first_line_sha256}") for file in files]
+    cost_keys = [request_key(agent, f"{stream}\0end\0{file.calls[0].ends[0]}") for file in files]
     counted = lookup([*model_keys.values(), *cost_keys])
     changed_us = modified_us(max(file.modified_ns for file in files))
     at_us = max((row.start_s * US_PER_S for row in sums), default=changed_us)
