@@ -25,7 +25,6 @@ from mz_recordings.past_runs.model import (
     Divergence,
     RunReplay,
     StreamReplay,
-    field_name,
     findings_of,
     group_by_cause,
 )
@@ -214,10 +213,10 @@ def past_run(history: RunReplay, exit_code: Exit) -> PastRun:
         unexplained = [divergence.event_ref for divergence in stream.divergences if not divergence.intended_change]
         first = unexplained[0] if unexplained else None
         streams.append(shape_of(ComparedStream, stream, first=first, divergences=len(unexplained)))
-    causes = []
-    for cause in group_by_cause(history.divergences):
-        fields = sorted({field_name(difference.field) for difference in cause.first.differences})
-        causes.append(shape_of(CauseShape, cause.first, fields=tuple(fields), event_refs=cause.event_refs))
+    causes = [
+        shape_of(CauseShape, group[0], event_refs=tuple(divergence.event_ref for divergence in group))
+        for group in group_by_cause(history.divergences)
+    ]
     return shape_of(
         PastRun,
         history,

@@ -60,10 +60,14 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the intended change of `mz` that explains it."""
 
     @property
-    def cause(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:
+        """Return the names of the fields that differ, sorted."""
+        return tuple(sorted({field_name(difference.field) for difference in self.differences}))
+
+    @property
+    def cause(self) -> tuple[object, ...]:
         """Return what divergences of one cause share: kind, event types, and the fields that differ."""
-        fields = sorted({field_name(difference.field) for difference in self.differences})
-        return (self.kind, self.recorded or "", self.produced or "", *fields)
+        return (self.kind, self.recorded, self.produced, self.fields)
 
 
 def field_name(path: str) -> str:
@@ -106,22 +110,12 @@ class RunReplay(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(item for stream in self.streams for item in stream.divergences if item.intended_change)
 
 
-class DivergenceCause(msgspec.Struct, frozen=True, kw_only=True):
-    """Divergences with one cause: the same kind, event types and fields."""
-
-    first: Divergence
-    event_refs: tuple[str, ...]
-
-
-def group_by_cause(divergences: tuple[Divergence, ...]) -> tuple[DivergenceCause, ...]:
+def group_by_cause(divergences: tuple[Divergence, ...]) -> tuple[list[Divergence], ...]:
     """Group divergences by cause, in order of first occurrence."""
-    by_cause: dict[tuple[str, ...], list[Divergence]] = {}
+    by_cause: dict[tuple[object, ...], list[Divergence]] = {}
     for divergence in divergences:
         by_cause.setdefault(divergence.cause, []).append(divergence)
-    groups = by_cause.values()
-    return tuple(
-        DivergenceCause(first=group[0], event_refs=tuple(item.event_ref for item in group)) for group in groups
-    )
+    return tuple(by_cause.values())
 
 
 class IntendedChange(NamedTuple):
@@ -146,7 +140,7 @@ FIELDS_MAX = 20
 def findings_of(history: RunReplay) -> tuple[Finding, ...]:
     """Return one finding per cause, in order of first occurrence, then one per stream that is not comparable."""
     return (
-        *(_finding(cause) for cause in group_by_cause(history.divergences)),
+        *(_finding(group) for group in group_by_cause(history.divergences)),
         *(
             Finding(
                 kind="UNREADABLE",
@@ -159,8 +153,9 @@ def findings_of(history: RunReplay) -> tuple[Finding, ...]:
     )
 
 
-def _finding(cause: DivergenceCause) -> Finding:
-    first, more = cause.first, len(cause.event_refs) - 1
+def _finding(divergences: list[Divergence]) -> Finding:
+    """Return the finding of divergences of one cause."""
+    first, more = divergences[0], len(divergences) - 1
     location = f"{first.event_ref}{f' and {more} more events' if more > 1 else ' and 1 more event' if more else ''}"
     return Finding(
         kind=first.finding,

@@ -100,7 +100,6 @@ class RecordedForge:
         return ""
 
 
-"""Part of the keys of set-up commands, before their names."""
 Hints = Callable[[str, int], str | None]
 """Returns the known hint about a failure's signature before a position of the log."""
 
