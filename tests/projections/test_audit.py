@@ -110,7 +110,7 @@ def test_a_clean_run_has_no_faults() -> None:
                     steps.gate("test", passed=True), COMMIT, CallPriced(key=CALL.key, computed_nanousd=1),
                     CallPriced(key=UNIT_CALL.key, computed_nanousd=1))  # fmt: skip
     assert run_audit.all_gaps == ()
-    assert run_audit.delivered == ("a",)
+    assert [feature.view.status for feature in run_audit.features] == ["delivered"]
 
 
 def test_what_was_asked_changed_and_decided() -> None:
@@ -324,7 +324,8 @@ def test_a_run_of_the_engine() -> None:
     driving.deliver(world, pinned, seed=1)
     events = tuple(recorded for recorded in world.store.read_all() if not recorded.stream.startswith("inbox/"))
     run_audit = audit("r1", events, decode_pinned(encode_pins(pinned)))
-    assert (run_audit.delivered, run_audit.faults) == (("a", "b", "c"), ())
+    statuses = {feature.view.feature: feature.view.status for feature in run_audit.features}
+    assert (statuses, run_audit.faults) == (dict.fromkeys(("a", "b", "c"), "delivered"), ())
     assert {gap.kind for gap in run_audit.all_gaps} == {"reverted"}
     actual = [(sums.outcome, sums.calls) for sums in run_audit.spending.wasted_by_outcome]
     assert actual == [("rejected", 2), ("superseded", 2)]

@@ -112,11 +112,6 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True):
     def faults(self) -> tuple[Gap, ...]:
         return tuple(gap for gap in self.all_gaps if gap.fault)
 
-    @property
-    def delivered(self) -> tuple[str, ...]:
-        """Features that are done, by this run or by an earlier one."""
-        return tuple(feature.view.feature for feature in self.features if feature.view.status in DONE_STATUSES)
-
 
 DONE_STATUSES: frozenset[FeatureStatus] = frozenset({"delivered", "merged", "tagged", "skipped"})
 

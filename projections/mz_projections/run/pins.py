@@ -32,8 +32,6 @@ class PinnedPipeline(msgspec.Struct, frozen=True):
 
 class PinnedConfig(msgspec.Struct, frozen=True):
     commands: dict[str, Any] = {}
-    autonomy: str = ""
-    agent: str = ""
     gates: dict[str, Any] = {}
 
 

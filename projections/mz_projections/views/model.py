@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import asdict
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget
 from mz_events.catalog.feature import HumanRequested, QuestionKind
@@ -159,15 +160,8 @@ class Question(View, frozen=True, kw_only=True):
 
 
 def question_of(event: HumanRequested, recorded: Recorded[Event]) -> Question:
-    return Question(
-        question_kind=event.question_kind,
-        code=event.code,
-        phase=event.phase,
-        unit=event.unit,
-        detail=event.detail,
-        since_us=recorded.recorded_at_us,
-        event_ref=recorded.event_ref,
-    )
+    origin = {"since_us": recorded.recorded_at_us, "event_ref": recorded.event_ref}
+    return msgspec.convert(asdict(event) | origin, Question)
 
 
 class TemplateFault(View, frozen=True, kw_only=True):
