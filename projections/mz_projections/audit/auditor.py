@@ -1,29 +1,242 @@
-"""Audits a run from its events alone: requested items, changes, decisions, cost, and gaps."""
+"""Audits a run from its events alone: requested items, changes, decisions, cost, and gaps (missing evidence and
+unwanted events). Each statement has the event refs that prove it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import InboxRead, ItemAdded, ItemSkipped, RunStarted
-from mz_events.catalog.validation import CommandRan
-from mz_events.names import StreamId, feature_stream, run_stream
+from mz_events.catalog.call import AgentReplied, AgentRequested
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed
+from mz_events.catalog.feature import (
+    FeatureDelivered,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    QuestionKind,
+    RolledBack,
+)
+from mz_events.catalog.run import InboxRead, ItemAdded, ItemSkipped, RunStarted, Verdict
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.names import BUILDER, StreamId, feature_stream, run_stream
 from mz_events.store import Recorded
 
-from mz_projections.audit.evidence import Evidence
-from mz_projections.audit.model import FeatureAudit, Gap, RequestedItem, RunAudit
+from mz_projections.audit.model import (
+    DONE_STATUSES,
+    ArtifactMade,
+    CommitMade,
+    FeatureAudit,
+    Gap,
+    GapKind,
+    GateDecision,
+    RequestedItem,
+    RunAudit,
+)
 from mz_projections.cost.totals import priced_calls, spending
 from mz_projections.run.pins import PinnedRun
 from mz_projections.views.messages import Decision, decisions
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.model import CallView, FeatureView, RunView
 from mz_projections.views.run import run_view
+from mz_projections.views.timeline import code_suffix, forbidden_text, list_names, unit_name
 
+LISTED_MAX = 5
 STRONG_LEVELS = ("bubblewrap", "container", "namespace", "user-namespace")
 """Levels of isolation at which mz's files are hidden from agents and commands."""
 LANDLOCK_LEVEL = "landlock"
 Stream = Sequence[Recorded[Event]]
 
 
+class Evidence:
+    """The statements about one feature; complete once every event of its stream was applied in order."""
+
+    def __init__(self, view: FeatureView) -> None:
+        self.commits: list[CommitMade] = []
+        self.gates: list[GateDecision] = []
+        self.replies: list[Recorded[ArtifactValidated]] = []
+        self.tests_before: dict[str, Recorded[CommandRan]] = {}
+        """By command: its first preparation that counted tests, else its run on the base."""
+        self.tests_after: dict[str, Recorded[CommandRan]] = {}
+        """By command: its last gate that counted tests."""
+        self.artifacts: dict[tuple[str, str], ArtifactMade] = {}
+        """By name and unit: the latest, superseded ones too."""
+        self._view = view
+        self._call_views = {call.key: call for call in view.calls}
+        self._last_keys: dict[tuple[str, str], str] = {}
+        """Key of the last call by phase and unit."""
+        self._commit_requests: dict[str, CommitRequested] = {}
+        self._commands: dict[tuple[str, str, str], Recorded[CommandRan]] = {}
+        self._failed_setup: Recorded[CommandRan] | None = None
+        """The set-up that failed before the next gate."""
+        self._has_run_gate = False
+        self._failing_gates: dict[tuple[str, str], dict[str, str]] = {}
+        """Event refs by gate, by phase and unit: gates that rejected the current work."""
+        self._allowed_by = ""
+        """Approval of a person since the last gate."""
+        self._accepted_gates: dict[str, str] = {}
+        """Event refs of a person's answers, by those of the gates that they accept."""
+        self._unchecked_requests: dict[str, str] = {}
+        """Event ref of the last request by phase whose reply did not pass the rules."""
+        self._question: HumanRequested | None = None
+        self._checks_approval = self._text_approval = ""
+        self._last_poll: tuple[ChecksPolled, str] | None = None
+        self._delivered_ref = ""
+        self._past_gates: list[Gap] = []
+        self._unvalidated: list[Gap] = []
+        self._reverted: list[Gap] = []
+
+    def apply(self, recorded: Recorded[Any]) -> None:
+        event, event_ref = recorded.event, recorded.event_ref
+        match event:
+            case AgentRequested(ref=ref):
+                self._last_keys[ref.phase, ref.unit] = ref.key
+                self._unchecked_requests[ref.phase] = event_ref
+                if ref.role == BUILDER:
+                    self._failing_gates.pop((ref.phase, ref.unit), None)
+            case AgentReplied(forbidden_changes=changes) | ChangesChecked(forbidden_changes=changes) if changes:
+                paths = list_names((forbidden_text(change.kind, change.path) for change in changes), LISTED_MAX)
+                message = f"forbidden changes by {unit_name(event.ref)} were reverted: {paths}"
+                self._reverted.append(self._gap("reverted", message, event_ref))
+            case ArtifactParsed():
+                call = self._call_views.get(self._last_keys.get((event.phase, event.unit), ""))
+                self.artifacts[event.artifact, event.unit] = ArtifactMade(recorded, call)
+            case ArtifactValidated():
+                self.replies.append(recorded)
+                if not event.violations:
+                    self._unchecked_requests.pop(event.ref.phase, None)
+            case CommandRan():
+                self._apply_command(recorded)
+            case GateChecked():
+                self._apply_gate(recorded)
+            case HumanRequested():
+                self._question = event
+            case HumanAnswered(verdict=Verdict.APPROVE):
+                self._apply_approval(event_ref)
+            case HumanAnswered(verdict=Verdict.ACCEPT) if self._question is not None:
+                rejected = self._failing_gates.get((self._question.phase, self._question.unit), {})
+                self._accepted_gates |= dict.fromkeys(rejected.values(), event_ref)
+            case RolledBack():
+                self._failing_gates.clear()
+            case CommitRequested():
+                self._apply_commit_request(event, event_ref)
+            case Committed() if event.key in self._commit_requests:
+                self.commits.append(CommitMade(self._commit_requests[event.key], recorded))
+            case PhaseCompleted(phase=phase) if phase in self._unchecked_requests:
+                message = f"{phase} was completed on a reply that did not pass the rules"
+                request_ref = self._unchecked_requests.pop(phase)
+                self._unvalidated.append(self._gap("not-validated", message, request_ref, event_ref))
+            case ChecksPolled():
+                self._last_poll = event, event_ref
+            case FeatureDelivered():
+                self._delivered_ref = self._delivered_ref or event_ref
+
+    def gaps(self, last_ref: str) -> tuple[Gap, ...]:
+        """Return the gaps; `last_ref` is the feature's last event."""
+        return (
+            *self._not_delivered(last_ref),
+            *self._past_gates,
+            *self._unvalidated,
+            *self._delivered_unchecked(),
+            *self._reverted,
+            *self._call_gaps(),
+        )
+
+    def gate_commands(self) -> tuple[Recorded[CommandRan], ...]:
+        """Return the last run of each command that is a gate."""
+        commands = (gate.command for gate in self.gates if gate.command is not None)
+        return tuple({command.event.name: command for command in commands}.values())
+
+    def _gap(self, kind: GapKind, message: str, *event_refs: str, allowed_by: str = "") -> Gap:
+        return Gap(kind=kind, feature=self._view.feature, message=message, event_refs=event_refs, allowed_by=allowed_by)
+
+    # events -----------------------------------------------------------------------------------------------------------
+    def _apply_command(self, recorded: Recorded[CommandRan]) -> None:
+        event = recorded.event
+        self._failed_setup = recorded if event.stage == "setup" and event.phase else None
+        counts_tests = event.passed is not None or event.failed is not None
+        if event.stage == "gate":
+            self._has_run_gate = True
+            self._commands[event.phase, event.unit, event.name] = recorded
+            if counts_tests:
+                self.tests_after[event.name] = recorded
+        elif event.stage in ("prepare", "base") and counts_tests:
+            self.tests_before.setdefault(event.name, recorded)
+
+    def _apply_gate(self, recorded: Recorded[GateChecked]) -> None:
+        event = recorded.event
+        command = self._commands.pop((event.phase, event.unit, event.gate), self._failed_setup)
+        self._failed_setup = None
+        self.gates.append(GateDecision(recorded, command))
+        failing_gates, self._allowed_by = self._failing_gates.setdefault((event.phase, event.unit), {}), ""
+        failing_gates.pop(event.gate, None)
+        if not event.passed:
+            failing_gates[event.gate] = recorded.event_ref
+
+    def _apply_approval(self, event_ref: str) -> None:
+        self._allowed_by = event_ref
+        question_kind = self._question.question_kind if self._question else None
+        if question_kind is QuestionKind.CHECKS:
+            self._checks_approval = self._checks_approval or event_ref
+        elif question_kind is QuestionKind.WITHHELD:
+            self._text_approval = event_ref
+
+    def _apply_commit_request(self, event: CommitRequested, event_ref: str) -> None:
+        """Note work committed although a gate had rejected it and never passed it afterwards."""
+        self._commit_requests[event.key] = event
+        if event.purpose == "work":
+            for gate, gate_ref in self._failing_gates.pop((event.phase, event.unit), {}).items():
+                message = f"{unit_name(event)} was committed although {gate} had rejected it"
+                allowed_by = self._accepted_gates.get(gate_ref, self._allowed_by)
+                self._past_gates.append(self._gap("past-gate", message, gate_ref, event_ref, allowed_by=allowed_by))
+
+    # gaps -------------------------------------------------------------------------------------------------------------
+    def _not_delivered(self, last_ref: str) -> Iterable[Gap]:
+        view = self._view
+        if view.status not in DONE_STATUSES:
+            code = view.code or (
+                view.question.question_kind.value if view.question else view.hold.value if view.hold else ""
+            )
+            yield self._gap("not-delivered", f"not delivered: {view.status}{code_suffix(code)}", last_ref)
+        if view.quarantined:
+            message = "the item was quarantined: its text may be a prompt injection"
+            yield self._gap("quarantined", message, last_ref, allowed_by=self._text_approval)
+
+    def _delivered_unchecked(self) -> Iterable[Gap]:
+        """Yield a delivery whose checks did not all pass at the last poll, and one without any command."""
+        if not self._delivered_ref:
+            return
+        if self._last_poll is not None:
+            poll, poll_ref = self._last_poll
+            if poll.failed + poll.pending:
+                message = f"delivered with {poll.failed} failed and {poll.pending} pending checks of the pull request"
+                yield self._gap("checks-red", message, poll_ref, allowed_by=self._checks_approval)
+        if not self._has_run_gate:
+            message = "delivered without running a command: only rules on texts checked it"
+            yield self._gap("untested", message, self._delivered_ref)
+
+    def _call_gaps(self) -> Iterable[Gap]:
+        calls = self._view.paid_calls
+        calls_by_kind: tuple[tuple[GapKind, list[CallView], str], ...] = (
+            ("failed", [call for call in calls if call.outcome == "failed"], "failed"),
+            ("lost", [call for call in calls if call.outcome == "lost"], "lost"),
+            (
+                "salvaged",
+                [call for call in self._view.calls if call.salvaged],
+                "recovered after a crash: what the agent did after its reply is unknown",
+            ),
+            (
+                "unpriced",
+                [call for call in calls if call.status != "open" and call.computed_nanousd is None],
+                "without a computed price",
+            ),
+        )
+        for kind, affected, description in calls_by_kind:
+            if affected:
+                number = f"{len(affected)} call{'s' * (len(affected) > 1)}"
+                yield self._gap(kind, f"{number} {description}", *(call.event_ref for call in affected))
+
+
+# the run --------------------------------------------------------------------------------------------------------------
 def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None = None) -> RunAudit:
     """Audit a run from all its events, in the order of the log.
 
