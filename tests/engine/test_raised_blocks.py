@@ -110,7 +110,11 @@ def once(phase: str, unit: str, files: dict[str, str | None]) -> Act:
 
 
 def test_a_block_goes_where_its_cause_leads() -> None:
-    blocked = {"blocked/b.build.md": raising("spec"), "notes/b.u1.md": "half", "b1.txt": "broken"}
+    blocked: dict[str, str | None] = {
+        "blocked/b.build.md": raising("spec"),
+        "notes/b.u1.md": "half",
+        "b1.txt": "broken",
+    }
     world, events, prompts = deliver(once("build", "u1", blocked))
     builds = ["build/u1/2/1", "build/u2/2/1", "build/u3/2/1"]
     assert calls(events) == ["plan/-/1/1", "build/u1/1/1", "plan/-/2/1", *builds, "verify/-/1/1", "ship/-/1/1"]
