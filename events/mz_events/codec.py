@@ -43,7 +43,7 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 
 EXTENDED = (
     *("budget.changed", "call.over-budget", "call.reserved", "call.settled", "command.ran", "feature.started"),
-    *("artifact.parsed", "phase.blocked"),
+    *("agent.requested", "artifact.parsed", "phase.blocked"),
 )
 """Types whose schema 2 adds optional fields."""
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED} | {

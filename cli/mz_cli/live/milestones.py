@@ -19,7 +19,7 @@ FEATURE_MILESTONES = (
     feature.FeatureFailed, feature.FeatureCancelled, delivery.PullRequestOpened, delivery.BaseMerged,
     delivery.ChecksPolled, delivery.ChecksRerun, delivery.DeliveryFailed, call.AgentRequested, call.AgentSwitched,
     call.AgentFailed, call.AgentLost, validation.ArtifactValidated, validation.GateChecked,
-    validation.ArtifactsKept,
+    validation.ArtifactsKept, validation.ConditionsChecked,
 )  # fmt: skip
 
 

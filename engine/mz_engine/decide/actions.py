@@ -6,6 +6,7 @@ An event is an action too: it is appended as it is.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
 import msgspec
 from mz_events.catalog.base import Event
@@ -90,6 +91,12 @@ class CheckRule(BaseAction, frozen=True):
     cause: str
 
 
+class CheckConditions(BaseAction, frozen=True):
+    """Check the conditions of the phase, or of its agent review."""
+
+    of: Literal["phase", "review"]
+
+
 class ReportingAction(BaseAction, frozen=True, kw_only=True):
     """Base of the actions that end the work on a unit for now, with the reason."""
 
@@ -116,6 +123,6 @@ class RestoreTree(BaseAction, frozen=True):
     committed: bool
 
 
-CommandAction = RunSetup | RunPreparation | RunGate | CheckRule
+CommandAction = RunSetup | RunPreparation | RunGate | CheckRule | CheckConditions
 AgentAction = CallAgent | ReconcileIntent | ParseReply
 Action = Event | Work | CommandAction | AgentAction | ClaimFiles | AskPerson | BlockPhase | RestoreTree

@@ -24,7 +24,14 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import Hold, Verdict
-from mz_events.catalog.validation import ArtifactsKept, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.catalog.validation import (
+    ArtifactsKept,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    ConditionsChecked,
+    GateChecked,
+)
 from mz_events.names import BUILDER
 from mz_projections.feature.state import (
     BetweenPhases,
@@ -41,10 +48,11 @@ from mz_projections.feature.state import (
     Waiting,
     has_passed,
 )
-from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS
+from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, REVIEW
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
+from mz_engine.decide.conditions import escalation, holds
 from mz_engine.decide.recovery import (
     AWAIT_CHECKS,
     BASE,
@@ -57,7 +65,7 @@ from mz_engine.decide.recovery import (
 from mz_engine.decide.units import input_artifacts, iteration, listed_units, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import CHECKS, PersonGate, Phase
+from mz_engine.model.pipeline import CHECKS, TIERS, Phase
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
@@ -153,7 +161,11 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if type(last) is ChangesChecked:
         secrets = [change.path for change in last.forbidden_changes if change.kind == "secret"]
         return act.AskPerson(question_kind=QuestionKind.SECRET, code=secrets[0]) if secrets else Work.VALIDATE_OUTPUTS
-    if last is None:
+    if last is None and phase.when and "phase" not in unit_run.conditions:
+        return act.CheckConditions(of="phase")
+    if type(last) is ConditionsChecked and last.of == "phase" and not last.met:
+        return UnitCompleted(phase=phase.phase, unit=unit_run.unit)
+    if last is None or (type(last) is ConditionsChecked and last.of == "phase"):
         return _missing_input(state, unit_run, phase) or _prepare_or_call(state, unit_run, phase, pins)
     if type(last) is ArtifactValidated and last.violations:
         question = act.AskPerson(
@@ -164,9 +176,12 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         block = unit_run.parsed_artifacts[BLOCK]
         cause = block.fields["cause"]
         return act.BlockPhase(cause=cause, check=f"raised.{cause}", units=block.names, text=block.digest)
+    if type(last) is ArtifactValidated and (better_call := _call_with_better_tier(state, unit_run, phase)):
+        return better_call
     if (
         type(last) is ArtifactValidated
         or type(last) is ArtifactsKept
+        or type(last) is ConditionsChecked
         or (type(last) is GateChecked and not is_committed)
     ):
         return _check_gates(state, unit_run, phase, pins)
@@ -193,6 +208,15 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if isinstance(last, IntentEvent):
         return act.ReconcileIntent(intent=last)
     return decide_delivery(unit_run, phase, pins)
+
+
+def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
+    """Ask again if what the builder's reply says asks for a better tier than the one that wrote it."""
+    if unit_run.role != BUILDER or phase.agent is None or unit_run.request is None:
+        return None
+    tier, _ = escalation(phase.agent, state, unit_run, phase)
+    used = TIERS.index(unit_run.request.escalated_to or phase.agent.tier)
+    return next_call(unit_run, BUILDER) if TIERS.index(tier) > used else None
 
 
 def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
@@ -241,8 +265,11 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
                 return after_rejection(
                     unit_run, phase, act.BlockPhase(cause=cause, check=gate.name, reports=unit_run.reports)
                 )
-        if phase.agent_review is not None:
-            return next_call(unit_run, phase.agent_review.role)
+        review = phase.agent_review
+        if review is not None and review.when and REVIEW not in unit_run.conditions:
+            return act.CheckConditions(of="review")
+        if review is not None and unit_run.conditions.get(REVIEW) != ():
+            return next_call(unit_run, review.role)
     is_kept = phase.agent is not None and unit_run.reply_event is None
     finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if is_kept else Work.MAKE_COMMIT
     return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or finish
@@ -250,7 +277,7 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
 
 def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:
     """Block the phase when the reviewer's verdict names a cause."""
-    if phase.agent_review is None:
+    if phase.agent_review is None or unit_run.conditions.get(REVIEW) == ():
         return None
     verdict = unit_run.parsed_artifacts.get(phase.agent_review.output)
     cause = verdict.fields.get("cause", "") if verdict else ""
@@ -265,18 +292,10 @@ def _ask_for_approval(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pin
             continue
         if gate.rule is not None and gate.rule not in unit_run.check_results:
             return act.CheckRule(rule=gate.rule, cause="person")
-        if _needs_approval(gate, state, unit_run):
+        broken = [rule for rule, passed in unit_run.check_results.items() if not passed]
+        if holds(gate, state, unit_run, phase, broken):
             return act.AskPerson(question_kind=QuestionKind.APPROVAL, code=gate.name, reports=unit_run.reports)
     return None
-
-
-def _needs_approval(gate: PersonGate, state: InPhase, unit_run: UnitRun) -> bool:
-    if gate.rule is not None:
-        return not unit_run.check_results[gate.rule]
-    if gate.artifact is None:
-        return True
-    artifact = unit_run.parsed_artifacts.get(gate.artifact) or state.progress.artifacts.get(gate.artifact)
-    return artifact is not None and artifact.fields.get(gate.field or "") in gate.values
 
 
 # delivery -------------------------------------------------------------------------------------------------------------

@@ -148,7 +148,18 @@ def _decode_struct(
 
 
 def _decode_union(value: object, kind: inspect.UnionType, key_path: KeyPath, errors: list[DecodeError]) -> object:
-    """Decode as the first member that accepts the value; else report the errors of the member that it resembles."""
+    """Decode as the member that the value's tag names, or else as the first that accepts the value; if none does,
+    report the errors of the one that it resembles."""
+    tagged = {str(m.tag): m for m in kind.types if isinstance(m, inspect.StructType) and m.tag_field}
+    if tagged and isinstance(value, dict):
+        field = next(iter(tagged.values())).tag_field or ""
+        tag = str(value.get(field))
+        if tag in tagged:
+            untagged = {key: item for key, item in value.items() if key != field}
+            return {field: tag, **_decode_struct(untagged, tagged[tag], key_path, errors)}
+        problem = f"`{field}` is {_value_text(value.get(field))}, not one of {', '.join(tagged)}"
+        errors.append(_wrong_value(key_path, problem, similar_name_hint(tag, tagged) or "write one of them"))
+        return value
     similar: list[DecodeError] = []
     for member in kind.types:
         own_errors: list[DecodeError] = []

@@ -24,10 +24,11 @@ from mz_projections.feature.unit import DENIED_COMMANDS
 
 from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
+from mz_engine.decide.conditions import escalation
 from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.prompt import compose_prompt, configured_model, plan_session, write_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
-from mz_engine.effects.validation import ensure_worktree, gate_checked, keep_artifacts
+from mz_engine.effects.validation import broken_rules, ensure_worktree, gate_checked, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
 from mz_engine.model.rules import RuleFinding
 from mz_engine.ports import (
@@ -68,7 +69,9 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     agent = agent_of(phase_state.progress, config)
     adapter = yield from call_port(Agents.adapter, agent)
     key = context.key(f"agent.{action.role}", action.attempt)
-    model = configured_model(config, agent, use.tier) or adapter.capabilities().models[use.tier]
+    broken = yield from broken_rules(context, use.escalate)
+    tier, escalated_by = escalation(use, phase_state, unit_run, phase, broken)
+    model = configured_model(config, agent, tier) or adapter.capabilities().models[tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session
     composed = yield from compose_prompt(context, action.role, template, session_plan)
@@ -116,6 +119,8 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         prompt_tokens=tokens if session else None,
         full_prompt_tokens=full_prompt_tokens,
         counted_tokens=counted,
+        escalated_to=tier if escalated_by else "",
+        escalated_by=escalated_by,
     )
     granted: bool = yield ReserveCall(request)
     if granted:

@@ -55,6 +55,8 @@ def effect_of(action: Action, context: StepContext) -> Effect:
             return validation.run_gate(action, context)
         case act.CheckRule():
             return validation.check_feature_rule(action, context)
+        case act.CheckConditions():
+            return validation.check_conditions(action, context)
         case act.AskPerson():
             return _ask_person(action, context)
         case act.BlockPhase():

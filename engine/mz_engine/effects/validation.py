@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from mz_events.catalog.validation import (
     ArtifactValidated,
     ChangesChecked,
     CommandRan,
+    ConditionsChecked,
     GateChecked,
     Violation,
 )
@@ -26,7 +27,9 @@ from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
-from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
+from mz_engine.decide.actions import CheckConditions, CheckRule, RunGate, RunPreparation, RunSetup
+from mz_engine.decide.conditions import holds
+from mz_engine.effects.checks import check_findings
 from mz_engine.effects.commands import (
     Counts,
     known_failures,
@@ -49,7 +52,7 @@ from mz_engine.effects.steps import (
     put_blob,
     put_report,
 )
-from mz_engine.model.pipeline import PhaseOutput
+from mz_engine.model.pipeline import Condition, PhaseOutput
 from mz_engine.model.rules import FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
@@ -310,6 +313,14 @@ def artifact_texts(context: StepContext) -> Steps[dict[str, str]]:
 
 def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
     """Check a rule that concerns the whole feature."""
+    findings = yield from feature_findings(context, action.rule)
+    yield from emit((yield from gate_checked(context, action.rule, action.cause, findings)))
+
+
+def feature_findings(context: StepContext, rule: str) -> Steps[tuple[RuleFinding, ...]]:
+    """Return how the feature breaks a rule, of its pipeline or a built-in one."""
+    if check := context.pins.pipeline.checks.get(rule):
+        return (yield from check_findings(context, rule, check))
     texts = yield from artifact_texts(context)
     of_units = {name.partition("/")[0] for name in texts if "/" in name}
     rules = {output.artifact: output.rules for phase in context.pins.pipeline.phases for output in phase.outputs}
@@ -323,5 +334,22 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
         limits=context.pins.config.limits,
         outputs=tuple(output.path for output in outputs_of(context, BUILDER) if output.path),
     )
-    findings = tuple(FEATURE_RULES[action.rule](rule_input))
-    yield from emit((yield from gate_checked(context, action.rule, action.cause, findings)))
+    return tuple(FEATURE_RULES[rule](rule_input))
+
+
+def broken_rules(context: StepContext, conditions: Sequence[Condition]) -> Steps[tuple[str, ...]]:
+    """Return the rules of these conditions that the feature breaks."""
+    broken = []
+    for rule in dict.fromkeys(condition.rule for condition in conditions):
+        if rule is not None and (yield from feature_findings(context, rule)):
+            broken.append(rule)
+    return tuple(broken)
+
+
+def check_conditions(action: CheckConditions, context: StepContext) -> Effect:
+    """Check which conditions of the phase, or of its agent review, hold."""
+    phase, state, unit_run = context.phase, context.phase_state, context.unit_run
+    conditions = phase.when if action.of == "phase" or phase.agent_review is None else phase.agent_review.when
+    broken = yield from broken_rules(context, conditions)
+    met = tuple(entry.name for entry in conditions if holds(entry, state, unit_run, phase, broken))
+    yield from emit(ConditionsChecked(phase=phase.phase, unit=unit_run.unit, of=action.of, met=met))

@@ -26,10 +26,40 @@ class PipelineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Base: an unknown key in a pipeline file is an error."""
 
 
+class Condition(PipelineStruct, frozen=True, kw_only=True):
+    """Holds if a rule is broken, if an artifact's field or the unit's has one of these values, or after so many
+    rollbacks of the phase or unit; always, if none of these is named."""
+
+    rule: str | None = None
+    artifact: str | None = None
+    field: str | None = None
+    unit: str | None = None
+    """Name of a field of the unit."""
+    values: tuple[str, ...] = msgspec.field(default=(), name="in")
+    rolled_back: int | None = None
+
+    @property
+    def name(self) -> str:
+        named = (self.rule, self.artifact and f"{self.artifact}.{self.field}", self.unit and f"unit.{self.unit}")
+        return next(filter(None, named), "checkpoint" if self.rolled_back is None else "rolled_back")
+
+
+Tier = Literal["cheap", "mid", "premium"]
+TIERS: tuple[Tier, ...] = ("cheap", "mid", "premium")
+"""From the cheapest to the best."""
+
+
+class Escalation(Condition, frozen=True, kw_only=True):
+    """A better tier for the calls for which the condition holds."""
+
+    to: Tier
+
+
 class AgentUse(PipelineStruct, frozen=True, kw_only=True):
     """How a phase calls its agent."""
 
-    tier: Literal["cheap", "mid", "premium"] = "mid"
+    tier: Tier = "mid"
+    escalate: tuple[Escalation, ...] = ()
     tools: tuple[Tool, ...] = ("read", "write")
     session: Literal["fresh", "continue"] | None = None
     """Continue the feature's agent session or start one; absent: `sessions` in mz.yaml decides."""
@@ -98,7 +128,10 @@ class AgentReview(PipelineStruct, frozen=True, kw_only=True):
     """A second agent call over the same tree; never in the builder's session or context."""
 
     role: str
-    tier: Literal["cheap", "mid", "premium"] = "mid"
+    when: tuple[Condition, ...] = ()
+    """Only if one of these holds; empty: always."""
+    tier: Tier = "mid"
+    escalate: tuple[Escalation, ...] = ()
     tools: tuple[Tool, ...] = ("read",)
     independent: bool = True
     output: str
@@ -107,19 +140,10 @@ class AgentReview(PipelineStruct, frozen=True, kw_only=True):
     prompt: str
 
 
-class PersonGate(PipelineStruct, frozen=True, kw_only=True):
-    """When a person is asked, after the review: if an artifact's field has one of these values, or a rule is broken, or
-    always if neither is named; only under these levels of autonomy."""
+class PersonGate(Condition, frozen=True, kw_only=True):
+    """When a person is asked, after the review; only under these levels of autonomy."""
 
-    artifact: str | None = None
-    field: str | None = None
-    values: tuple[str, ...] = msgspec.field(default=(), name="in")
-    rule: str | None = None
     autonomy: tuple[Autonomy, ...] = ("supervised", "checkpoint", "full_auto")
-
-    @property
-    def name(self) -> str:
-        return self.rule or (f"{self.artifact}.{self.field}" if self.artifact else "checkpoint")
 
 
 class BlockRoute(PipelineStruct, frozen=True, kw_only=True):
@@ -152,6 +176,8 @@ class Claim(PipelineStruct, frozen=True, kw_only=True):
 
 class Phase(PipelineStruct, frozen=True, kw_only=True):
     phase: str
+    when: tuple[Condition, ...] = ()
+    """Each of its units is skipped unless one of these holds; empty: never skipped."""
     agent: AgentUse | None = None
     timeout: Timeout = msgspec.field(default_factory=Timeout)
     prompt: str | None = None
@@ -196,6 +222,50 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
         return use
 
 
+class CheckBase(PipelineStruct, frozen=True, kw_only=True, tag_field="kind"):
+    """A rule over the feature with arguments; `rule:` names it as it does built-in ones."""
+
+
+class ChangesCheck(CheckBase, frozen=True, kw_only=True):
+    """A rule about changed files, without outputs of phases."""
+
+    over: Literal["feature", "unit"] = "feature"
+    """All changes of the feature, or those of the present phase or unit."""
+
+
+class PathsCheck(ChangesCheck, frozen=True, kw_only=True, tag="paths"):
+    """No file that matches these patterns changed."""
+
+    patterns: tuple[str, ...]
+
+
+class AddedCheck(ChangesCheck, frozen=True, kw_only=True, tag="added"):
+    """No added line matches the regular expression."""
+
+    pattern: str
+    files: tuple[str, ...] = ()
+    """Patterns of the files that are searched; empty: all."""
+    unless_in: str | None = None
+    """Artifact whose text may name the match, or its first group."""
+
+
+class RequestCheck(CheckBase, frozen=True, kw_only=True, tag="request"):
+    """The request does not match the regular expression."""
+
+    pattern: str
+
+
+class ValueCheck(CheckBase, frozen=True, kw_only=True, tag="value"):
+    """These artifacts have one of these values in a field; absent ones are no violation."""
+
+    artifacts: tuple[str, ...]
+    field: str
+    values: tuple[str, ...] = msgspec.field(name="in")
+
+
+Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck
+
+
 class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     pipeline: str
     version: int
@@ -207,6 +277,8 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     block_file: str | None = None
     """File that an agent may write instead of its outputs, to block its phase; may contain `{feature}`, `{phase}` and
     `{unit}`."""
+    checks: dict[str, Check] = {}
+    """Rules of its own by name."""
     phases: tuple[Phase, ...]
 
     def paper_patterns(self, feature: str) -> tuple[str, ...]:

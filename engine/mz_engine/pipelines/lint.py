@@ -19,7 +19,18 @@ from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
-from mz_engine.model.pipeline import PERSON, Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import (
+    PERSON,
+    AddedCheck,
+    Condition,
+    PathsCheck,
+    PersonGate,
+    Phase,
+    PhaseOutput,
+    Pipeline,
+    RequestCheck,
+    ValueCheck,
+)
 from mz_engine.path_patterns import matches
 
 References = list[tuple[KeyPath, Any]]
@@ -70,7 +81,7 @@ def lint_pipeline(
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*_too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
-    findings += _check_block_file(pipeline)
+    findings += [*_check_block_file(pipeline), *_check_own_rules(pipeline, known_names.rules)]
     needed_phases = {
         phase.phase: [producer for _, name in _needs(phase) if (producer := _producer(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -87,12 +98,13 @@ def lint_pipeline(
             _check_delivery(phase),
             unmet_needs,
             _check_units(phase, earlier),
-            _check_questions(pipeline, phase, (*earlier, phase)),
+            _check_skipped_inputs(phase, earlier),
+            _check_conditions(pipeline, phase, earlier),
             _check_routes(pipeline, phase, [other.phase for other in (*earlier, phase)]),
             _check_placeholders(phase),
             _check_outputs(phase, earlier),
             _check_writable(pipeline, phase),
-            _check_references(phase, known_names),
+            _check_references(phase, known_names, pipeline.checks),
             _check_commands(phase, known_names, built_in),
             _check_choices(phase),
         ):
@@ -203,14 +215,83 @@ def _check_units(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFindi
             yield LintFinding(("inputs", number, "units"), "MZ3020", message)
 
 
-def _check_questions(pipeline: Pipeline, phase: Phase, finished: tuple[Phase, ...]) -> Iterator[LintFinding]:
-    """Check questions about artifacts. People are asked after the agent review, so the phase's own artifacts exist."""
-    for route, artifact in _entries(phase, "ask_person", "artifact"):
-        producer = _producer(artifact, pipeline.phases)
-        if producer is None:
-            yield _unknown_artifact(route, artifact, pipeline)
-        elif not _producer(artifact, finished):
-            yield LintFinding(route, "MZ3004", f"`{artifact}` is produced by the later phase `{producer}`")
+def _conditions(phase: Phase) -> list[tuple[KeyPath, Condition]]:
+    """Return the conditions of a phase with their locations in it."""
+    review = phase.agent_review
+    lists: list[tuple[KeyPath, Iterable[Condition]]] = [(("when",), phase.when), (("ask_person",), phase.ask_person)]
+    lists += [(("agent", "escalate"), phase.agent.escalate)] if phase.agent else []
+    lists += (
+        [(("agent_review", "when"), review.when), (("agent_review", "escalate"), review.escalate)] if review else []
+    )
+    return [((*route, number), entry) for route, entries in lists for number, entry in enumerate(entries)]
+
+
+def _check_conditions(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
+    """Yield MZ3003 and MZ3004 for artifacts in conditions, MZ3013 for conditions that contradict themselves. All but
+    `when` are looked at when the phase's own artifacts exist."""
+    for route, entry in _conditions(phase):
+        if entry.artifact is not None:
+            producer = _producer(entry.artifact, pipeline.phases)
+            if producer is None:
+                yield _unknown_artifact((*route, "artifact"), entry.artifact, pipeline)
+            elif not _producer(entry.artifact, earlier if route[0] == "when" else (*earlier, phase)):
+                producer = "this phase itself" if producer == phase.phase else f"the later phase `{producer}`"
+                message = f"`{entry.artifact}` is produced by {producer}"
+                yield LintFinding((*route, "artifact"), "MZ3004", message)
+        about_values = [entry.artifact is not None or entry.unit is not None, bool(entry.values)]
+        about_values += [entry.field is not None] if entry.unit is None else []
+        subjects = [entry.rule, entry.unit, entry.rolled_back, entry.artifact or entry.field]
+        count = sum(subject is not None for subject in subjects)
+        if any(about_values) and not all(about_values):
+            message = "a condition on values needs `artifact`, `field` and `in`, or `unit` and `in`"
+            yield LintFinding(route, "MZ3013", message)
+        elif count > 1 or (entry.values and (entry.rule or entry.rolled_back is not None)):
+            message = "a condition has one of `rule`, `artifact`, `unit` and `rolled_back`; write an entry for each"
+            yield LintFinding(route, "MZ3013", message)
+        elif not count and not isinstance(entry, PersonGate):
+            message = "this always holds; name one of `rule`, `artifact`, `unit` and `rolled_back`"
+            yield LintFinding(route, "MZ3013", message)
+        if entry.unit is not None and phase.for_each is None:
+            yield LintFinding((*route, "unit"), "MZ3013", f"`{phase.phase}` has no units: it has no `for_each`")
+        if isinstance(entry, PersonGate) and not entry.autonomy:
+            message = "without a level of autonomy this question is never asked"
+            yield LintFinding((*route, "autonomy"), "MZ3013", message)
+    if phase.when and phase.deliver:
+        yield LintFinding(("when",), "MZ3013", "a phase that delivers cannot be skipped")
+
+
+def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
+    """Yield MZ3025 for needed inputs from phases that may be skipped."""
+    for number, use in enumerate(phase.inputs):
+        source = next((other for other in earlier if use.artifact in [name for _, name in _artifacts(other)]), None)
+        if source and source.when and not use.optional:
+            message = f"`{source.phase}`, which produces `{use.artifact}`, may be skipped"
+            yield LintFinding(("inputs", number), "MZ3025", message, "add `optional: true`")
+
+
+def _check_own_rules(pipeline: Pipeline, built_in: Collection[str]) -> Iterator[LintFinding]:
+    """Yield MZ3023 for `checks` with wrong arguments, MZ3003 for unknown artifacts in them."""
+    for name, check in pipeline.checks.items():
+        route, artifacts = ("checks", name), dict[KeyPath, str]()
+        if name in built_in:
+            yield LintFinding(route, "MZ3023", f"`{name}` is a built-in rule; choose another name")
+        try:
+            match check:
+                case PathsCheck(patterns=patterns):
+                    matches(patterns, "a")
+                case AddedCheck(pattern=pattern, files=files, unless_in=artifact):
+                    re.compile(pattern)
+                    matches(files, "a")
+                    artifacts = {(*route, "unless_in"): artifact} if artifact else {}
+                case RequestCheck(pattern=pattern):
+                    re.compile(pattern)
+                case ValueCheck():
+                    artifacts = {(*route, "artifacts", number): text for number, text in enumerate(check.artifacts)}
+        except (ValueError, re.error) as error:
+            yield LintFinding(route, "MZ3023", f"invalid pattern: {error}")
+        for at, artifact in artifacts.items():
+            if _producer(artifact, pipeline.phases) is None:
+                yield _unknown_artifact(at, artifact, pipeline)
 
 
 def _unknown_artifact(route: KeyPath, artifact: str, pipeline: Pipeline) -> LintFinding:
@@ -363,6 +444,8 @@ def _check_numbers(phase: Phase) -> Iterator[LintFinding]:
     numbers: list[tuple[KeyPath, int, int]] = [(("attempts",), phase.attempts, 1), (("retries",), phase.retries, 0)]
     numbers.append((("context", "token_budget"), phase.context.token_budget, 0))
     numbers += [(route, times, 1) for route, times in _entries(phase, "on_block", "max_times")]
+    counts = [((*route, "rolled_back"), entry.rolled_back) for route, entry in _conditions(phase)]
+    numbers += [(route, count, 1) for route, count in counts if count is not None]
     return _too_small(numbers)
 
 
@@ -401,17 +484,17 @@ def _check_delivery(phase: Phase) -> Iterator[LintFinding]:
             yield LintFinding(route, "MZ3012", "a conflict of `merge_base` has no `on_block` route", hint)
 
 
-def _check_references(phase: Phase, known_names: KnownNames) -> Iterator[LintFinding]:
+def _check_references(phase: Phase, known_names: KnownNames, own_rules: Collection[str]) -> Iterator[LintFinding]:
     """Yield MZ3007 unknown rules, MZ3008 unknown templates, MZ3017 missing blocks."""
     rule_sets, templates = _entries(phase, "outputs", "rules"), References([(("prompt",), phase.prompt or "")])
     if review := phase.agent_review:
         rule_sets.append((("agent_review", "rules"), review.rules))
         templates.append((("agent_review", "prompt"), review.prompt))
-    rules = [*_entries(phase, "gates", "rule"), *_entries(phase, "ask_person", "rule")]
+    rules = [*_entries(phase, "gates", "rule"), *(((*at, "rule"), entry.rule) for at, entry in _conditions(phase))]
     for kind, code, references, valid_names in (
         ("rule set", "MZ3007", rule_sets, known_names.rule_sets),
         ("template", "MZ3008", templates, known_names.templates),
-        ("rule", "MZ3007", rules, known_names.rules),
+        ("rule", "MZ3007", rules, known_names.rules.union(own_rules)),
     ):
         for route, name in references:
             if name and name not in valid_names:
@@ -433,21 +516,11 @@ def _check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> It
 
 
 def _check_choices(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3013 for gates and questions that contradict themselves, MZ3011 for reviewers that do not review."""
+    """Yield MZ3013 for gates that contradict themselves, MZ3011 for reviewers that do not review."""
     for number, gate in enumerate(phase.gates):
         if bool(gate.run) == bool(gate.rule):
             keys = "both `run` and `rule`" if gate.run else "neither `run` nor `rule`"
             yield LintFinding(("gates", number), "MZ3013", f"this gate has {keys}; it needs exactly one")
-    for number, human in enumerate(phase.ask_person):
-        route = ("ask_person", number)
-        present_keys = [human.artifact is not None, human.field is not None, bool(human.values)]
-        if any(present_keys) and not all(present_keys):
-            yield LintFinding(route, "MZ3013", "a question about an artifact needs all of `artifact`, `field` and `in`")
-        if human.rule and any(present_keys):
-            yield LintFinding(route, "MZ3013", "a question is about an artifact or a rule, not both; split it in two")
-        if not human.autonomy:
-            message = "without a level of autonomy this question is never asked"
-            yield LintFinding((*route, "autonomy"), "MZ3013", message)
     if (review := phase.agent_review) and not review.independent:
         message = "a reviewer must not share the builder's session or context"
         yield LintFinding(("agent_review", "independent"), "MZ3011", message)

@@ -114,6 +114,7 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
+    SCHEMA = 2
     NON_DETERMINISTIC = frozenset({"tree", "session"})
     ref: CallRef
     agent: str
@@ -141,6 +142,10 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     """The same for the full prompt."""
     counted_tokens: int | None = None
     """Token count by the agent's API for the call's first request, session included; None: not reported."""
+    escalated_to: str = ""
+    """Tier, if it is better than the phase's own."""
+    escalated_by: str = ""
+    """Name of the condition that asked for it."""
 
 
 class SessionDropReason(Enum):

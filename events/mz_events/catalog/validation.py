@@ -120,6 +120,15 @@ class ArtifactsKept(DerivedEvent, frozen=True, kw_only=True, tag="artifacts.kept
     unit: str
 
 
+class ConditionsChecked(DerivedEvent, frozen=True, kw_only=True, tag="conditions.checked"):
+    """Which conditions of a phase, or of its agent review, hold. None: it is skipped."""
+
+    phase: str
+    unit: str
+    of: Literal["phase", "review"]
+    met: tuple[str, ...] = ()
+
+
 class GateChecked(DerivedEvent, frozen=True, kw_only=True, tag="gate.checked"):
     phase: str
     unit: str

@@ -41,6 +41,7 @@ from mz_events.catalog.validation import (
     ArtifactValidated,
     ChangesChecked,
     CommandRan,
+    ConditionsChecked,
     GateChecked,
 )
 from mz_events.names import BUILDER, Commit, Digest, Path
@@ -177,6 +178,7 @@ UnitEvent = (
     | ChangesChecked
     | ArtifactValidated
     | ArtifactsKept
+    | ConditionsChecked
     | CommandRan
     | GateChecked
     | HumanAnswered
@@ -215,6 +217,8 @@ class UnitRun(StateStruct, frozen=True):
     """The set-up that failed before the next gate."""
     check_results: dict[str, bool] = {}
     """Results of gates and rules on the current reply."""
+    conditions: dict[str, tuple[str, ...]] = {}
+    """The conditions that hold of the phase and, for the current reply, of its review."""
     approved_questions: tuple[str, ...] = ()
     """Questions that a person approved for the current reply."""
     reports: tuple[Digest, ...] = ()

@@ -35,6 +35,7 @@ from mz_events.catalog.validation import (
     ArtifactValidated,
     ChangesChecked,
     CommandRan,
+    ConditionsChecked,
     GateChecked,
 )
 from mz_events.names import BUILDER, Digest
@@ -46,6 +47,7 @@ DENIED_COMMANDS = "denied_commands"
 """Gate that a call fails by running a denied command."""
 BLOCK = "block"
 """Artifact in which an agent says why its phase cannot continue."""
+REVIEW = "review"
 NO_ATTEMPTS = Attempts()
 SESSION_MISSING = "session-missing"
 """Problem code of a continued call that is repeated with a full prompt. Not a failure of the work; it cannot occur
@@ -58,9 +60,10 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
     attempts = {**unit_run.attempts, role: replace(unit_run.attempts.get(role, NO_ATTEMPTS), attempt=event.ref.attempt)}
     results = unit_run.check_results.items() if role != BUILDER else ()
     checked = {gate: passed for gate, passed in results if gate != DENIED_COMMANDS}
-    artifacts = unit_run.parsed_artifacts
-    if role == BUILDER and BLOCK in artifacts:
+    artifacts, conditions = unit_run.parsed_artifacts, unit_run.conditions
+    if role == BUILDER and (BLOCK in artifacts or REVIEW in conditions):
         artifacts = {name: parsed for name, parsed in artifacts.items() if name != BLOCK}
+        conditions = {of: met for of, met in conditions.items() if of != REVIEW}
     return replace(
         unit_run,
         role=role,
@@ -68,6 +71,7 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
         approved_questions=(),
         check_results=checked,
         parsed_artifacts=artifacts,
+        conditions=conditions,
         request=event,
         last_event=event,
     )
@@ -174,6 +178,9 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     ),
     ArtifactValidated: _on_artifact_validated,
     ArtifactsKept: _set_last_event,
+    ConditionsChecked: lambda run, event, _: replace(
+        run, conditions={**run.conditions, event.of: event.met}, last_event=event
+    ),
     GateChecked: _on_gate_checked,
     CommitRequested: _set_last_event,
     PushRequested: _set_last_event,

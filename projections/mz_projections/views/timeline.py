@@ -208,6 +208,12 @@ def _artifact_parsed(event: validation.ArtifactParsed) -> str:
     return f"{unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
 
 
+def _conditions_checked(event: validation.ConditionsChecked) -> str:
+    skipped, done = ("skipped", "takes place") if event.of == "phase" else ("no review", "reviewed")
+    reason = f"{done} because of {list_names(event.met)}" if event.met else f"{skipped}, none of its conditions holds"
+    return f"{unit_name(event)}: {reason}"
+
+
 def _imported_file_read(event: imported.ImportedFileRead) -> str:
     corrected = sum(request.before is not None for request in event.requests)
     counts = [f"{count_noun(len(event.requests) - corrected, 'request')} new"]
@@ -295,6 +301,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     validation.ChangesChecked: _changes_checked,
     validation.ArtifactParsed: _artifact_parsed,
     validation.ArtifactValidated: _artifact_validated,
+    validation.ConditionsChecked: _conditions_checked,
     validation.ArtifactsKept: lambda e: f"{unit_name(e)}: valid and newer than what they depend on, no agent is called",
     validation.GateChecked: _gate_checked,
     delivery.CommitRequested: lambda e: f"{e.purpose} {unit_name(e)}",
