@@ -259,6 +259,19 @@ def test_api_errors_of_newer_versions_are_told_apart(name: str, code: str, wait:
     assert (_problem(reply)[0], _problem(reply)[2]) == (code, wait)
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Unable to connect to API (FailedToOpenSocket)", "connection"),
+        ("Unable to connect to API (EAI_AGAIN)", "connection"),
+        ("Unable to connect to API. Check your internet connection", "connection"),
+        ("Unable to connect to API: SSL certificate has expired", "exit-1"),
+    ],
+)
+def test_a_lost_network_is_waited_for_and_a_wrong_certificate_is_not(text: str, code: str) -> None:
+    assert _problem(read(finished(is_error=True, result=f"API Error: {text}"), exit_=1))[0] == code
+
+
 def test_thoughts_are_no_more_than_the_output() -> None:
     counts = {"input_tokens": 1, "output_tokens": 2, "output_tokens_details": {"thinking_tokens": 99}}
     assert request_usage("m", counts).reasoning == 2

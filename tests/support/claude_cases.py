@@ -44,6 +44,7 @@ CLAUDE = Cases(
         "no-model": Case(refuses(404, "not_found_error", "model: x")),
         "cut": Case(lambda _: Cut(Reply("half of a"))),
         "garbage": Case(lambda _: Garbage(b"lalala\n\n{}")),
+        "unreachable": Case(works, unreachable=True),
         "no-session": Case(works, resumes=True),
         "terminated": Case(lambda _: Hang(), signal=signal.SIGTERM),
         "interrupted": Case(lambda _: Hang(), signal=signal.SIGINT),
