@@ -111,7 +111,7 @@ def handle_signals(
 
     The first Ctrl-C calls `end` with False, to stop after the current calls; the second, and the first SIGTERM or
     SIGHUP, with True, to end agents and commands at once. With `leave`, the third calls that and ends this process,
-    which loses only the open calls."""
+    which loses only the open calls. A SIGHUP that is ignored, as `nohup` has it, stays ignored."""
     received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -124,7 +124,8 @@ def handle_signals(
         at_once = len(received) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
-    handlers: dict[int, SignalHandler] = {**dict.fromkeys(SIGNALS, handle), **others}
+    signals = SIGNALS[:-1] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else SIGNALS
+    handlers: dict[int, SignalHandler] = {**dict.fromkeys(signals, handle), **others}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
