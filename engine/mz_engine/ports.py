@@ -191,8 +191,20 @@ class EnvironmentOutside(RepositoryUnusable):
         self.links = links
 
 
+TRANSIENT = re.compile(
+    r"\b(?:HTTP 5\d\d|returned error: 5\d\d|rate limit|could not resolve|no such host|name resolution|time(?:d |-)?out|"
+    r"connection (?:refused|reset|closed)|(?:failed to|could not|error) connect|unreachable|not (?:answer|end within))",
+    re.IGNORECASE,
+)
+"""Messages of git and forges after which it helps to try again."""
+
+
 class RemoteError(Exception):
     """A push or a forge call failed; the message is the tool's own."""
+
+    def __init__(self, message: str, code: str = "pull-request-refused") -> None:
+        super().__init__(message)
+        self.code = "connection" if TRANSIENT.search(message) else code
 
 
 # processes ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Work
 from mz_engine.decoding.quantity import Duration
-from mz_engine.model.config import Config, PullRequests
+from mz_engine.model.config import Config, Limits, PullRequests
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed
@@ -87,6 +87,19 @@ def test_a_refused_delivery_is_tried_again_after_an_answer_without_paying_the_ag
     assert then(*failed) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="push-refused", text=DIGEST)
     events = (*failed, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
     assert then(*events, answered(Verdict.APPROVE)) == Work.PUSH_BRANCH
+
+
+def test_a_delivery_without_a_connection_waits_ever_longer_before_a_person_is_asked() -> None:
+    pins = replace(PINS, config=replace(PINS.config, limits=Limits(wait_max=Duration(100))))
+    failed, events = DeliveryFailed(key="k", code="connection", detail=DIGEST), shipping()
+    for seconds in (30, 30, 40):
+        events = (*events, failed)
+        held = FeatureHeld(hold=Hold.TIMER, until_us=(len(events) + seconds) * SECOND_US, code="connection")
+        assert then(*events, pins=pins) == held
+        events = (*events, held, HoldReleased(hold=Hold.TIMER, run_version=1))
+        assert then(*events, pins=pins) == Work.MERGE_BASE
+    question = act.AskPerson(question_kind=QuestionKind.UNROUTED, code="connection", text=DIGEST)
+    assert then(*events, failed, pins=pins) == question
 
 
 # the base -------------------------------------------------------------------------------------------------------------

@@ -56,11 +56,13 @@ from mz_engine.decide.conditions import escalation, holds
 from mz_engine.decide.recovery import (
     AWAIT_CHECKS,
     BASE,
+    DEFAULT_WAITS,
     after_answer,
     after_block,
     after_problem,
     after_rejection,
     next_call,
+    pause,
 )
 from mz_engine.decide.units import input_artifacts, iteration, listed_units, units_of
 from mz_engine.model.config import PullRequests
@@ -204,7 +206,8 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if type(last) is Blocked:
         return after_block(state, unit_run, phase, last, pins.pipeline)
     if type(last) is DeliveryFailed:
-        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=last.code, text=last.detail)
+        question = act.AskPerson(question_kind=QuestionKind.UNROUTED, code=last.code, text=last.detail)
+        return pause(unit_run, last.code, DEFAULT_WAITS.get(last.code, 0), pins.config.limits) or question
     if isinstance(last, IntentEvent):
         return act.ReconcileIntent(intent=last)
     return decide_delivery(unit_run, phase, pins)

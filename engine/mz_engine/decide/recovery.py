@@ -13,7 +13,7 @@ from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, Uni
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.decide.units import affected_units
-from mz_engine.model.config import Config
+from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import PERSON, Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
@@ -21,7 +21,7 @@ SAME_ISSUE_MAX = 3
 AWAIT_CHECKS = "await_checks"
 BASE = "base"
 """Cause of a block: conflicts with the pull request's target branch."""
-DEFAULT_WAITS: Mapping[str, int] = {"rate-limit": 600, "overloaded": 30}
+DEFAULT_WAITS: Mapping[str, int] = {"rate-limit": 600, "overloaded": 30, "connection": 30}
 """Seconds before a retry, by problem code, where the problem names none."""
 AGENT_PROBLEMS = frozenset(
     {"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"}
@@ -38,7 +38,7 @@ def next_call(unit_run: UnitRun, role: str) -> Action:
 def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, config: Config) -> Action:
     """Choose what follows a failed call: a question if the problem needs a person, the next agent if this one cannot
     continue, a halt of the run if the problem is fatal, otherwise a retry, after a pause if a transient problem asks
-    for one. Pauses grow: each is at least as long as all before it, and together they last at most `wait_max`."""
+    for one."""
     if problem.kind is ProblemClass.NEEDS_PERSON:
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
     attempts = unit_run.attempts.get(unit_run.role, Attempts())
@@ -56,15 +56,22 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
     if problem.kind is ProblemClass.FATAL:
         return FeatureHeld(hold=Hold.FATAL, code=problem.code)
     if wait_seconds > 0:
-        if waited_seconds + wait_seconds > limits.wait_max:
-            return act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
-        pause_seconds = min(max(wait_seconds, waited_seconds), limits.wait_max - waited_seconds)
-        until_us = unit_run.ended_at_us + pause_seconds * 1_000_000
-        return FeatureHeld(hold=Hold.TIMER, until_us=until_us, code=problem.code)
+        question = act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
+        return pause(unit_run, problem.code, wait_seconds, limits) or question
     is_futile = problem.code == OUTPUT_LIMIT and attempts.failures.get(OUTPUT_LIMIT, 0) > 1
     if is_futile or failures - attempts.waits > phase.retries:
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
     return next_call(unit_run, unit_run.role)
+
+
+def pause(unit_run: UnitRun, code: str, wait_seconds: int, limits: Limits) -> Action | None:
+    """Return a pause that is at least as long as all before it; None if there is no need of one, or they would last
+    longer than `wait_max`."""
+    waited_seconds = unit_run.attempts.get(unit_run.role, Attempts()).waited_seconds
+    if wait_seconds == 0 or waited_seconds + wait_seconds > limits.wait_max:
+        return None
+    pause_seconds = min(max(wait_seconds, waited_seconds), limits.wait_max - waited_seconds)
+    return FeatureHeld(hold=Hold.TIMER, until_us=unit_run.ended_at_us + pause_seconds * 1_000_000, code=code)
 
 
 def agent_of(progress: FeatureProgress, config: Config) -> str:

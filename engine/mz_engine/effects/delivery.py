@@ -43,7 +43,7 @@ def merge_base(context: StepContext) -> Effect:
         remote = None if settings.strategy == "none" else settings.remote
         base = yield from call_port(Workspace.target_head, remote, target)
     except RemoteError as error:
-        yield from _record_failure(key, "remote-unreachable", error)
+        yield from _record_failure(key, error)
         return
     merged = MergeResult(commit=head, tree=tree, changed=False)
     if base is not None:
@@ -101,18 +101,18 @@ def conflict_text(merged: BaseMerged) -> str:
 
 def push_branch(context: StepContext) -> Effect:
     progress, branch, key = context.phase_state.progress, context.worktree.branch, context.key("push")
-    remote, code = context.pins.config.pull_requests.remote, "remote-unreachable"
+    remote = context.pins.config.pull_requests.remote
     try:
         old = yield from call_port(Workspace.remote_head, remote, branch)
         is_ours = old is None or old == progress.pushed_commit
         if old is not None and not is_ours and not (yield from call_port(Workspace.contains, progress.head, old)):
-            code = "branch-moved"
             raise RemoteError(
                 f"{remote} has commits on {branch} that are not from this run ({old}); a push would lose them. "
-                "Delete that branch on the remote, or move its commits to another one, then approve"
+                "Delete that branch on the remote, or move its commits to another one, then approve",
+                "branch-moved",
             )
     except RemoteError as error:
-        yield from _record_failure(key, code, error)
+        yield from _record_failure(key, error)
         return
     request = PushRequested(key=key, remote=remote, branch=branch, commit=progress.head, old=old)
     yield from emit(request)
@@ -121,20 +121,18 @@ def push_branch(context: StepContext) -> Effect:
 
 def reconcile_push(intent: PushRequested, is_new: bool = False) -> Effect:
     """Push, unless the remote has the commit already."""
-    code = "remote-unreachable"
     try:
         remote_head = None if is_new else (yield from call_port(Workspace.remote_head, intent.remote, intent.branch))
         if remote_head != intent.commit:
-            code = "push-refused"
             yield from call_port(Workspace.push, intent.remote, intent.branch, intent.commit, intent.old)
     except RemoteError as error:
-        yield from _record_failure(intent.key, code, error)
+        yield from _record_failure(intent.key, error)
         return
     yield from emit(Pushed(key=intent.key, commit=intent.commit))
 
 
-def _record_failure(key: str, code: str, error: RemoteError) -> Effect:
-    yield from emit(DeliveryFailed(key=key, code=code, detail=(yield from put_blob(str(error)))))
+def _record_failure(key: str, error: RemoteError) -> Effect:
+    yield from emit(DeliveryFailed(key=key, code=error.code, detail=(yield from put_blob(str(error)))))
 
 
 def open_pull_request(context: StepContext) -> Effect:
@@ -143,7 +141,7 @@ def open_pull_request(context: StepContext) -> Effect:
     try:
         target = yield from _target_branch(context)
     except RemoteError as error:
-        yield from _record_failure(key, "pull-request-refused", error)
+        yield from _record_failure(key, error)
         return
     title = yield from get_text(started.title)
     request = PullRequestRequested(
@@ -180,7 +178,7 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
         with suppress(RemoteError):  # The forge may have done it although its reply was lost.
             done = yield from call_port(Forge.find, intent.branch, intent.key)
         if done is None or done.state != "open":
-            yield from _record_failure(intent.key, "pull-request-refused", error)
+            yield from _record_failure(intent.key, error)
             return
         pull_request = done
     yield from emit(PullRequestOpened(key=intent.key, url=pull_request.url, number=pull_request.number))

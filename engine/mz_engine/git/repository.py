@@ -222,7 +222,7 @@ def _run(git: Git, verb: str, *args: str, settings: tuple[str, ...] = ()) -> Pro
         raise RemoteError(f"the remote did not answer: {error}") from error
     if result.exit_code:
         reason = result.stderr or f"it ended with exit code {result.exit_code}"
-        raise RemoteError(f"`git {verb}` failed: {reason}")
+        raise RemoteError(f"`git {verb}` failed: {reason}", "push-refused" if verb == "push" else "remote-unreachable")
     return result
 
 

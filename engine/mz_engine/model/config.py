@@ -221,7 +221,7 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
     feature_files_max: Annotated[int, doc("More files in a feature: a person is asked.", ge=1)] = 80
     wait_max: Annotated[
         Duration,
-        doc("How long a call waits in all for a rate limit, an overload or a connection; then a person is asked."),
+        doc("How long a call or delivery waits in all for limits, overload or a connection; then a person is asked."),
     ] = default_duration("1h")
     failover_wait: Annotated[
         Duration, doc("How long it waits in all before the next agent of `failover` takes over.")

@@ -17,13 +17,12 @@ from mz_events.catalog.call import (
     AgentReplied,
     AgentRequested,
     AgentSwitched,
-    CallOverBudget,
     CallSettled,
     ReplyParsed,
     SessionDropped,
     SessionDropReason,
 )
-from mz_events.catalog.delivery import BaseMerged, ChecksPolled, ChecksRerun, CommitRequested, Committed, Pushed
+from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, Pushed
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -70,7 +69,7 @@ from mz_projections.feature.state import (
     progress_of,
     run_version_of,
 )
-from mz_projections.feature.unit import UNIT_RUN_HANDLERS, count_wait, reset_failures
+from mz_projections.feature.unit import UNIT_RUN_HANDLERS, after_hold, reset_failures
 
 AgentOutcome = AgentReplied | AgentFailed | AgentLost
 PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwitched, ReplyParsed, CallSettled})
@@ -187,19 +186,9 @@ def _release_hold(held: Held, event: HoldReleased) -> State:
         suspended = replace(suspended, claim_rejected=False)
         if event.hold is Hold.FATAL:  # The problem was fixed: start with the configured agent again.
             suspended = replace(suspended, progress=replace(suspended.progress, failover_agent=""))
-        if suspended.unit_run is not None and _is_held_before_call(suspended.unit_run):
-            unit_run = suspended.unit_run if held.until_us is None else count_wait(suspended.unit_run, held.until_us)
-            return replace(suspended, unit_run=replace(unit_run, last_event=event))
-        if suspended.unit_run is not None and isinstance(suspended.unit_run.last_event, ChecksPolled | ChecksRerun):
-            return replace(suspended, unit_run=replace(suspended.unit_run, last_poll=None, last_event=event))
+        if suspended.unit_run is not None:
+            return replace(suspended, unit_run=after_hold(suspended.unit_run, event, held.until_us))
     return suspended
-
-
-def _is_held_before_call(unit_run: UnitRun) -> bool:
-    """Return True for a hold before a call, for money or after a problem; other holds do not affect the unit run."""
-    return isinstance(unit_run.last_event, CallOverBudget) or (
-        isinstance(unit_run.last_event, ReplyParsed) and unit_run.last_event.problem is not None
-    )
 
 
 def _apply_answer(suspended: Active, question: HumanRequested, event: HumanAnswered) -> State:

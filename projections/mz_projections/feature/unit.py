@@ -29,6 +29,7 @@ from mz_events.catalog.delivery import (
     PullRequestRequested,
     PushRequested,
 )
+from mz_events.catalog.feature import HoldReleased
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactsKept,
@@ -105,8 +106,19 @@ def reset_failures(attempts: Attempts) -> Attempts:
     return replace(attempts, failures={}, waits=0, waited_seconds=0)
 
 
-def count_wait(unit_run: UnitRun, until_us: int) -> UnitRun:
-    """Count a pause that began with the end of the last call."""
+def after_hold(unit_run: UnitRun, event: HoldReleased, until_us: int | None) -> UnitRun:
+    """Return the unit run after a hold, which it continues with the call or the step of delivery that was held for
+    money or a problem, or with another look at checks; other holds do not affect it."""
+    last = unit_run.last_event
+    if isinstance(last, CallOverBudget | DeliveryFailed) or (isinstance(last, ReplyParsed) and last.problem):
+        return replace(unit_run if until_us is None else _count_wait(unit_run, until_us), last_event=event)
+    if isinstance(last, ChecksPolled | ChecksRerun):
+        return replace(unit_run, last_poll=None, last_event=event)
+    return unit_run
+
+
+def _count_wait(unit_run: UnitRun, until_us: int) -> UnitRun:
+    """Count a pause that began with the end of the last call, or of a failed delivery."""
     attempts = unit_run.attempts.get(unit_run.role, NO_ATTEMPTS)
     waited_seconds = attempts.waited_seconds + (until_us - unit_run.ended_at_us) // 1_000_000
     attempts = replace(attempts, waits=attempts.waits + 1, waited_seconds=waited_seconds)
@@ -185,7 +197,7 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     CommitRequested: _set_last_event,
     PushRequested: _set_last_event,
     PullRequestRequested: _set_last_event,
-    DeliveryFailed: _set_last_event,
+    DeliveryFailed: lambda run, event, at_us: replace(run, last_event=event, ended_at_us=at_us),
     PullRequestOpened: lambda run, event, _: replace(
         run, delivery_steps=(*run.delivery_steps, "open_pr"), pull_request_number=event.number, last_event=event
     ),
