@@ -131,6 +131,14 @@ def test_what_goes_on_by_itself_is_told_together() -> None:
     assert (why, helps) == ("held: held (timer)\none: interrupted", GOING)
 
 
+@pytest.mark.parametrize("hold", [Hold.TIMER, Hold.CHECKS])
+def test_what_a_process_waits_for_needs_nobody(hold: Hold) -> None:
+    held = FeatureView(feature="one", status="held", hold=hold)
+    assert next_command(RUN, held, context(held=True)) is None
+    assert summary(a_run(held, status="running"), context(held=True)) == ()
+    assert next_command(RUN, held, context()) == GOING
+
+
 def test_what_builds_on_a_merge_tells_what_to_merge() -> None:
     held = FeatureView(feature="two", status="held", blocked_by="login", code="merge")
     assert summary(a_run(LOGIN, held)) == (("two: held (merge login)", f"merge feat/login, then: {GOING}"),)

@@ -119,6 +119,15 @@ def test_suspicious_lines_are_quoted_with_their_places() -> None:
     )
 
 
+def test_what_the_run_has_is_no_reason_to_wait() -> None:
+    items = parse_backlog(
+        "## [FEAT] a: A\n\n## [FEAT] b: B\n- depends on: a\n\n## [FEAT] c: C\n- depends on: b\n", "t.md"
+    )
+    intake = take_items(items, ["b", "c"], {}, ["a", "b"], Config(), text_digest)
+    assert [(entry.feature, entry.depends_on) for entry in intake.added] == [("c", ("b",))]
+    assert (intake.left_out, intake.skipped) == ((), ())
+
+
 def test_a_suspicious_text_is_in_the_run_with_its_lines() -> None:
     texts: list[str] = []
 

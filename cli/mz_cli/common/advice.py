@@ -123,6 +123,7 @@ def next_command(run: str, view: FeatureView, context: RunContext) -> str | None
     if _is_template_broken(view):
         return f"mz cancel {run}"
     waits = is_dependency_lost(view) or (view.awaits_dependency and view.code != AWAITS_MERGE)
+    waits |= context.process_running and view.hold in (Hold.TIMER, Hold.CHECKS)
     switch = "git switch --detach && " if view.status == "held" and view.code in OWN_PROBLEMS else ""
     return f"{switch}mz resume {run}" if view.status in RESUMABLE_STATUSES and not waits else None
 
@@ -180,7 +181,7 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
         yield ": ".join(filter(None, (reason, over_budget_text(feature)))), f"raise budget in mz.yaml, then: {resume}"
     elif feature.status == "held" and feature.code in OWN_PROBLEMS:
         yield f"{reason}: {' '.join(PROBLEMS[feature.code])}", next_command(run.run, feature, context) or resume
-    elif feature.status in RESUMABLE_STATUSES:
+    elif next_command(run.run, feature, context):
         call = feature.calls[-1] if feature.calls else None
         explains = feature.hold is Hold.FATAL and call is not None and call.problem == feature.code
         yield f"{reason}{_detail_suffix(call.detail if call and explains else None, context)}", resume

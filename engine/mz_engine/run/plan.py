@@ -102,12 +102,11 @@ def take_items(
     source, existing = tuple(items), frozenset(in_run)
     before = frozenset(item.id for item in source if item.source in delivered) - existing
     screen = cache(partial(screen_item, mode=config.injection_screen))
-    chosen, left_out = plan_backlog(source, only, before)
+    chosen, others = plan_backlog(source, only, before | existing)
+    left_out = tuple(out for out in others if out.item.id not in existing)
     declared = {item.id: item.depends_on for item in source}
     added, warnings = list[ItemAdded](), list[Diagnostic]()
     for item in chosen:
-        if item.id in existing:
-            continue
         clean, screen_result = screen(item)
         warnings += _suspicions(item, screen_result)
         lines = (f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, screen_result))
@@ -117,7 +116,7 @@ def take_items(
                 source=item.source,
                 priority=int(item.priority),
                 order=item.order,
-                depends_on=tuple(other for other in declared[item.id] if other in before or other in item.depends_on),
+                depends_on=tuple(name for name in declared[item.id] if name in {*before, *existing, *item.depends_on}),
                 title=put(clean.title),
                 body=put(clean.body),
                 score=screen_result.score,
