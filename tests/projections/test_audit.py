@@ -33,8 +33,8 @@ from mz_events.catalog.run import (
     RunStarted,
     Verdict,
 )
-from mz_events.catalog.validation import ChangesChecked, CommandRan
-from mz_events.names import FeatureId, feature_stream
+from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan
+from mz_events.names import FeatureId, feature_stream, parse_path
 from mz_events.store import Recorded
 from mz_projections.audit.auditor import audit
 from mz_projections.audit.model import FAULT_KINDS, Gap, RunAudit, broken_rules
@@ -52,7 +52,7 @@ from tests.support.steps import BASE, DIGEST
 
 A = FeatureId("a")
 CALL, UNIT_CALL = steps.ref("plan"), steps.ref("build", unit="u1")
-DELIVERED = FeatureDelivered(ending="delivered", head=BASE)
+DELIVERED = FeatureDelivered(ending="delivered", head=BASE, changed_paths=(parse_path("a.py"),))
 RAN = replace(sample(CommandRan), stage="gate", phase="build", unit="u1", name="test", exit=0, passed=7, failed=0)
 RAN = replace(RAN, missing=None)
 COMMIT = CommitRequested(key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST)
@@ -257,6 +257,17 @@ def test_an_item_that_was_delivered_before_is_no_gap() -> None:
 
 def test_nothing_was_run_on_what_was_delivered() -> None:
     assert [gap.kind for gap in audited().all_gaps] == ["untested"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_remark"), [((), True), (("plans/b.json",), True), (("plans/b.json", "b.py"), False)]
+)
+def test_a_delivery_of_artifacts_alone_is_a_remark(changed: tuple[str, ...], is_remark: bool) -> None:
+    delivered = replace(DELIVERED, changed_paths=tuple(map(parse_path, changed)))
+    path = parse_path("plans/b.json")
+    planned = [replace(event, path=path) if isinstance(event, ArtifactParsed) else event for event in steps.planned()]
+    kinds = [gap.kind for gap in audit("r1", run_of(feature=(*planned, delivered)), PinnedRun()).all_gaps]
+    assert ("unchanged" in kinds) is is_remark
 
 
 def test_refused_messages() -> None:

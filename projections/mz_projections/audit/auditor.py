@@ -202,7 +202,7 @@ class Evidence:
             yield self._gap("quarantined", message, last_ref, allowed_by=self._text_approval)
 
     def _delivered_unchecked(self) -> Iterable[Gap]:
-        """Yield a delivery whose checks did not all pass at the last poll, and one without any command."""
+        """Yield a delivery whose checks did not all pass at the last poll, and one without any command or change."""
         if not self._delivered_ref:
             return
         if self._last_poll is not None:
@@ -213,6 +213,8 @@ class Evidence:
         if not self._has_run_gate:
             message = "delivered without running a command: only rules on texts checked it"
             yield self._gap("untested", message, self._delivered_ref)
+        if {artifact.path for artifact in self._view.artifacts}.issuperset(self._view.changed_paths):
+            yield self._gap("unchanged", "delivered without a change: only artifacts are new", self._delivered_ref)
 
     def _call_gaps(self) -> Iterable[Gap]:
         calls = self._view.paid_calls

@@ -17,8 +17,8 @@ from mz_projections.views.model import CallView, FeatureStatus, FeatureView, Run
 
 GapKind = Literal[
     "not-delivered", "past-gate", "not-validated", "checks-red",
-    "red-base", "fewer-tests", "untested", "left-out", "unchecked", "reverted", "failed", "lost", "salvaged",
-    "unpriced", "quarantined", "refused", "weak-isolation",
+    "red-base", "fewer-tests", "untested", "unchanged", "left-out", "unchecked", "reverted", "failed", "lost",
+    "salvaged", "unpriced", "quarantined", "refused", "weak-isolation",
 ]  # fmt: skip
 FAULT_KINDS: frozenset[GapKind] = frozenset({"not-delivered", "past-gate", "not-validated", "checks-red"})
 """Gaps that make the verdict negative unless a person allowed them; the others are remarks."""
