@@ -33,18 +33,22 @@ CONFLICT_MARKER = "<<<<<<< "
 """Start of a conflict marker that git writes into a file."""
 
 
+def deliver(key: str, effect: Effect) -> Effect:
+    """Carry out a step of delivery, and record if remote or forge fail."""
+    try:
+        yield from effect
+    except RemoteError as error:
+        yield from emit(DeliveryFailed(key=key, code=error.code, detail=(yield from put_blob(str(error)))))
+
+
 def merge_base(context: StepContext) -> Effect:
     """Merge the target branch. Repeatable: an unrecorded merge is first reset to the stream's head."""
     progress, tree, key = context.phase_state.progress, context.unit_run.tree, context.key("merge_base")
     settings, head = context.pins.config.pull_requests, progress.head
     yield from ensure_worktree(context, tree)
-    try:
-        target = yield from _target_branch(context)
-        remote = None if settings.strategy == "none" else settings.remote
-        base = yield from call_port(Workspace.target_head, remote, target)
-    except RemoteError as error:
-        yield from _record_failure(key, error)
-        return
+    target = yield from _target_branch(context)
+    remote = None if settings.strategy == "none" else settings.remote
+    base = yield from call_port(Workspace.target_head, remote, target)
     merged = MergeResult(commit=head, tree=tree, changed=False)
     if base is not None:
         message = commit_message(f"merge {target}", key, context, UnitUsage()).encode()
@@ -102,18 +106,14 @@ def conflict_text(merged: BaseMerged) -> str:
 def push_branch(context: StepContext) -> Effect:
     progress, branch, key = context.phase_state.progress, context.worktree.branch, context.key("push")
     remote = context.pins.config.pull_requests.remote
-    try:
-        old = yield from call_port(Workspace.remote_head, remote, branch)
-        is_ours = old is None or old == progress.pushed_commit
-        if old is not None and not is_ours and not (yield from call_port(Workspace.contains, progress.head, old)):
-            raise RemoteError(
-                f"{remote} has commits on {branch} that are not from this run ({old}); a push would lose them. "
-                "Delete that branch on the remote, or move its commits to another one, then approve",
-                "branch-moved",
-            )
-    except RemoteError as error:
-        yield from _record_failure(key, error)
-        return
+    old = yield from call_port(Workspace.remote_head, remote, branch)
+    is_ours = old is None or old == progress.pushed_commit
+    if old is not None and not is_ours and not (yield from call_port(Workspace.contains, progress.head, old)):
+        raise RemoteError(
+            f"{remote} has commits on {branch} that are not from this run ({old}); a push would lose them. "
+            "Delete that branch on the remote, or move its commits to another one, then approve",
+            "branch-moved",
+        )
     request = PushRequested(key=key, remote=remote, branch=branch, commit=progress.head, old=old)
     yield from emit(request)
     yield from reconcile_push(request, is_new=True)
@@ -121,28 +121,16 @@ def push_branch(context: StepContext) -> Effect:
 
 def reconcile_push(intent: PushRequested, is_new: bool = False) -> Effect:
     """Push, unless the remote has the commit already."""
-    try:
-        remote_head = None if is_new else (yield from call_port(Workspace.remote_head, intent.remote, intent.branch))
-        if remote_head != intent.commit:
-            yield from call_port(Workspace.push, intent.remote, intent.branch, intent.commit, intent.old)
-    except RemoteError as error:
-        yield from _record_failure(intent.key, error)
-        return
+    remote_head = None if is_new else (yield from call_port(Workspace.remote_head, intent.remote, intent.branch))
+    if remote_head != intent.commit:
+        yield from call_port(Workspace.push, intent.remote, intent.branch, intent.commit, intent.old)
     yield from emit(Pushed(key=intent.key, commit=intent.commit))
-
-
-def _record_failure(key: str, error: RemoteError) -> Effect:
-    yield from emit(DeliveryFailed(key=key, code=error.code, detail=(yield from put_blob(str(error)))))
 
 
 def open_pull_request(context: StepContext) -> Effect:
     """Open the pull request. Title: the feature's, verbatim."""
     started, key = context.phase_state.progress.started, context.key("open_pr")
-    try:
-        target = yield from _target_branch(context)
-    except RemoteError as error:
-        yield from _record_failure(key, error)
-        return
+    target = yield from _target_branch(context)
     title = yield from get_text(started.title)
     request = PullRequestRequested(
         key=key,
@@ -173,13 +161,12 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
             raise RemoteError(f"{pull_request.url} was closed; open it again, or reject the feature")
         elif pull_request.key != intent.key and pull_request.number is not None:
             yield from call_port(Forge.update, pull_request.number, intent.target, title, body)
-    except RemoteError as error:
+    except RemoteError:
         done = None
         with suppress(RemoteError):  # The forge may have done it although its reply was lost.
             done = yield from call_port(Forge.find, intent.branch, intent.key)
         if done is None or done.state != "open":
-            yield from _record_failure(intent.key, error)
-            return
+            raise
         pull_request = done
     yield from emit(PullRequestOpened(key=intent.key, url=pull_request.url, number=pull_request.number))
 

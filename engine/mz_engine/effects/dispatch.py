@@ -31,6 +31,7 @@ WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
     Work.RERUN_CHECKS: delivery.rerun_checks,
     Work.FINISH_FEATURE: delivery.finish_feature,
 }
+DELIVERY_STEPS = {Work.MERGE_BASE: "merge_base", Work.PUSH_BRANCH: "push", Work.OPEN_PULL_REQUEST: "open_pr"}
 
 
 def effect_of(action: Action, context: StepContext) -> Effect:
@@ -38,7 +39,8 @@ def effect_of(action: Action, context: StepContext) -> Effect:
         case Event():
             return emit(action)
         case Work():
-            return WORK[action](context)
+            effect, step = WORK[action](context), DELIVERY_STEPS.get(action)
+            return delivery.deliver(context.key(step), effect) if step else effect
         case act.ClaimFiles():
             return _request_claim(action)
         case act.RunSetup():
@@ -75,9 +77,9 @@ def reconcile_intent(intent: Intent, context: StepContext) -> Effect:
         case CommitRequested():
             return workspace.reconcile_commit(intent, context)
         case PushRequested():
-            return delivery.reconcile_push(intent)
+            return delivery.deliver(intent.key, delivery.reconcile_push(intent))
         case PullRequestRequested():
-            return delivery.reconcile_pull_request(intent, context)
+            return delivery.deliver(intent.key, delivery.reconcile_pull_request(intent, context))
         case _:
             assert_never(intent)
 
