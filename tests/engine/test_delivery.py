@@ -14,11 +14,11 @@ from mz_engine.effects.delivery import is_flaky
 from mz_engine.forge.github import find_keys
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pipeline import BlockRoute
-from mz_engine.ports import CallSpec, CiCheck, PullRequest, RemoteError
+from mz_engine.ports import CallSpec, CiCheck
 from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ReplyParsed
-from mz_events.catalog.delivery import BaseMerged, DeliveryFailed, PullRequestOpened, PullRequestRequested
+from mz_events.catalog.delivery import BaseMerged, PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import (
     ClaimCompared,
@@ -38,7 +38,7 @@ from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended, FeatureProgress, State, Waiting, progress_of
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, Tree, World
+from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
 
 from tests.support import driving
 from tests.support.crashing import CrashingWorld
@@ -250,66 +250,6 @@ def test_the_documented_pattern_of_flaky_checks_is_that_of_their_job() -> None:
     assert is_flaky(check, ("CI / e2e*",))
     assert not is_flaky(check, ("chrome*",))
     assert not is_flaky(replace(check, run=None), ("e2e*",)), "the forge cannot start it again"
-
-
-def test_a_pull_request_whose_reply_was_lost_is_looked_up_before_anybody_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    open_pull_request, lost = SimulatedForge.open, [True]
-
-    def lose_reply(self: SimulatedForge, *arguments: Any) -> PullRequest:
-        opened = open_pull_request(self, *arguments)
-        if lost and lost.pop():
-            raise RemoteError("`gh pr create` failed: killed")
-        return opened
-
-    monkeypatch.setattr(SimulatedForge, "open", lose_reply)
-    bench = Bench()
-    assert status(bench.run()) is FeatureOutcome.DELIVERED
-    assert not lost
-    assert bench.kinds()["DeliveryFailed"] == 0
-    assert [event.url for event in bench.events() if isinstance(event, PullRequestOpened)] == ["forge/1"]
-
-
-def test_a_pull_request_that_was_not_opened_is_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: SimulatedForge, *arguments: Any) -> PullRequest:
-        raise RemoteError("HTTP 422")
-
-    monkeypatch.setattr(SimulatedForge, "open", refuse)
-    bench = Bench()
-    assert status(bench.run()) is FeatureOutcome.WAITING
-    [failure] = [event for event in bench.events() if isinstance(event, DeliveryFailed)]
-    assert bench.world.blobs.get(failure.detail) == b"HTTP 422"
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "`gh pr create` failed: HTTP 502: Bad Gateway (https://api.github.com/graphql)",
-        "`gh pr create` failed: HTTP 403: API rate limit exceeded for user ID 1. (https://api.github.com/graphql)",
-        "`gh pr create` failed: error connecting to api.github.com\ncheck your internet connection",
-        "`gh pr create` did not end within 120 s",
-        "`git push` failed: fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com",
-        "`git fetch` failed: ssh: connect to host github.com port 22: Network is unreachable",
-        "`git fetch` failed: ssh: connect to host github.com port 22: Connection timed out",
-    ],
-)
-def test_a_forge_that_fails_for_a_time_is_waited_for_and_nobody_is_asked(
-    monkeypatch: pytest.MonkeyPatch, message: str
-) -> None:
-    open_pull_request, failures = SimulatedForge.open, [True, True]
-
-    def fail_twice(self: SimulatedForge, *arguments: Any) -> PullRequest:
-        if failures:
-            failures.pop()
-            raise RemoteError(message)
-        return open_pull_request(self, *arguments)
-
-    monkeypatch.setattr(SimulatedForge, "open", fail_twice)
-    bench = Bench()
-    assert status(bench.run()) is FeatureOutcome.DELIVERED
-    kinds = bench.kinds()
-    assert (kinds["DeliveryFailed"], kinds["HumanRequested"]) == (2, 0)
 
 
 # papers and commits -------------------------------------------------------------------------------------------------
