@@ -43,7 +43,8 @@ phases:
 - phase: verify
   agent: {}
   prompt: block.md.j2
-  inputs: [{artifact: note}]
+  inputs: [{artifact: note}, {record: patch, of: build}]
+  ask_person: [{artifact: block, field: severity, in: [CRITICAL]}]
   outputs: [{artifact: report, path: "reports/{feature}.md", rules: note}]
   on_block: [{cause: code, to: build, scope: unit}, {cause: unclear, to: person}]
 - phase: ship
@@ -52,7 +53,11 @@ phases:
   outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
   deliver: [open_pr]
 """
-TEMPLATE = '{% include "partials/block.md.j2" %}{% include "trial/again.md.j2" %}'
+TEMPLATE = """\
+{% include "partials/block.md.j2" %}{% include "trial/again.md.j2" %}
+{% for name, text in inputs.items() %}INPUT {{ name }}
+{{ text }}
+{% endfor %}"""
 PARTIAL = "{% if block %}BLOCK {{ block.path }}: {{ causes | join(' ') }}\n{% endif %}"
 MISSING = "missing: [which of both holds]"
 Act = Callable[[str, str, str], dict[str, str | None] | None]
@@ -183,6 +188,27 @@ def test_a_route_to_a_person_asks_and_goes_on_with_the_answer() -> None:
     assert stop is not None
     assert stop.status is FeatureOutcome.DELIVERED
     assert "the second one holds" in prompts["verify/-/1/2"]
+
+
+def test_a_person_is_asked_about_a_block_that_is_bad_before_it_goes_its_way() -> None:
+    world, events, _ = deliver(once("verify", "-", {"blocked/b.verify.md": raising("code", "severity: CRITICAL")}))
+    assert isinstance(events[-1], HumanRequested)
+    assert (events[-1].code, events[-1].question_kind.value) == ("block.severity", "approval")
+    assert events[-1].detail is not None
+    assert b"severity: CRITICAL" in world.blobs.get(events[-1].detail)
+    driving.answer(world, "b", Verdict.APPROVE)
+    drive_run(world, trial.RUN, pins(), 1)
+    assert calls(events_of(world))[5:] == ["build/u1/2/1", "build/u2/2/1", "build/u3/2/1", "verify/-/2/1", "ship/-/1/1"]
+
+
+def test_a_later_phase_sees_what_was_changed_and_no_papers() -> None:
+    _, _, prompts = deliver(lambda *_: None)
+    patch = prompts["verify/-/1/1"].partition("INPUT build.patch\n")[2]
+    assert patch == "".join(
+        f"[unit u{number}]\n\n--- /dev/null\n+++ b/b{number}.txt\n@@ -0,0 +1 @@\n"
+        f"+u{number} {number + 1}\n\\ No newline at end of file\n" + "\n" * (number < 3)
+        for number in (1, 2, 3)
+    )
 
 
 def test_the_third_block_on_the_same_issue_goes_to_a_person() -> None:

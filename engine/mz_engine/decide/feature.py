@@ -5,8 +5,10 @@ Inside a phase the newest event of the unit run decides: `decide_unit`, read fro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec.structs import replace
 from mz_events.catalog.base import IntentEvent
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentSwitched, CallOverBudget, ReplyParsed
 from mz_events.catalog.delivery import ChecksRerun, CommitRequested, Committed, DeliveryFailed
@@ -67,7 +69,7 @@ from mz_engine.decide.recovery import (
 from mz_engine.decide.units import input_artifacts, iteration, listed_units, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import CHECKS, TIERS, Phase
+from mz_engine.model.pipeline import CHECKS, TIERS, PersonGate, Phase
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
@@ -175,9 +177,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         )
         return after_rejection(unit_run, phase, question)
     if type(last) is ArtifactValidated and pins.pipeline.block_file and BLOCK in unit_run.parsed_artifacts:
-        block = unit_run.parsed_artifacts[BLOCK]
-        cause = block.fields["cause"]
-        return act.BlockPhase(cause=cause, check=f"raised.{cause}", units=block.names, text=block.digest)
+        return _raise_block(state, unit_run, phase, pins)
     if type(last) is ArtifactValidated and (better_call := _call_with_better_tier(state, unit_run, phase)):
         return better_call
     if (
@@ -225,10 +225,10 @@ def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase) -> A
 def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
     unit = listed_units(state.progress, phase).get(unit_run.unit)
     for use in phase.inputs:
-        is_needed = not use.optional and use.units != "dependencies"
+        is_needed = use.artifact and not use.optional and use.units != "dependencies"
         is_approved = f"inputs.{use.artifact}" in unit_run.approved_questions
         if is_needed and not is_approved and not input_artifacts(state.progress, use, unit):
-            return act.BlockPhase(cause="inputs", check=use.artifact)
+            return act.BlockPhase(cause="inputs", check=use.name)
     return None
 
 
@@ -275,7 +275,19 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
             return next_call(unit_run, review.role)
     is_kept = phase.agent is not None and unit_run.reply_event is None
     finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if is_kept else Work.MAKE_COMMIT
-    return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or finish
+    question = _ask_for_approval(state, unit_run, phase, pins, phase.ask_person)
+    return _block_by_review(unit_run, phase) or question or finish
+
+
+def _raise_block(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
+    """Block the phase as its agent asks for, after a person was asked about the block if the phase says so."""
+    block = unit_run.parsed_artifacts[BLOCK]
+    gates = [gate for gate in phase.ask_person if gate.artifact == BLOCK]
+    question = _ask_for_approval(state, unit_run, phase, pins, gates)
+    if isinstance(question, act.AskPerson):
+        return replace(question, text=block.digest)
+    cause = block.fields["cause"]
+    return act.BlockPhase(cause=cause, check=f"raised.{cause}", units=block.names, text=block.digest)
 
 
 def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:
@@ -289,8 +301,10 @@ def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:
     return act.BlockPhase(cause=cause, check=phase.agent_review.role, text=verdict.digest)
 
 
-def _ask_for_approval(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action | None:
-    for gate in phase.ask_person:
+def _ask_for_approval(
+    state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins, gates: Iterable[PersonGate]
+) -> Action | None:
+    for gate in gates:
         if pins.config.autonomy not in gate.autonomy or gate.name in unit_run.approved_questions:
             continue
         if gate.rule is not None and gate.rule not in unit_run.check_results:

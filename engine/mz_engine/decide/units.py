@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
 from mz_events.catalog.feature import Blocked
@@ -44,11 +45,15 @@ def listed_units(progress: FeatureProgress, phase: Phase) -> dict[str, Unit]:
 
 def input_artifacts(progress: FeatureProgress, use: PhaseInput, unit: Unit | None) -> dict[str, ArtifactParsed]:
     """Return the artifacts of an input by unit, as far as they exist; one without units has an empty name."""
-    by_unit = progress.artifacts_by_unit(use.artifact)
+    by_unit = progress.artifacts_by_unit(use.artifact or "")
+    return {name: by_unit[name] for name in chosen_units(use, unit, by_unit) if name in by_unit}
+
+
+def chosen_units(use: PhaseInput, unit: Unit | None, names: Iterable[str]) -> Iterable[str]:
+    """Return those of the names of units that an input of this unit is about."""
     if use.units == "all" or unit is None:
-        return by_unit
-    names = (unit.id,) if use.units == "own" else unit.depends_on
-    return {name: by_unit[name] for name in names if name in by_unit}
+        return names
+    return (unit.id,) if use.units == "own" else unit.depends_on
 
 
 def affected_units(state: InPhase, unit_run: UnitRun, block: Blocked, target: Phase) -> tuple[str, ...]:

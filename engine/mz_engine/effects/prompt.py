@@ -26,6 +26,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.decide.recovery import OUTPUT_LIMIT
 from mz_engine.decide.units import input_artifacts, listed_units
 from mz_engine.effects.commands import known_failures
+from mz_engine.effects.records import patches
 from mz_engine.effects.steps import (
     Effect,
     StepContext,
@@ -330,12 +331,15 @@ def input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     builder's outputs."""
     texts = {}
     for use in context.phase.inputs:
-        artifacts = input_artifacts(context.phase_state.progress, use, current_unit(context))
-        of_units = yield from get_texts(parsed.digest for parsed in artifacts.values())
-        if len(artifacts) > 1 or use.units == "dependencies":
-            of_units = tuple(f"[unit {unit}]\n\n{text}" for unit, text in zip(artifacts, of_units, strict=True))
-        if artifacts:
-            texts[use.artifact] = "\n\n".join(of_units)
+        if use.record is not None:
+            of_units = yield from patches(context, use)
+        else:
+            artifacts = input_artifacts(context.phase_state.progress, use, current_unit(context))
+            of_units = dict(zip(artifacts, (yield from get_texts(a.digest for a in artifacts.values())), strict=True))
+        if len(of_units) > 1 or use.units == "dependencies":
+            of_units = {unit: f"[unit {unit}]\n\n{text}" for unit, text in of_units.items()}
+        if of_units:
+            texts[use.name] = "\n\n".join(of_units.values())
     for name, parsed in context.unit_run.parsed_artifacts.items() if role != BUILDER else ():
         texts[name] = yield from get_text(parsed.digest)
     return texts

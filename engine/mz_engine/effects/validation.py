@@ -277,10 +277,11 @@ def keep_artifacts(context: StepContext) -> Steps[bool]:
     are there already, valid, and newer than the backlog, which has the request, and the phase's inputs."""
     unit_run, phase, progress = context.unit_run, context.phase, context.phase_state.progress
     outputs = outputs_of(context, BUILDER)
-    inputs = [progress.artifacts[use.artifact].path for use in phase.inputs if use.artifact in progress.artifacts]
+    inputs = [progress.artifacts[use.name].path for use in phase.inputs if use.name in progress.artifacts]
     is_first = unit_run.iteration == 1 and not (unit_run.attempts or unit_run.answered_question or unit_run.notes)
     does_more = phase.writable or phase.deliver or phase.agent_review or phase.for_each or not outputs
-    if not is_first or does_more or None in (*inputs, *(output.path for output in outputs)):
+    has_records = any(use.record for use in phase.inputs)
+    if not is_first or does_more or has_records or None in (*inputs, *(output.path for output in outputs)):
         return False
     backlog_path, input_paths = Path(context.pins.config.backlog), tuple(filter(None, inputs))
     paths = [parse_path(output.path or "") for output in outputs]

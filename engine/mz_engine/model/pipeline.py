@@ -72,11 +72,20 @@ class Timeout(PipelineStruct, frozen=True, kw_only=True):
 
 
 class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
-    artifact: str
+    """What a prompt shows: an artifact of an earlier phase, or the record of what a phase did."""
+
+    artifact: str | None = None
+    record: Literal["patch"] | None = None
+    """`patch`: the changes of the phase `of` as a unified diff, without papers."""
+    of: str | None = None
     units: Literal["all", "own", "dependencies"] = "all"
     """Of an artifact with one text per unit: those of all units, of the same unit, or of those that it depends on."""
     optional: bool = False
     """The phase starts without it too."""
+
+    @property
+    def name(self) -> str:
+        return self.artifact or f"{self.of}.{self.record}"
 
 
 class PromptFiles(PipelineStruct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from mz_engine.model.pipeline import (
     PathsCheck,
     PersonGate,
     Phase,
+    PhaseInput,
     PhaseOutput,
     Pipeline,
     RequestCheck,
@@ -206,10 +207,22 @@ def _check_needs(
             yield LintFinding(route, "MZ3004", message, f"move `{producer}` before `{phase.phase}`")
 
 
+def _source(use: PhaseInput, earlier: Iterable[Phase]) -> Phase | None:
+    """Return the phase that an input comes from."""
+    sources = (other for other in earlier if use.of == other.phase or use.artifact in dict(_artifacts(other)).values())
+    return next(sources, None)
+
+
 def _check_units(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
-    """Yield MZ3020 for inputs whose texts cannot be chosen by unit."""
+    """Yield MZ3020 for inputs whose texts cannot be chosen by unit, MZ3013 for those that name no one thing."""
     for number, use in enumerate(phase.inputs):
-        source = next((other for other in earlier if use.artifact in [name for _, name in _artifacts(other)]), None)
+        source = _source(use, earlier)
+        if (use.artifact is None) == (use.record is None) or (use.record is None) != (use.of is None):
+            message = "an input has either `artifact`, or `record` and `of`"
+            yield LintFinding(("inputs", number), "MZ3013", message)
+        elif use.of is not None and source is None:
+            hint = did_you_mean(use.of, [other.phase for other in earlier])
+            yield LintFinding(("inputs", number, "of"), "MZ3004", f"no earlier phase is called `{use.of[:80]}`", hint)
         if source and use.units != "all" and (phase.for_each is None or phase.for_each != source.for_each):
             message = f"`units: {use.units}` needs the same `for_each` here and in `{source.phase}`, which makes it"
             yield LintFinding(("inputs", number, "units"), "MZ3020", message)
@@ -232,7 +245,9 @@ def _check_conditions(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ..
     for route, entry in _conditions(phase):
         if entry.artifact is not None:
             producer = _producer(entry.artifact, pipeline.phases)
-            if producer is None:
+            if entry.artifact == BLOCK and pipeline.block_file and route[0] == "ask_person":
+                pass
+            elif producer is None:
                 yield _unknown_artifact((*route, "artifact"), entry.artifact, pipeline)
             elif not _producer(entry.artifact, earlier if route[0] == "when" else (*earlier, phase)):
                 producer = "this phase itself" if producer == phase.phase else f"the later phase `{producer}`"
@@ -263,8 +278,8 @@ def _check_conditions(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ..
 def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Yield MZ3025 for needed inputs from phases that may be skipped."""
     for number, use in enumerate(phase.inputs):
-        source = next((other for other in earlier if use.artifact in [name for _, name in _artifacts(other)]), None)
-        if source and source.when and not use.optional:
+        source = _source(use, earlier)
+        if source and source.when and use.artifact and not use.optional:
             message = f"`{source.phase}`, which produces `{use.artifact}`, may be skipped"
             yield LintFinding(("inputs", number), "MZ3025", message, "add `optional: true`")
 

@@ -305,7 +305,7 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
         case UnitCompleted() if unit_run is not None:
             return replace(
                 state,
-                progress=_complete_unit(state.progress, unit_run),
+                progress=_complete_unit(state.progress, state.phase, unit_run),
                 finished_units=(*state.finished_units, event.unit),
                 unit_run=None,
             )
@@ -364,14 +364,15 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     return replace(progress, failover_agent=event.to) if type(event) is AgentSwitched else progress
 
 
-def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgress:
+def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> FeatureProgress:
     artifacts = dict(progress.artifacts)
     for name, artifact in unit_run.parsed_artifacts.items():
         artifacts[name] = artifact
         if unit_run.unit:
             artifacts[f"{name}/{unit_run.unit}"] = artifact
     gate_runs = {**progress.gate_runs, **unit_run.gate_runs}
-    return replace(progress, artifacts=artifacts, tree=unit_run.tree, gate_runs=gate_runs)
+    trees = {**progress.unit_trees, f"{phase}/{unit_run.unit}": (unit_run.base, unit_run.tree)}
+    return replace(progress, artifacts=artifacts, tree=unit_run.tree, gate_runs=gate_runs, unit_trees=trees)
 
 
 def _complete_phase(progress: FeatureProgress, phase: str, units: tuple[str, ...]) -> FeatureProgress:
@@ -427,6 +428,7 @@ def _supersede_phases(
         completed_phases=tuple(phase for phase in progress.completed_phases if phase not in from_target),
         artifacts={name: artifact for name, artifact in progress.artifacts.items() if artifact.phase not in superseded},
         start_trees={phase: tree for phase, tree in progress.start_trees.items() if phase not in superseded},
+        unit_trees={key: trees for key, trees in progress.unit_trees.items() if key.split("/")[0] not in superseded},
         superseded_counts=counts,
         kept_units={phase: names for phase, names in progress.kept_units.items() if phase not in from_target},
         notes=notes,

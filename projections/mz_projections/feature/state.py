@@ -132,6 +132,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Number of rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
     kept_units: dict[str, tuple[str, ...]] = {}
     """Finished units of a phase that a rollback of other units left intact."""
+    unit_trees: dict[str, tuple[Commit, Commit]] = {}
+    """Trees before and after the work of each completed unit, by `phase/unit`."""
     finished_units: dict[str, tuple[str, ...]] = {}
     """Units of each completed phase that has some."""
     notes: dict[str, tuple[Digest, ...]] = {}

@@ -246,7 +246,7 @@ def _output_data(pins: Pins, output: PhaseOutput) -> OutputData:
 
 def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput, ...]) -> PromptData:
     output_data = tuple(_output_data(pins, output) for output in outputs)
-    inputs = [use.artifact for use in phase.inputs]
+    inputs = [use.name for use in phase.inputs]
     inputs += [output.artifact for output in phase.outputs if role != BUILDER]
     writable = phase.writable if role == BUILDER else ()
     patterns = (UNIT_FILES if ".files}" in pattern else (_fill_placeholders(pattern),) for pattern in writable)

@@ -55,8 +55,8 @@ def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ..
 
 def _calls(file: ImportedFileRead) -> Iterator[ImportedCall]:
     """Yield the calls with totals of a file, with ids of ends."""
-    whole = ImportedCall(totals=file.reported_totals, nanousd=file.reported_nanousd)
-    for number, call in enumerate(file.calls or (whole,)):
+    total = ImportedCall(totals=file.reported_totals, nanousd=file.reported_nanousd)
+    for number, call in enumerate(file.calls or (total,)):
         if call.totals or call.nanousd is not None:
             yield call if call.ends else replace(call, ends=(f"{file.first_line_sha256} {number}",))
 

@@ -1,0 +1,24 @@
+"""Records of what phases did: the unified diff of a file."""
+
+from __future__ import annotations
+
+import pytest
+from mz_engine.effects.records import difference
+from mz_events.names import Path
+
+PATH = Path("src/a.py")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (b"1\n", b"1\n", ""),
+        (b"1\n2\n", b"1\n3\n", "--- a/src/a.py\n+++ b/src/a.py\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n"),
+        (None, b"1\n", "--- /dev/null\n+++ b/src/a.py\n@@ -0,0 +1 @@\n+1\n"),
+        (b"1", None, "--- a/src/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n\\ No newline at end of file\n"),
+        (b"a\0b", b"a\0c", "binary file src/a.py differs\n"),
+        (b"\xff\n", b"1\n", "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-\ufffd\n+1\n"),
+    ],
+)
+def test_the_difference_of_a_file(old: bytes | None, new: bytes | None, expected: str) -> None:
+    assert "".join(difference(PATH, old, new)) == expected
