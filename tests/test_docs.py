@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from mz_engine.errors.codes import CODES
 from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.config import Limits, Settings
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.model.rules import RuleSet
+from mz_engine.model.rules import Rule, RuleSet
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.render import PromptData, load_templates
@@ -76,6 +77,12 @@ def test_every_key_and_word_of_a_pipeline_is_explained() -> None:
     text = page("pipelines")
     texts = {*keys(msgspec.inspect.type_info(Pipeline))} - {"supervised", "checkpoint", "full_auto"}
     assert sorted(word for word in texts if f"`{word}`" not in text) == []
+
+
+def test_every_kind_of_rule_and_its_keys_are_explained() -> None:
+    text, kinds = page("pipelines"), msgspec.inspect.type_info(RuleSet)
+    names = {*keys(kinds)} | {str(kind.__struct_config__.tag) for kind in get_args(Rule)}
+    assert sorted(word for word in names - {"name", "version", "rules"} if f"`{word}`" not in text) == []
 
 
 def test_every_rule_and_template_that_a_pipeline_may_name_is_listed() -> None:

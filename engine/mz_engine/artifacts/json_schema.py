@@ -21,10 +21,12 @@ NAME_SCHEMA = {"type": "string", "pattern": f"^{NAME.pattern.removesuffix(chr(92
 
 def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
     """Return the schema of the artifact. Raises KeyError for a Markdown rule set."""
-    is_list = form_rule(rules).root == "list"
+    root = form_rule(rules).root
     item = _object_schema([rule for rule in rules.rules if isinstance(rule, FieldRule)], None, limits)
     header = {"$schema": JSON_SCHEMA_DRAFT, "title": f"the artifact {rules.name}"}
-    return {**header, "type": "array", "minItems": 1, "items": item} if is_list else {**header, **item}
+    if root == "list":
+        return {**header, "type": "array", "minItems": 1, "items": item}
+    return {**header, **item} if root == "object" else {**header, "type": "object", "additionalProperties": item}
 
 
 def _object_schema(fields: Sequence[FieldRule], within: str | None, limits: Limits) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.rules import (
     FieldRule,
     FileList,
+    ItemList,
     JsonForm,
     ParsedArtifact,
     RuleSet,
@@ -56,7 +57,12 @@ def read_items(rule: JsonForm, text: str) -> tuple[Item, ...]:
         return list_items(value, lines)
     if not isinstance(value, dict):
         raise UnreadableItems(f"it holds {type_noun(value)}, not an object")
-    return (Item(value, 1),)
+    if rule.root == "object":
+        return (Item(value, 1),)
+    for key, entry in value.items():
+        if not isinstance(entry, dict):
+            raise UnreadableItems(f"the value of {str(key)[:80]!r} is {type_noun(entry)}, not an object")
+    return tuple(Item({**entry, "id": str(key)}) for key, entry in value.items())
 
 
 Loaded = tuple[Any, Sequence[int]]
@@ -127,6 +133,55 @@ def item_lines(text: str, count: int) -> list[int]:
     return lines
 
 
+LIST_TYPES = ("texts", "names", "paths")
+CHECKLIST_ENTRY = re.compile(r"\[([ xX])\]\s+(?:[*_`]*([A-Za-z0-9][\w-]*)[*_`]*\s*[:.–—-]\s+)?(.*)", re.DOTALL)
+"""Mark, id if there is one, text."""
+
+
+def markdown_items(rules: RuleSet, document: md.MarkdownDocument) -> tuple[Item, ...]:
+    """Return the items of the rule set's list, which `ItemList` describes; none without such a rule. Raises
+    UnreadableItems for a heading without a YAML mapping."""
+    listing = next((rule for rule in rules.rules if isinstance(rule, ItemList)), None)
+    if listing is None:
+        return ()
+    section = md.find_rule(rules, listing.section, SectionRule)
+    items = list[Item]()
+    for part in md.section_parts(rules, section, document):
+        if listing.shape == "entries":
+            items += _headed_items(document, part)
+            continue
+        for entry in document.entries_between(part.first, part.end):
+            fields: dict[str, Any] = {}
+            if listing.shape == "table" and entry.header:
+                names = (md.comparable_heading(title).replace(" ", "_") for title in entry.header)
+                fields = {name: _cell_value(rules, name, cell) for name, cell in zip(names, entry.cells, strict=False)}
+            elif listing.shape == "checklist" and (match := CHECKLIST_ENTRY.match(entry.cells[0])):
+                fields = {"id": match[2] or "", "text": match[3], "done": match[1] != " "}
+            if fields:
+                items.append(Item(fields, entry.line + 1))
+    return tuple(items)
+
+
+def _headed_items(document: md.MarkdownDocument, part: md.SectionPart) -> Iterator[Item]:
+    for heading in document.headings:
+        if part.first <= heading.line < part.end:
+            text = "\n".join(document.lines[heading.body_start : heading.body_end])
+            blocks = md.read_markdown(text).blocks
+            value = load_yaml_items(blocks[0])[0] if blocks else None
+            if not isinstance(value, dict):
+                problem = f"below {heading.text[:80]!r} stands no YAML mapping in a code block"
+                raise UnreadableItems(problem, heading.line + 1)
+            yield Item({**value, "id": heading.text.strip(" `*_")}, heading.line + 1)
+
+
+def _cell_value(rules: RuleSet, name: str, cell: str) -> str | list[str]:
+    """Return a cell as text without marks, or as a list where a rule says that the field is one."""
+    text, rule = cell.strip().strip("`*_").strip(), field_rule(rules, name)
+    if rule is None or rule.type not in LIST_TYPES:
+        return text
+    return [entry.strip(" `*_") for entry in text.split(",") if entry.strip(" `*_-")]
+
+
 def type_noun(value: Any) -> str:
     return NOUNS.get(type(value), "null")
 
@@ -181,8 +236,14 @@ def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtif
     ids = md.defined_ids(extraction.ids, document) if extraction.ids else ()
     section = md.find_rule(rules, extraction.criteria, SectionRule) if extraction.criteria else None
     criteria = md.section_parts(rules, section, document) if section else ()
+    items: tuple[Item, ...] = ()
+    with suppress(UnreadableItems):
+        items = markdown_items(rules, document)
+    units = tuple(extract_units(rules, extraction.units, items)) if extraction.units else ()
+    paths = [listed.path for listed in files if listed.path] + [file for unit in units for file in unit.files]
     return ParsedArtifact(
-        files=tuple(dict.fromkeys(listed.path for listed in files if listed.path)),
+        units=units,
+        files=tuple(dict.fromkeys(paths)),
         ids=tuple(dict.fromkeys(ids)),
         criteria=len({entry.line for part in criteria for entry in document.entries_between(part.first, part.end)}),
         breaking=tuple(line.strip() for line in document.lines if BREAKING_CHANGE.match(line)),

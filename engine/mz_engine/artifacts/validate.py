@@ -22,6 +22,7 @@ from mz_engine.artifacts.parse import (
     field_rule,
     field_value,
     form_rule,
+    markdown_items,
     non_blank_strings,
     read_items,
     type_noun,
@@ -71,8 +72,10 @@ class ArtifactSubject:
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
-        """The items of JSON; empty if it cannot be read, which the rule about its form reports."""
+        """The items; empty if they cannot be read, which the rule about their form reports."""
         try:
+            if self.rules.form == "markdown":
+                return markdown_items(self.rules, self.document)
             return read_items(form_rule(self.rules), self.text)
         except UnreadableItems:
             return ()
@@ -267,6 +270,8 @@ def file_paths(rule: kinds.FilePaths, subject: ArtifactSubject) -> Iterator[Rule
 
 
 def unique_ids(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    if rule.field is not None:
+        yield from unique_values(rule, subject)
     counts = Counter(md.defined_ids(rule.pattern or r"(?!)()", subject.document))
     for name in sorted(name for name, count in counts.items() if count > 1):
         yield RuleViolation(actual=name)
@@ -278,6 +283,35 @@ def item_form(rule: kinds.JsonForm, subject: ArtifactSubject) -> Iterator[RuleVi
         read_items(form_rule(subject.rules), subject.text)
     except UnreadableItems as error:
         yield RuleViolation(line=error.line, actual=error.problem)
+
+
+def item_list(rule: kinds.ItemList, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    """Check the form and number of items; an absent or empty section is left to its own rule."""
+    section = md.find_rule(subject.rules, rule.section, kinds.SectionRule)
+    parts = md.section_parts(subject.rules, section, subject.document)
+    try:
+        count = len(markdown_items(subject.rules, subject.document))
+    except UnreadableItems as error:
+        yield RuleViolation(line=error.line, actual=error.problem)
+        return
+    fits = subject.limit(rule.min) <= count <= (count if rule.max is None else subject.limit(rule.max))
+    if not fits and not all(md.is_empty(part, subject.document) for part in parts):
+        yield RuleViolation(line=parts[0].line + 1, actual=str(count) if count else "none")
+
+
+def exact_ids(rule: kinds.ExactIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    expected = rule.values
+    if rule.artifact is not None:
+        if rule.artifact not in subject.earlier_artifacts:
+            return
+        expected = subject.ids_of(rule.artifact, rule.artifact_field, rule.pattern)
+    actual = [value for item in subject.items for value in subject.values(item, rule.field)]
+    for name in expected:
+        if name not in actual:
+            yield RuleViolation(actual=f"{name} is missing")
+    for name in dict.fromkeys(actual):
+        if name not in expected:
+            yield RuleViolation(actual=f"{quote_value(name)} is not one of them")
 
 
 def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
@@ -428,6 +462,7 @@ ITEM_CHECKS: Checks = {
     kinds.ReferencesIds: valid_references,
     kinds.AcyclicItems: acyclic_graph,
     kinds.MaximumField: maximum_field,
+    kinds.ExactIds: exact_ids,
 }
 CHECKS: Mapping[str, Checks] = {
     "markdown": {
@@ -440,6 +475,11 @@ CHECKS: Mapping[str, Checks] = {
         kinds.FilePaths: file_paths,
         kinds.UniqueIds: unique_ids,
         kinds.CoversIds: covered_ids,
+        kinds.ItemList: item_list,
+        kinds.FieldRule: field_values,
+        kinds.ReferencesIds: valid_references,
+        kinds.AcyclicItems: acyclic_graph,
+        kinds.ExactIds: exact_ids,
     },
     "json": ITEM_CHECKS,
     "yaml": ITEM_CHECKS,

@@ -105,16 +105,39 @@ class CoversIds(RuleBase, frozen=True, kw_only=True, tag="covers"):
 
 
 class JsonForm(RuleBase, frozen=True, kw_only=True, tag="json"):
-    """The text is JSON: a non-empty list of objects, or one object. A list may be the only list in an object; one
-    object is accepted as a list of one."""
+    """The text is JSON: a non-empty list of objects, one object, or a map of objects by their `id`. A list may be the
+    only list in an object; one object is accepted as a list of one."""
 
-    root: Literal["list", "object"]
+    root: Literal["list", "object", "map"]
     embedded: bool = False
     """The JSON may be in a code block of a longer text, as in a reply."""
 
 
 class YamlForm(JsonForm, frozen=True, kw_only=True, tag="yaml"):
     """The same for YAML, of which JSON is a part."""
+
+
+class ItemList(RuleBase, frozen=True, kw_only=True, tag="items"):
+    """A section of Markdown holds items, whose fields other rules check: the rows of a table, with its headings as
+    names; the entries of a checklist such as `- [x] AC-1: text` (`id`, `text`, `done`); or headings below the section's
+    own (`id`), each with a YAML mapping in a code block. A rule set has at most one list."""
+
+    section: str
+    """Id of a section rule of the same set."""
+    shape: Literal["table", "checklist", "entries"]
+    min: Limit = 1
+    max: Limit | None = None
+
+
+class ExactIds(RuleBase, frozen=True, kw_only=True, tag="exactly"):
+    """The values of a field over all items are exactly these, or the ids that an earlier artifact defines: see
+    CoversIds."""
+
+    field: str
+    values: tuple[str, ...] = ()
+    artifact: str | None = None
+    artifact_field: str | None = None
+    pattern: str | None = None
 
 
 class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
@@ -156,8 +179,9 @@ class MaximumField(RuleBase, frozen=True, kw_only=True, tag="worst"):
 
 
 TextRule = FileRule | ByteSize | WordCount | NoPlaceholders | TitleRule | SectionRule | FileList | FilePaths
-ItemRule = UniqueIds | CoversIds | JsonForm | YamlForm | FieldRule | ReferencesIds | AcyclicItems | MaximumField
-Rule = TextRule | ItemRule
+FormRule = JsonForm | YamlForm | ItemList
+ItemRule = UniqueIds | CoversIds | ExactIds | FieldRule | ReferencesIds | AcyclicItems | MaximumField
+Rule = TextRule | FormRule | ItemRule
 
 
 class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -25,7 +25,10 @@ ERROR_PATH = re.compile(r" - at `\$(?:\.)?(.*?)`$")
 PATH_STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")
 JINJA_NAMES = frozenset({"loop", "self", "super", "caller", "varargs", "kwargs"})
 """Names that jinja2 itself provides to templates."""
-SAMPLE_ARTIFACTS = (None, "", "# T\n\n## A\n\n- `a.py`: one\n\ntext FR-001\n", '[{"id": "a"}]', '{"severity": "NONE"}')
+SAMPLE_ARTIFACTS = (
+    *(None, "", "# T\n\n## A\n\n- `a.py`: one\n- [ ] AC-1: b\n\n| id |\n|---|\n| a |\n\ntext FR-001\n"),
+    *('[{"id": "a"}]', '{"severity": "NONE"}', '{"a": {"id": "a"}}'),
+)
 """Artifacts of all forms: a rule that can be evaluated on these can be evaluated on any."""
 
 
