@@ -224,9 +224,9 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     duration_ms: int
     root: str = ""
     """Absolute path of the worktree, which the output may contain."""
-    passed_tests: tuple[str, ...] | None = None
-    failed_tests: tuple[str, ...] | None = None
-    """Ids of the tests that passed and failed, sorted, from reports that the command wrote; None: it wrote none."""
+    passed_tests: tuple[str, ...] = ()
+    failed_tests: tuple[str, ...] = ()
+    """Ids of the tests that passed and failed, sorted, from reports that the command wrote."""
     outside_links: tuple[OutsideLink, ...] = ()
 
 

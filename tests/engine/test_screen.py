@@ -182,7 +182,7 @@ def test_no_agent_gets_a_suspicious_text_before_a_person_approves(autonomy: Auto
 
 def test_a_title_of_tricks_becomes_the_id() -> None:
     screened, result = screen_item(item("\u200b", "Good."), "relaxed")
-    assert (screened.title, screened.body, result.text, result.score) == ("a", "Good.", "Good.", 1)
+    assert (screened.title, screened.body, result.score) == ("a", "Good.", 1)
 
 
 def test_an_order_from_title_to_body_is_found() -> None:
@@ -194,7 +194,7 @@ def test_a_clean_item_comes_through_unchanged() -> None:
     clean = item("Search field", "It finds.\n\n- by word")
     for mode in MODES:
         screened, result = screen_item(clean, mode)
-        assert (screened, result.text) == (clean, clean.body)
+        assert screened == clean
         assert (result.score, result.quarantined) == (0, False)
 
 

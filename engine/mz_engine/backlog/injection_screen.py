@@ -60,28 +60,24 @@ class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
 def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
     """Return the text for the agent. `strict` quarantines it from the threshold on and gives reasons for nothing but
     tricks below it, `relaxed` gives reasons only, `off` does nothing. Nothing but tricks is ever removed."""
-    if mode == "off":
-        return ScreenResult(text=text, score=0, quarantined=False, reasons=())
-    screen = load_screen()
-    lines = split_lines(text)
-    reasons = tuple(screen.find_matches(lines))
+    screen, lines = load_screen(), split_lines(text)
+    reasons = () if mode == "off" else tuple(screen.find_matches(lines))
     score = sum(reason.weight for reason in reasons)
-    if mode == "strict" and score >= screen.patterns.threshold:
-        return ScreenResult(text=text, score=score, quarantined=True, reasons=reasons)
-    reasons = tuple(reason for reason in reasons if mode == "relaxed" or reason.line == 0)
-    plain = "\n".join(screen.tricks.sub("", line) for line in lines)
-    return ScreenResult(text=plain, score=score, quarantined=False, reasons=reasons)
+    quarantined = mode == "strict" and score >= screen.patterns.threshold
+    if mode != "off" and not quarantined:
+        reasons = tuple(reason for reason in reasons if mode == "relaxed" or reason.line == 0)
+        text = "\n".join(screen.tricks.sub("", line) for line in lines)
+    return ScreenResult(text=text, score=score, quarantined=quarantined, reasons=reasons)
 
 
 def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, ScreenResult]:
-    """Return the item with screened title and body, and the result (`text` is the body). Both are scored together: line
-    1 is the title, the body begins in line 2. A title of tricks becomes the id; a quarantined item stays as it is."""
+    """Return the item with screened title and body, and the result. Both are scored together: line 1 is the title, the
+    body begins in line 2. A title of tricks becomes the id; a quarantined item stays as it is."""
     result = screen_text(f"{item.title}\n{item.body}", mode)
-    if mode == "off" or result.quarantined:
-        return item, replace(result, text=item.body)
-    title, _, body = result.text.partition("\n")
-    result = replace(result, text=body.strip("\n"))
-    return replace(item, title=title.strip() or str(item.id), body=result.text), result
+    if mode != "off" and not result.quarantined:
+        title, _, body = result.text.partition("\n")
+        item = replace(item, title=title.strip() or str(item.id), body=body.strip("\n"))
+    return item, result
 
 
 def quote_matches(item: BacklogItem, result: ScreenResult) -> tuple[tuple[int, str], ...]:

@@ -86,13 +86,13 @@ def run_command(
     if links and stage != "setup":
         raise EnvironmentOutside(links)
     output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
-    runs, passes, reported_failures = count_runs(result.output), result.passed_tests, list(result.failed_tests or ())
-    reported = None if passes is None else (len(passes), len(reported_failures))
+    runs, passes, reported_failures = count_runs(result.output), result.passed_tests, result.failed_tests
     printed = (sum(run[0] for run in runs), sum(run[1] for run in runs)) if runs else None
+    reported = (len(passes), len(reported_failures)) if passes or reported_failures else None
     passed, failed = max(filter(None, (printed, reported)), key=sum, default=(None, None))
     failures = list[str]()
     if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
-        failures = reported_failures + unreported(failed_tests(result.output) or (), reported_failures)
+        failures += (*reported_failures, *unreported(failed_tests(result.output) or (), reported_failures))
         if len(failures) < max(1, failed or 0, *(printed or ())[1:]) or remedy_for_omissions(result.output):
             failures.clear()
     ran = CommandRan(
@@ -104,14 +104,14 @@ def run_command(
         passed=passed,
         failed=failed,
         signature=failure_signature(output_excerpt),
-        passes=None if passes is None else (yield from put_blob(msgspec.json.encode(passes).decode())),
+        passes=(yield from put_report(passes)),
         failures=(yield from put_report(failures)),
         output=(yield from put_blob(result.output)),
         excerpt=(yield from put_blob(output_excerpt)),
         duration_ms=result.duration_ms,
         environment=environment,
     )
-    return ran, Counts(result.exit, passed, failed, tuple(run[0] for run in runs), passes or ())
+    return ran, Counts(result.exit, passed, failed, tuple(run[0] for run in runs), passes)
 
 
 def missing_tests(before: Counts, now: Counts, failures: Sequence[str]) -> tuple[str, ...]:

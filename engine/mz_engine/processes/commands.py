@@ -186,7 +186,7 @@ class ProcessExecutor(WorktreeProcesses):
             tuple(sorted(self._secrets.redact(" ".join(id_.split())) for report in reports for id_ in report[index]))
             for index in (0, 1)
         )
-        return replace(result, passed_tests=passed, failed_tests=failed) if passed or failed else result
+        return replace(result, passed_tests=passed, failed_tests=failed)
 
 
 def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, tuple[int, int, int]]) -> Iterator[bytes]:

@@ -298,8 +298,8 @@ class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
     """The output, with tokens instead of paths."""
     data: bytes = b""
     """The output if it is not text."""
-    passed_tests: tuple[str, ...] | None = None
-    failed_tests: tuple[str, ...] | None = None
+    passed_tests: tuple[str, ...] = ()
+    failed_tests: tuple[str, ...] = ()
     """Both as in `CommandResult`."""
 
     @classmethod

@@ -165,7 +165,7 @@ class RecordedPorts:
         if SETUP_KEY.match(key) and not key.endswith(f"/setup/{command_ran.name}"):
             raise NotInRecord  # The process died in between, and the set-up started again.
         digests = command_ran.passes, command_ran.failures
-        ids = (tuple(msgspec.json.decode(self.blobs.get(digest))) if digest else None for digest in digests)
+        ids = (tuple(msgspec.json.decode(self.blobs.get(digest))) if digest else () for digest in digests)
         return CommandResult(
             exit=command_ran.exit,
             output=self.blobs.get(command_ran.output),
