@@ -14,12 +14,12 @@ from tests.support.gitrepo import GitRepo
 
 RACE = """
 import threading
-from mz_engine.artifacts.command_output import count_tests, excerpt, output_patterns
+from mz_engine.artifacts.command_output import count_runs, excerpt, output_patterns
 output_patterns()
 start = threading.Barrier(8)
 def work():
     start.wait()
-    excerpt(b"1 failed"), count_tests(b"1 passed")
+    excerpt(b"1 failed"), count_runs(b"1 passed")
 threads = [threading.Thread(target=work) for _ in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]

@@ -18,7 +18,7 @@ from mz_engine.artifacts.command_output import (
     OMITTED_LINES,
     READ_BYTES_MAX,
     can_start,
-    count_tests,
+    count_runs,
     excerpt,
     failed_tests,
     failure_signature,
@@ -28,6 +28,12 @@ from mz_engine.artifacts.command_output import (
 from mz_engine.decoding.yaml import load_yaml
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
+
+
+def count_tests(raw: bytes) -> tuple[int, int] | None:
+    """Passed and failed tests of all runs; None if no runner reported."""
+    runs = count_runs(raw)
+    return (sum(passed for passed, _ in runs), sum(failed for _, failed in runs)) if runs else None
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +51,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Failed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     raw: str
-    failures: tuple[str, ...] | None
+    failures: tuple[str, ...] = ()
 
 
 SHOWN = msgspec.convert(load_yaml((CASES / "output.yaml").read_text("utf-8")), list[Shown])
@@ -140,7 +146,7 @@ def test_any_bytes_give_text(raw: bytes) -> None:
     assert "\0" not in text
     assert text == "" or text.endswith("\n")
     failure_signature(text)
-    count_tests(raw)
+    count_runs(raw)
     failed_tests(raw)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mz_recordings
 import pytest
-from mz_engine.artifacts.command_output import count_tests
+from mz_engine.artifacts.command_output import count_runs
 from mz_engine.backlog.injection_screen import screen_item
 from mz_engine.backlog.item import plan_backlog
 from mz_engine.run.plan import read_backlog
@@ -33,7 +33,7 @@ def run_tests(folder: Path) -> tuple[int, str]:
 def test_its_own_tests_pass(sample: Path) -> None:
     code, output = run_tests(sample)
     assert code == 0
-    assert count_tests(output.encode()) == (14, 0)
+    assert count_runs(output.encode()) == [(14, 0)]
 
 
 @pytest.mark.slow

@@ -99,12 +99,6 @@ def failure_signature(text: str) -> str:
     return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest() if lines else ""
 
 
-def count_tests(raw: bytes) -> tuple[int, int] | None:
-    """Return passed and failed tests, summed over all runs; None if no runner reported."""
-    runs = count_runs(raw)
-    return (sum(passed for passed, _ in runs), sum(failed for _, failed in runs)) if runs else None
-
-
 def count_runs(raw: bytes) -> list[tuple[int, int]]:
     """Return passed and failed tests of each run of a runner that reported; some report each test as a run."""
     # The patterns are far slower than this filter of lines that may belong to a report.
@@ -117,22 +111,20 @@ def count_runs(raw: bytes) -> list[tuple[int, int]]:
     return reports
 
 
-def failed_tests(raw: bytes) -> tuple[str, ...] | None:
-    """Return the ids of the failed tests, sorted, each as often as it is listed; None if the output does not name as
-    many as it counts, or counts none."""
-    counts = count_tests(raw)
-    if counts is None or counts[1] == 0:
-        return None
+def failed_tests(raw: bytes) -> tuple[str, ...]:
+    """Return the ids of the failed tests, sorted, each as often as it is listed; none if the output does not name as
+    many as it counts."""
+    failed = sum(run[1] for run in count_runs(raw))
     text, ids = "\n".join(plain_lines(raw)), list[str]()
-    for runner in output_patterns().runners:
-        block, are_named = runner.block, len(ids) >= counts[1]  # Steps do not name the tests that failed in them.
+    for runner in output_patterns().runners if failed else ():
+        block, are_named = runner.block, len(ids) >= failed  # Steps do not name the tests that failed in them.
         has_reported = not runner.fallback and (compile_multiline(block).search(text) if block else are_named)
         if runner.failures and (has_reported or (runner.fallback and not ids)):
             sections = compile_multiline(runner.section).finditer(text) if runner.section else ()
             part = "\n".join(match[0] for match in sections) if runner.section else text
             matches = (match for pattern in runner.failures for match in compile_multiline(pattern).finditer(part))
             ids += [" ".join("::".join(filter(None, match.groups())).split()) for match in matches]
-    return tuple(sorted(ids)) if len(ids) >= counts[1] else None
+    return tuple(sorted(ids)) if len(ids) >= failed else ()
 
 
 def unreported(printed: Sequence[str], reported: Sequence[str]) -> list[str]:
@@ -152,7 +144,7 @@ def remedy_for_omissions(raw: bytes) -> str:
 def can_start(exit_code: int | None, raw: bytes) -> bool:
     """Return False for a command whose program, or what that should run, is missing or cannot be executed, or that the
     program does not understand."""
-    if exit_code not in UNSTARTABLE_EXITS and exit_code != 0 and not any(count_tests(raw) or ()):
+    if exit_code not in UNSTARTABLE_EXITS and exit_code != 0 and not any(map(any, count_runs(raw))):
         lines = list(filter(None, plain_lines(raw)))
         edges = "\n".join((*lines[:10], *lines[-10:]))  # In the middle, tests may print such lines.
         return not any(compile_multiline(pattern).search(edges) for pattern in output_patterns().unstartable)

@@ -92,7 +92,7 @@ def run_command(
     passed, failed = max(filter(None, (printed, reported)), key=sum, default=(None, None))
     failures = list[str]()
     if 0 < (result.exit or 0) < min(UNSTARTABLE_EXITS):  # A killed command has not run all tests.
-        failures += (*reported_failures, *unreported(failed_tests(result.output) or (), reported_failures))
+        failures += (*reported_failures, *unreported(failed_tests(result.output), reported_failures))
         if len(failures) < max(1, failed or 0, *(printed or ())[1:]) or remedy_for_omissions(result.output):
             failures.clear()
     ran = CommandRan(
