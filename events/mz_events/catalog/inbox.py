@@ -4,7 +4,7 @@ erasures (`erased/<run>`)."""
 from __future__ import annotations
 
 from mz_events.catalog.base import ExternalEvent
-from mz_events.catalog.run import PersonCommits, Verdict
+from mz_events.catalog.run import RetryRequest, Verdict
 from mz_events.names import Digest, FeatureId
 
 
@@ -32,18 +32,8 @@ class CancelPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.cancel")
     actor: Digest
 
 
-class RetryPosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.retry"):
+class RetryPosted(RetryRequest, frozen=True, kw_only=True, tag="inbox.retry"):
     """Retry a stopped feature, or revise a delivered one, from a phase on."""
-
-    feature: FeatureId
-    phase: str | None
-    """None: the current phase; of a revision, the one that the pipeline chooses."""
-    note: Digest | None = None
-    actor: Digest
-    keeps_tree: bool = False
-    """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
-    commits: PersonCommits | None = None
-    """With a revision: commits of people that the branch had by then."""
 
 
 class PausePosted(ExternalEvent, frozen=True, kw_only=True, tag="inbox.pause"):

@@ -246,8 +246,8 @@ class PersonCommits(EventPart, frozen=True, kw_only=True):
     """Content of the worktree with them."""
 
 
-class RetryAccepted(ExternalEvent, frozen=True, kw_only=True, tag="retry.accepted"):
-    """A person requested a retry of a stopped feature, or a revision of a delivered one, from a phase on."""
+class RetryRequest(ExternalEvent, frozen=True, kw_only=True):
+    """Base of what a person posts, and of what a run accepts."""
 
     feature: FeatureId
     phase: str | None
@@ -258,6 +258,10 @@ class RetryAccepted(ExternalEvent, frozen=True, kw_only=True, tag="retry.accepte
     """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
     commits: PersonCommits | None = None
     """With a revision: commits of people that the branch had by then."""
+
+
+class RetryAccepted(RetryRequest, frozen=True, kw_only=True, tag="retry.accepted"):
+    """A person requested a retry of a stopped feature, or a revision of a delivered one, from a phase on."""
 
 
 class ChecksChanged(ExternalEvent, frozen=True, kw_only=True, tag="checks.changed"):
