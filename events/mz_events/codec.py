@@ -41,18 +41,16 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 )
 """The concrete event types, in the order of their definition."""
 
-EXTENDED = (
-    *("budget.changed", "call.over-budget", "call.reserved", "call.settled", "command.ran", "feature.started"),
-    *("agent.requested", "artifact.parsed", "phase.blocked"),
-)
-"""Types whose schema 2 adds optional fields."""
-UPCASTERS: Mapping[tuple[str, int], Upcast] = {(name, 1): lambda payload: payload for name in EXTENDED} | {
+UPCASTERS: Mapping[tuple[str, int], Upcast] = {
+    (type_of(kind), schema): lambda payload: payload for kind in ALL_EVENTS for schema in range(1, kind.SCHEMA)
+} | {
     ("imported.file-read", schema): lambda payload: {
         key: payload[key] for key in payload if key not in ("end_line_sha256", "ends")
     }
     for schema in (1, 2)
 }
-"""By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
+"""By (type, schema): maps a payload of that schema to one of the next. A schema that only adds optional fields needs
+none of its own. Never removed once released."""
 
 
 class _Decoders(dict[tuple[str, int], Callable[[bytes], Event]]):

@@ -182,6 +182,7 @@ class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retr
     """A person requested a retry or a revision: counters are reset, and the phase and all later ones are superseded.
     A retry restores the tree from before the phase."""
 
+    SCHEMA = 2
     NON_DETERMINISTIC = frozenset({"run_version", "commits"})
     run_version: int
     to: str

@@ -249,6 +249,7 @@ class PersonCommits(EventPart, frozen=True, kw_only=True):
 class RetryRequest(ExternalEvent, frozen=True, kw_only=True):
     """Base of what a person posts, and of what a run accepts."""
 
+    SCHEMA = 2
     feature: FeatureId
     phase: str | None
     """None: the current phase; of a revision, the one that the pipeline chooses."""

@@ -33,7 +33,7 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     """A process started by `mz`: setup, preparation or gate, or a command on the base, which is in the run's own
     stream. The only source of test counts."""
 
-    SCHEMA = 2
+    SCHEMA = 3
     NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "passes", "failures", "missing", "environment"})
     stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
