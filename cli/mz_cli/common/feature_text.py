@@ -21,7 +21,7 @@ from mz_cli.terminal.text import (
 )
 
 COMMIT_SHORT = 12
-STATE_STYLES = {"completed": "green", "started": "cyan", "superseded": "dim"}
+STATE_STYLES = {"completed": "green", "started": "cyan", "skipped": "yellow", "superseded": "dim"}
 PATCH_STYLES = (
     ("diff --git ", "bold"), ("+++ ", "bold"), ("--- ", "bold"), ("index ", "dim"), ("@@ ", "cyan"), ("+", "green"),
     ("-", "red"),

@@ -14,7 +14,8 @@ RUN_MILESTONES = (
     validation.CommandRan,
 )  # fmt: skip
 FEATURE_MILESTONES = (
-    feature.FeatureStarted, feature.PhaseStarted, feature.PhaseCompleted, feature.RolledBack, feature.HumanRequested,
+    feature.FeatureStarted, feature.PhaseStarted, feature.PhaseSkipped, feature.PhaseCompleted, feature.RolledBack,
+    feature.HumanRequested,
     feature.HumanAnswered, feature.FeatureHeld, feature.HoldReleased, feature.FeatureRetried, feature.FeatureDelivered,
     feature.FeatureFailed, feature.FeatureCancelled, delivery.PullRequestOpened, delivery.BaseMerged,
     delivery.ChecksPolled, delivery.ChecksRerun, delivery.DeliveryFailed, call.AgentRequested, call.AgentSwitched,

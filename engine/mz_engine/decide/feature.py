@@ -19,6 +19,7 @@ from mz_events.catalog.feature import (
     HoldReleased,
     HumanAnswered,
     PhaseCompleted,
+    PhaseSkipped,
     PhaseStarted,
     QuestionKind,
     UnitCompleted,
@@ -83,7 +84,10 @@ def decide_feature(state: State, pins: Pins) -> Action | None:
     match state:
         case InPhase(unit_run=unit_run):
             phase = pins.pipeline.find_phase(state.phase)
-            return _start_next_unit(state, phase) if unit_run is None else decide_unit(state, unit_run, phase, pins)
+            if unit_run is None:
+                return _start_next_unit(state, phase)
+            action = decide_unit(state, unit_run, phase, pins)
+            return action if phase.required else _skip_instead(action, unit_run, phase)
         case BetweenPhases(progress=progress):
             return _start_next_phase(progress, pins)
         case NotStarted() | Held() | Waiting() | Ended():
@@ -98,6 +102,16 @@ def decide_feature(state: State, pins: Pins) -> Action | None:
             return act.RestoreTree(committed=isinstance(last, Committed))
         case _:
             assert_never(state)
+
+
+def _skip_instead(action: Action, unit_run: UnitRun, phase: Phase) -> Action:
+    """Return the action, or leave the phase out where a required one would halt the run, or ask a person for more than
+    the approval that its definition wants."""
+    is_question = isinstance(action, act.AskPerson) and action.question_kind is not QuestionKind.APPROVAL
+    is_halt = isinstance(action, FeatureHeld) and action.hold is Hold.FATAL
+    if (is_question or is_halt) and isinstance(action, act.AskPerson | FeatureHeld):
+        return PhaseSkipped(phase=phase.phase, unit=unit_run.unit, code=action.code or "")
+    return action
 
 
 def _create_workspace(state: CreatingWorkspace) -> Action:
@@ -273,8 +287,9 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
             return act.CheckConditions(of="review")
         if review is not None and unit_run.conditions.get(REVIEW) != ():
             return next_call(unit_run, review.role)
-    is_kept = phase.agent is not None and unit_run.reply_event is None
-    finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if is_kept else Work.MAKE_COMMIT
+    makes_no_commit = phase.agent is not None and unit_run.reply_event is None
+    makes_no_commit = makes_no_commit or pins.pipeline.is_after_delivery(phase)
+    finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if makes_no_commit else Work.MAKE_COMMIT
     question = _ask_for_approval(state, unit_run, phase, pins, phase.ask_person)
     return _block_by_review(unit_run, phase) or question or finish
 

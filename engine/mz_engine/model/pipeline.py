@@ -187,6 +187,8 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     phase: str
     when: tuple[Condition, ...] = ()
     """Each of its units is skipped unless one of these holds; empty: never skipped."""
+    required: bool = True
+    """False: where its failure would ask a person or halt the run, the feature continues without it."""
     agent: AgentUse | None = None
     timeout: Timeout = msgspec.field(default_factory=Timeout)
     prompt: str | None = None
@@ -299,9 +301,14 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     def revision_phase(self) -> str:
         """Return the phase from which delivered work is revised: as the last phase routes the cause `revision`, else
         failed CI checks; else the first phase that may change more than its outputs."""
-        routes = {route.cause: route.to for route in self.phases[-1].on_block}
+        last = next((phase for phase in self.phases if phase.deliver), self.phases[-1])
+        routes = {route.cause: route.to for route in last.on_block}
         first = next((phase for phase in self.phases if phase.writable), self.phases[0])
         return routes.get(REVISION) or routes.get(CHECKS) or first.phase
+
+    def is_after_delivery(self, phase: Phase) -> bool:
+        """Return True for a phase that follows the one that delivers; it leaves the branch alone."""
+        return any(other.deliver for other in self.phases[: self.phases.index(phase)])
 
     def find_phase(self, name: str) -> Phase:
         """Return a phase. Raises KeyError for an unknown name."""

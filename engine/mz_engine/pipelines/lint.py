@@ -183,9 +183,11 @@ def _check_flow(
         message = f"unreachable: {unreachable}, since `{names[first_stuck]}` can never start"
         yield LintFinding(("phases", first_stuck + 1), "MZ3006", message)
     delivery = next((position for position, phase in enumerate(phases) if "open_pr" in phase.deliver), len(names))
-    for position in range(delivery + 1, len(names)):
-        message = f"unreachable: `{names[position]}`, since `{names[delivery]}` delivers before it"
-        yield LintFinding(("phases", position), "MZ3006", message)
+    for position, phase in enumerate(phases[delivery + 1 :], delivery + 1):
+        uses = {"writable": phase.writable, "claim": phase.claim, "deliver": phase.deliver, "on_block": phase.on_block}
+        for key in (key for key, use in uses.items() if use):
+            message = f"`{phase.phase}` follows `{names[delivery]}`, which delivers, so it cannot have `{key}`"
+            yield LintFinding(("phases", position, key), "MZ3015", message)
     if not phases:
         yield LintFinding(("phases",), "MZ3015", "the pipeline has no phases")
     elif delivery == len(names):

@@ -131,6 +131,15 @@ class UnitCompleted(DerivedEvent, frozen=True, kw_only=True, tag="unit.completed
     unit: str
 
 
+class PhaseSkipped(DerivedEvent, frozen=True, kw_only=True, tag="phase.skipped"):
+    """A phase that is not required could not be completed: its present unit and those that follow are left out."""
+
+    phase: str
+    unit: str
+    code: str
+    """Code of the question or problem."""
+
+
 class PhaseCompleted(DerivedEvent, frozen=True, kw_only=True, tag="phase.completed"):
     phase: str
 

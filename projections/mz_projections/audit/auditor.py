@@ -14,6 +14,7 @@ from mz_events.catalog.feature import (
     HumanAnswered,
     HumanRequested,
     PhaseCompleted,
+    PhaseSkipped,
     QuestionKind,
     RolledBack,
 )
@@ -121,6 +122,9 @@ class Evidence:
                 self._apply_commit_request(event, event_ref)
             case Committed() if event.key in self._commit_requests:
                 self.commits.append(CommitMade(self._commit_requests[event.key], recorded))
+            case PhaseSkipped():
+                self._failing_gates.pop((event.phase, event.unit), None)
+                self._unchecked_requests.pop(event.phase, None)
             case PhaseCompleted(phase=phase) if phase in self._unchecked_requests:
                 message = f"{phase} was completed on a reply that did not pass the rules"
                 request_ref = self._unchecked_requests.pop(phase)

@@ -27,6 +27,7 @@ from mz_events.catalog.feature import (
     FeatureCancelled,
     FeatureFailed,
     FeatureRetried,
+    PhaseSkipped,
     PhaseStarted,
     RolledBack,
     UnitCompleted,
@@ -221,6 +222,10 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
         case GateChecked(passed=False):
             key = last_builder_key(calls, event.phase, event.unit)
             return change_call(calls, key, lambda call: replace(call, flaw="rejected"))
+        case PhaseSkipped(phase=phase):
+            is_left_out = [call.phase == phase and not call.is_accepted for call in calls]
+            pairs = zip(calls, is_left_out, strict=True)
+            return tuple(replace(call, is_superseded=True) if left_out else call for call, left_out in pairs)
         case FeatureCancelled() | FeatureFailed():
             return tuple(
                 call if call.is_accepted or call.outcome != "kept" else replace(call, is_superseded=True)
@@ -277,7 +282,10 @@ HANDLERS: dict[type[Event], Callable[[Any, Any, int], Any]] = {
     CallSettled: _on_call_settled,
 }
 """By type of the events about one call."""
-OTHER_TYPES = (GateChecked, CommitRequested, UnitCompleted, RolledBack, FeatureRetried, FeatureCancelled, FeatureFailed)
+OTHER_TYPES = (
+    *(GateChecked, CommitRequested, UnitCompleted, RolledBack, PhaseSkipped),
+    *(FeatureRetried, FeatureCancelled, FeatureFailed),
+)
 """Events about several calls, or about a call that they do not name."""
 
 

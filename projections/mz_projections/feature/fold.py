@@ -35,6 +35,7 @@ from mz_events.catalog.feature import (
     HumanAnswered,
     HumanRequested,
     PhaseCompleted,
+    PhaseSkipped,
     PhaseStarted,
     QuestionKind,
     RolledBack,
@@ -302,6 +303,10 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
         case Committed() if unit_run is not None:
             progress = replace(state.progress, head=event.commit)
             return replace(state, progress=progress, unit_run=replace(unit_run, commit=event.commit, last_event=event))
+        case PhaseSkipped() if unit_run is not None:
+            session = drop_session(state.progress.agent_session, SessionDropReason.ROLLBACK)
+            progress = replace(state.progress, agent_session=session)
+            return BetweenPhases(progress=_complete_phase(progress, event.phase, state.finished_units))
         case UnitCompleted() if unit_run is not None:
             return replace(
                 state,

@@ -20,6 +20,7 @@ from mz_events.catalog.feature import (
     HumanAnswered,
     HumanRequested,
     PhaseCompleted,
+    PhaseSkipped,
     PhaseStarted,
     RolledBack,
     UnitCompleted,
@@ -58,7 +59,7 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return _change_call(view, event.ref.key, lambda call: _apply_to_call(call, event))
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _apply_check_or_commit(view, event)
-        case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():
+        case PhaseStarted() | UnitCompleted() | PhaseCompleted() | PhaseSkipped() | RolledBack():
             return _apply_phase_event(view, event, recorded.recorded_at_us)
         case PullRequestOpened():
             return replace(view, pull_request=event.url)
@@ -223,6 +224,8 @@ def _apply_phase_event(view: FeatureView, event: Event, now_us: int) -> FeatureV
             return _change_phase(view, event.phase, lambda p: {"units_done": (*p.units_done, unit)})
         case PhaseCompleted():
             return _change_phase(view, event.phase, lambda _: {"state": "completed", "ended_us": now_us})
+        case PhaseSkipped():
+            return _change_phase(view, event.phase, lambda _: {"state": "skipped", "ended_us": now_us})
         case RolledBack():
             return replace(_supersede_phases(view, event, now_us), rollbacks=view.rollbacks + 1)
     return view

@@ -91,7 +91,7 @@ class PhaseView(View, frozen=True, kw_only=True):
     started_us: int
     units: tuple[str, ...] = ()
     units_done: tuple[str, ...] = ()
-    state: Literal["started", "completed", "superseded"] = "started"
+    state: Literal["started", "completed", "skipped", "superseded"] = "started"
     ended_us: int | None = None
 
 

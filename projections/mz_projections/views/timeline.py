@@ -273,6 +273,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.RolledBack: lambda e: f"{e.source} back to {e.to}" + (f", units {list_names(e.units)}" if e.units else ""),
     feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
     feature.UnitCompleted: unit_name,
+    feature.PhaseSkipped: lambda e: f"{unit_name(e)}: left out, since it is not required: {e.code}",
     feature.PhaseCompleted: lambda e: e.phase,
     feature.FeatureHeld: _feature_held,
     feature.HoldReleased: lambda e: f"no longer held {HOLD_TEXTS[e.hold]}",
