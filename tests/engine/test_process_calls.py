@@ -274,6 +274,7 @@ def test_salvage_kills_what_still_runs(tmp_path: Path) -> None:
     repository(tmp_path)
     key = fresh_key()
     orphan = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], "MZ_KEY": key}, start_new_session=True)
+    wait_until_marked(key, 1)  # A process that begins has no environment for an instant.
     assert processes(tmp_path).salvage(key) is None
     assert orphan.wait(5) == -signal.SIGKILL
 
