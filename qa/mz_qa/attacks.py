@@ -120,11 +120,10 @@ class Victim:
 
     def state(self) -> dict[str, str]:
         """Return digests of everything that an agent of the feature must leave alone."""
-        own = [locate(self.root, self.worktree) for locate in (worktree_path, private_repository)]
-        own.append(agent_folder(self.root, self.worktree, Path("/")))
-        folder = self.home.parent
-        written_by_mz = [self.root / MZ_FOLDER / name for name in (SPOOL_FOLDER, SCRATCH_FOLDER)]
-        paths = (path for path in folder.rglob("*") if not any(map(path.is_relative_to, (*own, *written_by_mz))))
+        own = [self.root / MZ_FOLDER / name for name in (SPOOL_FOLDER, SCRATCH_FOLDER)]
+        own += [locate(self.root, self.worktree) for locate in (worktree_path, private_repository)]
+        left_out = tuple(f"{path}/" for path in (*own, agent_folder(self.root, self.worktree, Path("/"))))
+        paths = (path for path in self.home.parent.rglob("*") if not f"{path}/".startswith(left_out))
         marks = (Path(top) / self.system_mark for top in SYSTEM_FOLDERS)
         state = {str(path): _digest(path) for path in (*paths, *marks)}
         return {**state, "core_pattern": CORE_PATTERN.read_text() if CORE_PATTERN.exists() else ""}
