@@ -11,11 +11,13 @@ Mode = Literal["idle", "hang", "broken"]
 """Says that it is done and did nothing; works for ever; ends without a word."""
 
 SCRIPT = """#!{python} -IS
-import json, pathlib, sys, time
+import sys
 if "--version" in sys.argv:
     print("2.1.197 (Claude Code)")
     sys.exit(0)
-mode = pathlib.Path({mode!r}).read_text()
+import json, time
+with open({mode!r}) as file:
+    mode = file.read()
 if mode == "hang":
     time.sleep(600)
 if mode == "idle":

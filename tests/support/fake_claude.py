@@ -5,7 +5,7 @@ written to `calls.log` before anything else is done: what the world saw is count
 the second iteration `acts/FEATURE.PHASE.2.py`, is executed once, instead of the answer, with `cwd`, `root`, `key`,
 `say` and `answer` at hand.
 
-It is started some thousand times, and loads the standard library alone: what the script says is written beside it.
+It is started some thousand times, and loads little: what the script says is written beside it, and this file compiled.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False  # typing, pathlib and shutil would double what it loads.
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
 
 MODEL = "claude-sonnet-4-6"
 VERSION = "2.1.197 (Claude Code)"
@@ -25,6 +27,9 @@ VERSION = "2.1.197 (Claude Code)"
 def install(directory: Path, home: Path) -> Path:
     """Puts `claude` into the directory, which belongs on PATH, and returns it. Agents cannot change the directory, so
     what this one writes lies in its own folder of HOME, and is linked there."""
+    import py_compile
+    import shutil
+
     import msgspec
 
     from tests.support.script_demo import FEATURE, PHASE, REWORK, features, play
@@ -43,7 +48,7 @@ def install(directory: Path, home: Path) -> Path:
     }
     (state / "script.json").write_bytes(msgspec.json.encode(script))
     program = directory / "claude"
-    shutil.copy(__file__, directory)  # An agent sees nothing else of the tests.
+    py_compile.compile(str(shutil.copy(__file__, directory)))  # An agent sees nothing else of the tests.
     program.write_text(
         f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(directory)!r})\n"
         f"from fake_claude import main\nmain({str(state)!r})\n"
@@ -62,9 +67,10 @@ def main(directory: str) -> None:
         say(VERSION)
         return
     prompt, key = sys.stdin.read(), os.environ["MZ_KEY"]
-    with open(Path(directory) / "calls.log", "a") as log:
+    with open(f"{directory}/calls.log", "a") as log:
         log.write(f"{key}\n")
-    script = json.loads((Path(directory) / "script.json").read_bytes())
+    with open(f"{directory}/script.json", "rb") as file:
+        script = json.load(file)
     feature, phase = (re.search(script[name], prompt) for name in ("feature", "phase"))
     assert feature, prompt[:200]
     assert phase, prompt[:200]
@@ -76,11 +82,13 @@ def main(directory: str) -> None:
         perform(take, prompt)
 
     iteration = key.split("/")[4]
-    act = Path(directory) / "acts" / f"{feature[1]}.{phase[1]}{'' if iteration == '1' else '.' + iteration}.py"
-    if not act.exists():
+    act = f"{directory}/acts/{feature[1]}.{phase[1]}{'' if iteration == '1' else '.' + iteration}"
+    if not os.path.exists(f"{act}.py"):
         answer()
         return
-    done = act.rename(act.with_suffix(".done"))
+    from pathlib import Path
+
+    done = Path(f"{act}.py").rename(f"{act}.done")
     cwd = Path.cwd()
     exec(done.read_text(), {"cwd": cwd, "root": cwd.parents[3], "key": key, "say": say, "answer": answer})
 
@@ -115,11 +123,15 @@ def perform(take: dict[str, Any], prompt: str) -> None:
 def carry_out(action: dict[str, str]) -> None:
     """Whatever the script runs is tests, which leave nothing."""
     if action["write"]:
-        Path(action["write"]).parent.mkdir(parents=True, exist_ok=True)
-        Path(action["write"]).write_text(action["text"])
+        os.makedirs(os.path.dirname(action["write"]) or ".", exist_ok=True)
+        with open(action["write"], "w") as file:
+            file.write(action["text"])
     elif action["edit"]:
-        text = Path(action["edit"]).read_text()
-        if action["new"] in text:
-            return
-        assert action["old"] in text, action
-        Path(action["edit"]).write_text(text.replace(action["old"], action["new"], 1))
+        with open(action["edit"], "r+") as file:
+            text = file.read()
+            if action["new"] in text:
+                return
+            assert action["old"] in text, action
+            file.seek(0)
+            file.truncate()
+            file.write(text.replace(action["old"], action["new"], 1))

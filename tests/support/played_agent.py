@@ -12,13 +12,15 @@ from pathlib import Path
 from tests.support.script_demo import play
 
 AGENT = """#!{python} -IS
-import json, os, pathlib, sys
+import sys
 if "--version" in sys.argv:
     print("2.1.197 (Claude Code)")
     sys.exit(0)
+import json, os
 sys.stdin.read()
 _, feature, phase, _, _, attempt, _ = os.environ["MZ_KEY"].split("/")
-takes = json.loads(pathlib.Path({script!r}).read_text())[feature][phase]
+with open({script!r}) as file:
+    takes = json.load(file)[feature][phase]
 take = takes[min(int(attempt), len(takes)) - 1]
 session = sys.argv[sys.argv.index("--session-id") + 1]
 model = sys.argv[sys.argv.index("--model") + 1]
@@ -26,9 +28,12 @@ def say(**line):
     print(json.dumps({{**line, "session_id": session}}), flush=True)
 say(type="system", subtype="init", model=model, claude_code_version="2.1.197", cwd=os.getcwd())
 for path, old, new in take["files"]:
-    file = pathlib.Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(file.read_text().replace(old, new) if old else new)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    if old:
+        with open(path) as file:
+            new = file.read().replace(old, new)
+    with open(path, "w") as file:
+        file.write(new)
 say(type="result", subtype="success", is_error=False, result=take["says"], total_cost_usd=0.05,
     usage={{"input_tokens": 9000, "output_tokens": 400}},
     modelUsage={{model: {{"inputTokens": 9000, "outputTokens": 400, "cacheReadInputTokens": 0,

@@ -89,33 +89,38 @@ Please.
 Please, too.
 """
 AGENT = """#!{python} -IS
-import json, os, pathlib, subprocess, sys
+import sys
 if "--version" in sys.argv:
     print("2.1.197 (Claude Code)")
     sys.exit(0)
+import json, os
 prompt = sys.stdin.read()
 _, feature, phase, _, iteration, attempt, _ = os.environ["MZ_KEY"].split("/")
-script = json.loads(pathlib.Path({script!r}).read_text())
+with open({script!r}) as file:
+    script = json.load(file)
 act = script[f"{{feature}}.{{phase}}.{{iteration}}.{{attempt}}"]
 resumes = "--resume" in sys.argv
 session = sys.argv[sys.argv.index("--resume" if resumes else "--session-id") + 1]
-kept = pathlib.Path(os.environ["HOME"], ".claude", os.getcwd().replace("/", "-"), session)
-if resumes and not kept.is_file():
+kept = os.path.join(os.environ["HOME"], ".claude", os.getcwd().replace("/", "-"), session)
+if os.path.isfile(kept):
+    with open(kept) as file:
+        if prompt in file.read().split(chr(0)):
+            sys.exit("the prompt is in the conversation already")
+elif resumes:
     print("No conversation found with session ID: " + session, file=sys.stderr)
     sys.exit(1)
-if kept.is_file() and prompt in kept.read_text().split(chr(0)):
-    sys.exit("the prompt is in the conversation already")
-kept.parent.mkdir(parents=True, exist_ok=True)
-with kept.open("a") as file:
+os.makedirs(os.path.dirname(kept), exist_ok=True)
+with open(kept, "a") as file:
     file.write(prompt + chr(0))
 def say(**line):
     print(json.dumps({{**line, "session_id": session}}), flush=True)
 say(type="system", subtype="init", model="claude-sonnet-4-6", claude_code_version="2.1.197", cwd=os.getcwd())
 for path, text in act.get("write", {{}}).items():
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    pathlib.Path(path).write_text(text)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w") as file:
+        file.write(text)
 if act.get("run"):
-    subprocess.run(["sh", "-c", act["run"]], check=False)
+    os.system(act["run"])
 if "fail" in act:
     print(act["fail"], file=sys.stderr)
     sys.exit(1)
