@@ -39,7 +39,7 @@ def test_the_wheel_holds_every_file_of_the_packages_installs_and_runs(tmp_path: 
     """Built from the source distribution, as an index would serve it. The build leaves out what git ignores, and says
     nothing."""
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    run(*pip, "install", "--target", str(tmp_path / "backend"), "hatchling")
+    run(*pip, "install", "--no-compile", "--target", str(tmp_path / "backend"), "hatchling")
     build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT))
     run(*build, PYTHONPATH=str(tmp_path / "backend"))
     (wheel,) = (tmp_path / "dist").glob("*.whl")
@@ -59,7 +59,7 @@ def test_the_wheel_holds_every_file_of_the_packages_installs_and_runs(tmp_path: 
     (site,) = (tmp_path / "fresh").glob("lib/*/site-packages")
     (package,) = distributions(path=[str(wheel)])
     link_requirements(package, site)
-    run(*pip, "--python", str(program / "python"), "install", "--no-index", str(wheel))
+    run(*pip, "--python", str(program / "python"), "install", "--no-compile", "--no-index", str(wheel))
     assert run(str(program / "mz"), "--version").startswith("mz ")
     assert "Usage" in run(str(program / "mz"), "--help")
     assert run(str(program / "mz-anthropic"), "--version").endswith(" (anthropic)\n")

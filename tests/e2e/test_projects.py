@@ -4,6 +4,7 @@ is refused."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -179,6 +180,14 @@ def mz(root: Path, environment: dict[str, str], *arguments: str) -> subprocess.C
     return done
 
 
+def path_with(folder: Path, *programs: str) -> str:
+    """A PATH with these of the installed programs alone: `mz init` asks every agent on it for its version."""
+    folder.mkdir()
+    for program in programs:
+        (folder / program).symlink_to(claude_cli.CLIS / program)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
 def install_in_checkout(root: Path, environment: dict[str, str], name: str) -> None:
     """Do what the user of the project did: install it in an environment that is active, or in `node_modules`."""
     if name == "src":
@@ -206,6 +215,7 @@ def test_a_project_is_delivered_without_its_bug(tmp_path: Path, name: str) -> No
     repository.commit({**project.files, project.source: project.text.format(project.values[0])})
     with Endpoint(Model(project)) as endpoint:
         environment = {**claude_cli.environment(tmp_path / "home", endpoint.url), "NO_COLOR": "1"}
+        environment["PATH"] = path_with(tmp_path / "bin", "claude", "yarn")
         install_in_checkout(root, environment, name)
         mz(root, environment, "init")
         settings = (root / "mz.yaml").read_text()

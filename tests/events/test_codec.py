@@ -21,7 +21,7 @@ from mz_events.names import Commit
 from mz_events.store import StoreUnusable, UnknownEvent
 
 from tests.support.golden import CORPUS, path_of
-from tests.support.samples import sample, samples
+from tests.support.samples import sample
 
 IDS = [type_of(kind) for kind in ALL_EVENTS]
 
@@ -57,12 +57,12 @@ def test_no_two_types_share_a_name() -> None:
     assert len(set(IDS)) == len(IDS) > 40
 
 
-@pytest.mark.parametrize("kind", ALL_EVENTS, ids=IDS)
-def test_every_type_declares_its_role_and_its_measurements(kind: type[Event]) -> None:
-    assert isinstance(kind.KIND, EventKind)
-    assert kind.SCHEMA >= 1
-    assert set(kind.__struct_fields__) >= kind.NON_DETERMINISTIC
-    assert kind.__struct_config__.frozen
+def test_every_type_declares_its_role_and_its_measurements() -> None:
+    for kind in ALL_EVENTS:
+        assert isinstance(kind.KIND, EventKind), kind
+        assert kind.SCHEMA >= 1, kind
+        assert set(kind.__struct_fields__) >= kind.NON_DETERMINISTIC, kind
+        assert kind.__struct_config__.frozen, kind
 
 
 @pytest.mark.parametrize("kind", ALL_EVENTS, ids=IDS)
@@ -72,7 +72,7 @@ def test_every_type_has_a_stored_payload_that_still_fits(kind: type[Event]) -> N
     stored = path.read_bytes().rstrip(b"\n")
     event = CODEC.decode(name, kind.SCHEMA, stored, "corpus@1")
     assert event == sample(kind), f"{path.name} no longer fits; never released: python -m tests.support.golden --renew"
-    assert CODEC.encode(event)[2] == stored
+    assert CODEC.encode(event) == (name, kind.SCHEMA, stored)
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
@@ -86,12 +86,6 @@ def test_every_stored_payload_can_be_read(path: object) -> None:
 def test_every_older_schema_has_an_upcaster() -> None:
     older = {(type_of(kind), schema) for kind in ALL_EVENTS for schema in range(1, kind.SCHEMA)}
     assert older == UPCASTERS.keys()
-
-
-@pytest.mark.parametrize("event", samples(), ids=IDS)
-def test_what_is_encoded_is_decoded(event: Event) -> None:
-    name, schema, payload = CODEC.encode(event)
-    assert CODEC.decode(name, schema, payload, "s@1") == event
 
 
 def test_a_field_that_a_payload_lacks_says_nothing() -> None:
