@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from mz_engine.decide.units import dependency_order
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import PhaseInput
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, ChecksRerun, Committed, PullRequestOpened, Pushed
@@ -175,6 +176,31 @@ def test_a_gate_without_a_command_is_left_out() -> None:
     pins = trial.pins(Config(commands={}))
     assert then(*IN_BUILD, pins=pins) == act.CallAgent(role="builder", attempt=1)
     assert then(*IN_BUILD, *build_call(), pins=pins) == act.CallAgent(role="reviewer", attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("units", "names", "blocks"),
+    [
+        ("own", {"note", "note/u1"}, False),
+        ("own", {"note", "note/u2"}, True),
+        ("all", {"note", "note/u2"}, False),
+        ("all", set(), True),
+        ("dependencies", set(), False),
+    ],
+)
+def test_an_input_is_that_of_the_unit_or_of_all(
+    units: Literal["all", "own", "dependencies"], names: set[str], blocks: bool
+) -> None:
+    state = state_after(*IN_BUILD)
+    assert isinstance(state, InPhase)
+    artifacts = {**state.progress.artifacts, **dict.fromkeys(names, judged("low", "none"))}
+    inputs = (PhaseInput(artifact="note", units=units),)
+    phases = tuple(replace(phase, inputs=inputs) for phase in PINS.pipeline.phases)
+    action = when_decided(
+        replace(state, progress=replace(state.progress, artifacts=artifacts)),
+        replace(PINS, pipeline=replace(PINS.pipeline, phases=phases)),
+    )
+    assert isinstance(action, act.BlockPhase) == blocks
 
 
 def test_missing_inputs_block_before_an_agent_is_paid() -> None:

@@ -67,7 +67,7 @@ from mz_engine.decide.recovery import (
     next_call,
     pause,
 )
-from mz_engine.decide.units import input_artifacts, iteration, listed_units, units_of
+from mz_engine.decide.units import iteration, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import CHECKS, TIERS, PersonGate, Phase
@@ -237,11 +237,11 @@ def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase) -> A
 
 
 def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
-    unit = listed_units(state.progress, phase).get(unit_run.unit)
     for use in phase.inputs:
+        key = f"{use.artifact}/{unit_run.unit}" if use.units == "own" and unit_run.unit else use.artifact
         is_needed = use.artifact and not use.optional and use.units != "dependencies"
         is_approved = f"inputs.{use.artifact}" in unit_run.approved_questions
-        if is_needed and not is_approved and not input_artifacts(state.progress, use, unit):
+        if is_needed and not is_approved and key not in state.progress.artifacts:
             return act.BlockPhase(cause="inputs", check=use.name)
     return None
 
