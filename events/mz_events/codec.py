@@ -41,8 +41,13 @@ ALL_EVENTS: tuple[type[Event], ...] = tuple(
 )
 """The concrete event types, in the order of their definition."""
 
+
+def _unchanged(payload: Payload) -> Payload:
+    return payload
+
+
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {
-    (type_of(kind), schema): lambda payload: payload for kind in ALL_EVENTS for schema in range(1, kind.SCHEMA)
+    (type_of(kind), schema): _unchanged for kind in ALL_EVENTS for schema in range(1, kind.SCHEMA)
 } | {
     ("imported.file-read", schema): lambda payload: {
         key: payload[key] for key in payload if key not in ("end_line_sha256", "ends")
@@ -86,9 +91,9 @@ class Codec:
         name, schema = key
         kind = self.types[name]
         decode_current = msgspec.json.Decoder(kind).decode
-        if schema == kind.SCHEMA:
+        upcasts = self._upcasts(name, schema) if schema != kind.SCHEMA else []
+        if all(upcast is _unchanged for upcast in upcasts):
             return decode_current
-        upcasts = self._upcasts(name, schema)
 
         def decode(payload: bytes) -> Event:
             fields = msgspec.json.decode(payload, type=dict)
