@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import driving
+from tests.support.workshop import PIPELINE as NOTES
+from tests.support.workshop import SCRIPT, Copy, Workshop
 
 PIPELINE = """\
 pipeline: raising
@@ -218,3 +221,28 @@ def test_the_third_block_on_the_same_issue_goes_to_a_person() -> None:
     _, events, _ = deliver(always)
     assert [event.check for event in events if isinstance(event, Blocked)] == ["raised.spec"] * 3
     assert isinstance(events[-1], HumanRequested)
+
+
+@pytest.mark.slow
+def test_a_block_is_recorded_and_replayed(tmp_path: Path) -> None:
+    """By a real process, with git; the file is in no commit of a branch."""
+    blocked = "cause: text\nreason: The note says nothing about beta.\nmissing: [a word on beta]\n"
+    script = {**SCRIPT, "alpha.sign.1.1": {"write": {"blocked/alpha.md": blocked, "letters/alpha.md": "too early"}}}
+    workshop = Workshop(tmp_path, script)
+    pipeline = NOTES.replace("version: 1\n", "version: 1\nblock_file: 'blocked/{feature}.md'\n")
+    pipeline = pipeline.replace("on_block: [{cause: person, to: write},", "on_block: [{cause: text, to: write},")
+    pipeline = pipeline.replace("  ask_person: [{autonomy: [supervised, checkpoint, full_auto]}]\n", "")
+    workshop.repository.commit({"pipelines/notes.yaml": pipeline})
+    run = workshop.run()
+    files = workshop.repository.git("log", "--branches", "--name-only", "--format=").split()
+    assert "letters/alpha.md" in files
+    assert "blocked/alpha.md" not in files
+    workshop.keep(workshop.record(run).cassette)
+    copy = Copy(workshop.root)
+    assert copy.settle(keep=True).findings == (), "with processes"
+    replayed = copy.settle()
+    assert (replayed.findings, replayed.in_memory) == ((), True)
+    copy.edit("pipelines/notes.yaml", "{cause: text, to: write}", "{cause: text, to: person}")
+    findings = [copy.settle(real=real).findings for real in (False, True)]
+    assert findings[0], "a person is asked now"
+    assert findings[0] == findings[1]
