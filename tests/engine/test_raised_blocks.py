@@ -46,7 +46,7 @@ phases:
 - phase: verify
   agent: {}
   prompt: block.md.j2
-  inputs: [{artifact: note}, {record: patch, of: build}]
+  inputs: [{artifact: note}, {record: patch, of: build}, {record: results, of: build, optional: true}]
   ask_person: [{artifact: block, field: severity, in: [CRITICAL]}]
   outputs: [{artifact: report, path: "reports/{feature}.md", rules: note}]
   on_block: [{cause: code, to: build, scope: unit}, {cause: unclear, to: person}]
@@ -206,7 +206,10 @@ def test_a_person_is_asked_about_a_block_that_is_bad_before_it_goes_its_way() ->
 
 def test_a_later_phase_sees_what_was_changed_and_no_papers() -> None:
     _, _, prompts = deliver(lambda *_: None)
-    patch = prompts["verify/-/1/1"].partition("INPUT build.patch\n")[2]
+    _, _, text = prompts["verify/-/1/1"].partition("INPUT build.patch\n")
+    patch, _, results = text.partition("INPUT build.results\n")
+    units = [f"[unit u{number}]\n\ngate check: exit 0\n" for number in (1, 2, 3)]
+    assert results == "\n".join(units)
     assert patch == "".join(
         f"[unit u{number}]\n\n--- /dev/null\n+++ b/b{number}.txt\n@@ -0,0 +1 @@\n"
         f"+u{number} {number + 1}\n\\ No newline at end of file\n" + "\n" * (number < 3)

@@ -1,10 +1,13 @@
-"""Records of what phases did: the unified diff of a file."""
+"""Records of what phases did: the unified diff of a file, the result of a command."""
 
 from __future__ import annotations
 
 import pytest
-from mz_engine.effects.records import difference
+from msgspec.structs import replace
+from mz_engine.effects.records import difference, result_text
 from mz_events.names import Path
+
+from tests.support.steps import COMMAND
 
 PATH = Path("src/a.py")
 
@@ -22,3 +25,17 @@ PATH = Path("src/a.py")
 )
 def test_the_difference_of_a_file(old: bytes | None, new: bytes | None, expected: str) -> None:
     assert "".join(difference(PATH, old, new)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"exit": 0}, "exit 0"),
+        ({"exit": None}, "ran out of time"),
+        ({"exit": 1, "passed": 3, "failed": 2}, "exit 1, 3 tests passed, 2 failed"),
+        ({"exit": 1, "passed": 3, "failed": 2, "new_failures": 0},
+         "exit 1, 3 tests passed, 2 failed, all of them known failures"),
+    ],
+)  # fmt: skip
+def test_the_result_of_a_command(fields: dict[str, int | None], expected: str) -> None:
+    assert result_text(replace(COMMAND, **fields)) == expected

@@ -26,7 +26,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.decide.recovery import OUTPUT_LIMIT
 from mz_engine.decide.units import input_artifacts, listed_units
 from mz_engine.effects.commands import known_failures
-from mz_engine.effects.records import patches
+from mz_engine.effects.records import record_texts
 from mz_engine.effects.steps import (
     Effect,
     StepContext,
@@ -332,7 +332,7 @@ def input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     texts = {}
     for use in context.phase.inputs:
         if use.record is not None:
-            of_units = yield from patches(context, use)
+            of_units = yield from record_texts(context, use)
         else:
             artifacts = input_artifacts(context.phase_state.progress, use, current_unit(context))
             of_units = dict(zip(artifacts, (yield from get_texts(a.digest for a in artifacts.values())), strict=True))

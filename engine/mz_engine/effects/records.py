@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import unified_diff
 
-from mz_events.names import Path
+from mz_events.catalog.validation import CommandRan
+from mz_events.names import Commit, Path
 
 from mz_engine.decide.units import chosen_units, listed_units
 from mz_engine.effects.steps import StepContext, Steps, call_port
@@ -17,25 +18,38 @@ PATCH_CHARS_MAX = 200_000
 """Of one unit. What follows is left out, and the patch says so."""
 
 
-def patches(context: StepContext, use: PhaseInput) -> Steps[dict[str, str]]:
-    """Return the changes of a phase by unit, each as a unified diff; without papers."""
-    progress, papers = context.phase_state.progress, context.pins.pipeline.paper_patterns(context.feature)
-    prefix, unit_run = f"{use.of}/", context.unit_run
-    trees = {key.removeprefix(prefix): pair for key, pair in progress.unit_trees.items() if key.startswith(prefix)}
-    unit = listed_units(progress, context.phase).get(unit_run.unit)
-    texts = dict[str, str]()
-    for name in (name for name in chosen_units(use, unit, trees) if name in trees):
-        before, after = trees[name]
-        lines = list[str]()
-        for change in (yield from call_port(Workspace.changes, before, after)):
-            if not matches(papers, change.path) and sum(map(len, lines)) <= PATCH_CHARS_MAX:
-                old = yield from call_port(Workspace.read, before, change.path)
-                new = yield from call_port(Workspace.read, after, change.path)
-                lines += difference(change.path, old, new)
-        text = "".join(lines)
-        cut = f"\n[the patch is longer than {PATCH_CHARS_MAX:,} characters; the rest is left out]"
-        texts[name] = text if len(text) <= PATCH_CHARS_MAX else text[:PATCH_CHARS_MAX] + cut
+def record_texts(context: StepContext, use: PhaseInput) -> Steps[dict[str, str]]:
+    """Return the record that an input asks for, by unit."""
+    progress, prefix, texts = context.phase_state.progress, f"{use.of}/", dict[str, str]()
+    names = [key.removeprefix(prefix) for key in progress.unit_trees if key.startswith(prefix)]
+    unit = listed_units(progress, context.phase).get(context.unit_run.unit)
+    for name in (name for name in chosen_units(use, unit, names) if name in names):
+        key = f"{prefix}{name}"
+        if use.record == "patch":
+            texts[name] = yield from patch(context, *progress.unit_trees[key])
+        else:
+            runs = progress.unit_results.get(key, ())
+            texts[name] = "\n".join(f"{ran.stage} {ran.name}: {result_text(ran)}" for ran in runs) or "no command ran"
     return texts
+
+
+def result_text(ran: CommandRan) -> str:
+    ending = "ran out of time" if ran.exit is None else f"exit {ran.exit}"
+    tests = "" if ran.passed is None else f", {ran.passed} tests passed, {ran.failed} failed"
+    return ending + tests + ", all of them known failures" * bool(ran.exit and ran.new_failures == 0)
+
+
+def patch(context: StepContext, before: Commit, after: Commit) -> Steps[str]:
+    """Return the changes between two trees as a unified diff, without papers."""
+    papers, lines = context.pins.pipeline.paper_patterns(context.feature), list[str]()
+    for change in (yield from call_port(Workspace.changes, before, after)):
+        if not matches(papers, change.path) and sum(map(len, lines)) <= PATCH_CHARS_MAX:
+            old = yield from call_port(Workspace.read, before, change.path)
+            new = yield from call_port(Workspace.read, after, change.path)
+            lines += difference(change.path, old, new)
+    text = "".join(lines)
+    cut = f"\n[the patch is longer than {PATCH_CHARS_MAX:,} characters; the rest is left out]"
+    return text if len(text) <= PATCH_CHARS_MAX else text[:PATCH_CHARS_MAX] + cut
 
 
 def difference(path: Path, old: bytes | None, new: bytes | None) -> Iterator[str]:

@@ -75,8 +75,9 @@ class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
     """What a prompt shows: an artifact of an earlier phase, or the record of what a phase did."""
 
     artifact: str | None = None
-    record: Literal["patch"] | None = None
-    """`patch`: the changes of the phase `of` as a unified diff, without papers."""
+    record: Literal["patch", "results"] | None = None
+    """`patch`: the changes of the phase `of` as a unified diff, without papers. `results`: the exit codes and numbers
+    of tests of the commands that mz ran in it."""
     of: str | None = None
     units: Literal["all", "own", "dependencies"] = "all"
     """Of an artifact with one text per unit: those of all units, of the same unit, or of those that it depends on."""

@@ -376,8 +376,15 @@ def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> 
         if unit_run.unit:
             artifacts[f"{name}/{unit_run.unit}"] = artifact
     gate_runs = {**progress.gate_runs, **unit_run.gate_runs}
-    trees = {**progress.unit_trees, f"{phase}/{unit_run.unit}": (unit_run.base, unit_run.tree)}
-    return replace(progress, artifacts=artifacts, tree=unit_run.tree, gate_runs=gate_runs, unit_trees=trees)
+    key, runs = f"{phase}/{unit_run.unit}", (*unit_run.preparation_runs, *unit_run.gate_runs.values())
+    return replace(
+        progress,
+        artifacts=artifacts,
+        tree=unit_run.tree,
+        gate_runs=gate_runs,
+        unit_trees={**progress.unit_trees, key: (unit_run.base, unit_run.tree)},
+        unit_results={**progress.unit_results, key: runs},
+    )
 
 
 def _complete_phase(progress: FeatureProgress, phase: str, units: tuple[str, ...]) -> FeatureProgress:
@@ -434,6 +441,7 @@ def _supersede_phases(
         artifacts={name: artifact for name, artifact in progress.artifacts.items() if artifact.phase not in superseded},
         start_trees={phase: tree for phase, tree in progress.start_trees.items() if phase not in superseded},
         unit_trees={key: trees for key, trees in progress.unit_trees.items() if key.split("/")[0] not in superseded},
+        unit_results={key: runs for key, runs in progress.unit_results.items() if key.split("/")[0] not in superseded},
         superseded_counts=counts,
         kept_units={phase: names for phase, names in progress.kept_units.items() if phase not in from_target},
         notes=notes,

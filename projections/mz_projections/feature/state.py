@@ -134,6 +134,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Finished units of a phase that a rollback of other units left intact."""
     unit_trees: dict[str, tuple[Commit, Commit]] = {}
     """Trees before and after the work of each completed unit, by `phase/unit`."""
+    unit_results: dict[str, tuple[CommandRan, ...]] = {}
+    """The commands run for each completed unit, preparations first, by `phase/unit`."""
     finished_units: dict[str, tuple[str, ...]] = {}
     """Units of each completed phase that has some."""
     notes: dict[str, tuple[Digest, ...]] = {}
