@@ -24,7 +24,6 @@ DETAIL_MAX = 300
 LISTED_MAX = 40
 """Features listed on a terminal; of more, only the started ones are listed and the others counted."""
 ENDED_STATUSES = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
-RESUMABLE_STATUSES = ("held", "interrupted", "paused")
 REVIEW_COMMANDS = {
     Verdict.APPROVE: "mz review approve {}",
     Verdict.RETRY: "mz review answer {} TEXT",
@@ -125,7 +124,7 @@ def next_command(run: str, view: FeatureView, context: RunContext) -> str | None
     waits = is_dependency_lost(view) or (view.awaits_dependency and view.code != AWAITS_MERGE)
     waits |= context.process_running and view.hold in (Hold.TIMER, Hold.CHECKS)
     switch = "git switch --detach && " if view.status == "held" and view.code in OWN_PROBLEMS else ""
-    return f"{switch}mz resume {run}" if view.status in RESUMABLE_STATUSES and not waits else None
+    return f"{switch}mz resume {run}" if view.status in ("held", "interrupted", "paused") and not waits else None
 
 
 def _is_template_broken(view: FeatureView) -> bool:

@@ -43,10 +43,8 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
     attempts = unit_run.attempts.get(unit_run.role, Attempts())
     failures, waited_seconds, limits = sum(attempts.failures.values()), attempts.waited_seconds, config.limits
-    is_transient, wait_seconds = problem.kind is ProblemClass.TRANSIENT, 0
-    if is_transient:
-        requested = problem.retry_after_seconds
-        wait_seconds = DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
+    is_transient, requested = problem.kind is ProblemClass.TRANSIENT, problem.retry_after_seconds
+    wait_seconds = is_transient * (DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested)
     cannot_continue = is_transient and (
         failures > phase.retries or (wait_seconds > 0 and waited_seconds + wait_seconds > limits.failover_wait)
     )

@@ -109,20 +109,16 @@ def reset_failures(attempts: Attempts) -> Attempts:
 def after_hold(unit_run: UnitRun, event: HoldReleased, until_us: int | None) -> UnitRun:
     """Return the unit run after a hold, which it continues with the call or the step of delivery that was held for
     money or a problem, or with another look at checks; other holds do not affect it."""
-    last = unit_run.last_event
-    if isinstance(last, CallOverBudget | DeliveryFailed) or (isinstance(last, ReplyParsed) and last.problem):
-        return replace(unit_run if until_us is None else _count_wait(unit_run, until_us), last_event=event)
+    last, role = unit_run.last_event, unit_run.role
     if isinstance(last, ChecksPolled | ChecksRerun):
         return replace(unit_run, last_poll=None, last_event=event)
+    if isinstance(last, CallOverBudget | DeliveryFailed) or (isinstance(last, ReplyParsed) and last.problem):
+        attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
+        if until_us is not None:  # A pause, which began with the end of the last call or step.
+            waited_seconds = attempts.waited_seconds + (until_us - unit_run.ended_at_us) // 1_000_000
+            attempts = replace(attempts, waits=attempts.waits + 1, waited_seconds=waited_seconds)
+        return replace(unit_run, attempts={**unit_run.attempts, role: attempts}, last_event=event)
     return unit_run
-
-
-def _count_wait(unit_run: UnitRun, until_us: int) -> UnitRun:
-    """Count a pause that began with the end of the last call, or of a failed delivery."""
-    attempts = unit_run.attempts.get(unit_run.role, NO_ATTEMPTS)
-    waited_seconds = attempts.waited_seconds + (until_us - unit_run.ended_at_us) // 1_000_000
-    attempts = replace(attempts, waits=attempts.waits + 1, waited_seconds=waited_seconds)
-    return replace(unit_run, attempts={**unit_run.attempts, unit_run.role: attempts})
 
 
 # checks ---------------------------------------------------------------------------------------------------------------
