@@ -139,6 +139,11 @@ def test_what_a_process_waits_for_needs_nobody(hold: Hold) -> None:
     assert next_command(RUN, held, context()) == GOING
 
 
+def test_a_pause_is_named_by_its_cause() -> None:
+    held = FeatureView(feature="one", status="held", hold=Hold.TIMER, code="overloaded")
+    assert summary(a_run(held)) == (("one: held (overloaded)", GOING),)
+
+
 def test_what_builds_on_a_merge_tells_what_to_merge() -> None:
     held = FeatureView(feature="two", status="held", blocked_by="login", code="merge")
     assert summary(a_run(LOGIN, held)) == (("two: held (merge login)", f"merge feat/login, then: {GOING}"),)

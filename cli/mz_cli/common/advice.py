@@ -74,8 +74,8 @@ def run_context(log: ProjectLog, run: str) -> RunContext:
 
 def status_label(view: FeatureView) -> str:
     """Return the status, with its explanation in brackets."""
-    hold = view.code if view.hold is Hold.FATAL else (view.hold.value if view.hold else "")
-    codes = (hold, view.question.question_kind.value if view.question else "", view.code)
+    asks = view.question.question_kind.value if view.question and view.status == "waiting" else ""
+    codes = (asks, view.code, view.hold.value if view.hold else "")
     explanation = next((word for word in codes if word), "") if view.status in ("held", "waiting", "failed") else ""
     if view.status == "held" and view.blocked_by:
         explanation = f"{explanation} {view.blocked_by}".strip()
