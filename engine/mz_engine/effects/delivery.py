@@ -192,11 +192,9 @@ def poll_checks(context: StepContext) -> Effect:
     """Poll the CI checks once; the report holds the log ends of failed ones. If the forge cannot be asked, no check is
     known, and the next poll asks again."""
     head, number = context.phase_state.progress.head, context.unit_run.pull_request_number
-    checks: tuple[CiCheck, ...] | None = ()
     report = None
     try:
-        if number is not None:
-            checks = yield from call_port(Forge.checks, number, head)
+        checks = () if number is None else (yield from call_port(Forge.checks, number, head))
         report = yield from _put_check_report(failed_checks(checks))
     except RemoteError:
         checks = None
