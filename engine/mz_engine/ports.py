@@ -192,8 +192,8 @@ class EnvironmentOutside(RepositoryUnusable):
 
 
 TRANSIENT = re.compile(
-    r"\b(?:HTTP 5\d\d|returned error: 5\d\d|rate limit|could not resolve|no such host|name resolution|time(?:d |-)?out|"
-    r"connection (?:refused|reset|closed)|(?:failed to|could not|error) connect|unreachable|not (?:answer|end within))",
+    r"\b(?:HTTP 5\d\d|returned error: 5\d\d|rate limit|no such host|name resolution|time(?:d |-)?out|unreachable|"
+    r"could not resolve host|connection (?:refused|reset|closed)|(?:failed to|error) connect|not (?:answer|end))",
     re.IGNORECASE,
 )
 """Messages of git and forges after which it helps to try again."""

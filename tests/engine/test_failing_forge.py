@@ -32,15 +32,23 @@ def test_a_pull_request_whose_reply_was_lost_is_looked_up_before_anybody_is_aske
     assert [event.url for event in bench.events() if isinstance(event, PullRequestOpened)] == ["forge/1"]
 
 
-def test_a_pull_request_that_was_not_opened_is_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "`gh pr create` failed: HTTP 422: Validation Failed",
+        "`gh pr create` failed: GraphQL: Could not resolve to a Repository with the name 'a/b'. (repository)",
+        "`gh pr create` failed: GraphQL: No commits between main and feat/b (createPullRequest)",
+    ],
+)
+def test_a_pull_request_that_was_not_opened_is_a_question(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     def refuse(self: SimulatedForge, *arguments: Any) -> PullRequest:
-        raise RemoteError("HTTP 422")
+        raise RemoteError(message)
 
     monkeypatch.setattr(SimulatedForge, "open", refuse)
     bench = Bench()
     assert status(bench.run()) is FeatureOutcome.WAITING
     [failure] = [event for event in bench.events() if isinstance(event, DeliveryFailed)]
-    assert bench.world.blobs.get(failure.detail) == b"HTTP 422"
+    assert (failure.code, bench.world.blobs.get(failure.detail)) == ("pull-request-refused", message.encode())
 
 
 @pytest.mark.parametrize(
