@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_cli.app.completion import suggestions
 from mz_cli.app.context import open_log
 from mz_cli.app.selectors import part_text, select
-from mz_events.catalog.run import RunFinished
+from mz_events.catalog.run import ItemSkipped, RunFinished, RunStarted
+from mz_events.names import FeatureId
 
 from tests.cli.drive import Mz
 from tests.cli.stored_run import RUN, StoredRun
+from tests.support.samples import sample
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,19 @@ def test_suggestions_grow_with_the_selector(stored_run: StoredRun) -> None:
     assert suggestions("selectors", "login/", {}) == ["login/prd", "login/code"]
     assert suggestions("features", f"{RUN}/a", {}) == [f"{RUN}/audit"]
     assert suggestions("features", f"{RUN}/login/c", {}) == [f"{RUN}/login/code"]
+
+
+def test_a_feature_is_that_of_the_newest_run_that_did_not_skip_it(stored_run: StoredRun) -> None:
+    later, earlier = "20260302-120000-abcd", stored_run.run
+    stored_run.run = later
+    skipped = [
+        ItemSkipped(feature=FeatureId(name), delivered_by="run/r0/x@9", changed=False) for name in ("login", "x")
+    ]
+    stored_run.to_run(replace(sample(RunStarted), run=later), *skipped)
+    stored_run.close()
+    with open_log(stored_run.home) as log:
+        runs = [select(log, name).run for name in ("login", f"{later}/login", "login/code", "x")]
+    assert runs == [earlier, later, earlier, later]
 
 
 def test_a_finished_run_is_not_resumed(stored_run: StoredRun, mz: Mz) -> None:

@@ -17,7 +17,7 @@ from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, PRIVAT
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import CommandsChanged
+from mz_events.catalog.run import CommandsChanged, ItemSkipped
 from mz_events.names import Digest, StreamId, erasure_stream, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing, BlobWasErased, Recorded
 from mz_projections.views.messages import InboxMessage, inbox_messages
@@ -70,8 +70,8 @@ class RunNames(ABC):
         """Return the ids of all runs, the newest first."""
 
     @abstractmethod
-    def features(self, run: str) -> tuple[str, ...]:
-        """Return the ids of the run's features, in the order of the backlog."""
+    def features(self, run: str, skipped: bool = True) -> tuple[str, ...]:
+        """Return the ids of the run's features, in the order of the backlog; of the `skipped` ones only if wanted."""
 
     def find_run(self, prefix: str | None) -> str:
         """Return the run with this id or unique prefix; None means the newest. Raises MzError (MZ5001)."""
@@ -152,8 +152,9 @@ class ProjectLog(RunNames):
         """Return all messages in the run's inbox with their outcomes."""
         return inbox_messages(self.store.read(inbox_stream(run)), self.store.read(run_stream(run)))
 
-    def features(self, run: str) -> tuple[str, ...]:
-        features = (getattr(recorded.event, "feature", None) for recorded in self.store.read(run_stream(run)))
+    def features(self, run: str, skipped: bool = True) -> tuple[str, ...]:
+        events = (recorded.event for recorded in self.store.read(run_stream(run)))
+        features = (getattr(event, "feature", None) for event in events if skipped or type(event) is not ItemSkipped)
         return tuple(dict.fromkeys(feature for feature in features if feature is not None))
 
     def find_feature(self, run: str, feature: str) -> FeatureView:

@@ -88,8 +88,8 @@ def select(log: ProjectLog, text: str, run: str | None = None, feature_only: boo
 
 def resolve(log: RunNames, text: str, run: str | None = None, feature_only: bool = False) -> Selector:
     """Resolve a selector, whose event may not exist. A single name is a feature of `run` (default: of the newest run
-    that has it), else a run, of which a unique prefix suffices. `feature_only`: a run is no answer. Raises MzError
-    (MZ1002, MZ4010, MZ5001, MZ5007)."""
+    that has it and did not skip it), else a run, of which a unique prefix suffices. `feature_only`: a run is no answer.
+    Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007)."""
     name, call, version = _split(text)
     parts = name.removeprefix("run/").split("/")
     if parts[0] == "inbox" and len(parts) > 1:
@@ -181,7 +181,8 @@ def _run_with_feature(log: RunNames, parts: list[str], run: str | None) -> str |
     if len(parts) > 1 and len(runs_by_prefix) == 1 and parts[1] in log.features(runs_by_prefix[0]):
         return None
     candidates = runs if run is None else (log.find_run(run),)
-    return next((candidate for candidate in candidates if head in log.features(candidate)), None)
+    passes = ((candidate, log.features(candidate, skipped)) for skipped in (False, True) for candidate in candidates)
+    return next((candidate for candidate, features in passes if head in features), None)
 
 
 def _check_name(log: RunNames, name: str, run: str | None, code: str, feature_only: bool) -> None:

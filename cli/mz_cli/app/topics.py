@@ -58,7 +58,7 @@ FORMATTING = {
 
 SELECTORS = {
     "RUN": "A run: its id or the beginning of it.",
-    "FEATURE": "A feature, in the newest run that has it; RUN/FEATURE in another run.",
+    "FEATURE": "A feature, in the newest run that did not skip it; RUN/FEATURE in another run.",
     "FEATURE/PHASE": "A phase; FEATURE/PHASE/UNIT: one unit of it.",
     "FEATURE/PHASE#2": "The second attempt, of every iteration and unit; #3.2: that of the third iteration; "
     "#2:security: of the role security. After UNIT too, and with RUN/ before all of them.",

@@ -117,7 +117,7 @@ class RecordedRuns(RunNames):
     def runs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(fixture.run for fixture in reversed(self._fixtures)))
 
-    def features(self, run: str) -> tuple[str, ...]:
+    def features(self, run: str, skipped: bool = True) -> tuple[str, ...]:
         fixtures = (fixture for fixture in self._fixtures if fixture.run == run)
         return tuple(dict.fromkeys(item.feature for fixture in fixtures for item in fixture.items))
 
