@@ -210,7 +210,7 @@ def test_a_later_phase_sees_what_was_changed_and_no_papers() -> None:
     patch, _, results = text.partition("INPUT build.results\n")
     units = [f"[unit u{number}]\n\ngate check: exit 0\n" for number in (1, 2, 3)]
     assert results == "\n".join(units)
-    assert patch == "".join(
+    assert patch.rstrip("\n") + "\n" == "".join(
         f"[unit u{number}]\n\n--- /dev/null\n+++ b/b{number}.txt\n@@ -0,0 +1 @@\n"
         f"+u{number} {number + 1}\n\\ No newline at end of file\n" + "\n" * (number < 3)
         for number in (1, 2, 3)
