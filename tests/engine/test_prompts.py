@@ -71,7 +71,7 @@ def data_for(phase: Phase) -> PromptData:
         phase=phase.phase,
         role="builder",
         unit=None,
-        inputs={phase_input.artifact: f"# The {phase_input.artifact}\n\nText of it.\n" for phase_input in phase.inputs},
+        inputs={use.name: f"# The {use.name}\n\nText of it.\n" for use in phase.inputs},
         outputs=tuple(
             OutputData(artifact=output.artifact, path=path, requirements=stated(output.rules)) for output, path in paths
         ),
