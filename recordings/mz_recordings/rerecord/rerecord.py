@@ -198,10 +198,8 @@ def run_rerecord(
     paid = begin_attempt(workspace, plan.paid, job.provenance)
     try:
         outcome = _run(job, plan._replace(paid=paid), workspace, budget_nanousd, on_progress, stop_control)
-    except BaseException:
-        collect_paid(workspace, plan.old, job.environment, Path(job.project))
-        raise
-    still_paid = collect_paid(workspace, plan.old, job.environment, Path(job.project))
+    finally:
+        still_paid = collect_paid(workspace, plan.old, job.environment, Path(job.project))
     return outcome._replace(paid_replies=len(still_paid.calls))
 
 
