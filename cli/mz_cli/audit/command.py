@@ -139,11 +139,9 @@ def print_verification(
         print_table(Table(columns=columns("event", "kind", "~message", "~hint"), rows=rows))
         print_note(summary)
     else:
-        for finding in result.findings:
-            print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
+        print_line(*(f"{finding.event_ref}: {finding.message}\n  {finding.hint}" for finding in result.findings))
         print_line(summary)
-    for check in result.seals:
-        print_note(check)
+    print_note(*result.seals)
     if result.findings_elsewhere:
         more = count_noun(result.findings_elsewhere, "more finding")
         print_note(f"{more} in other runs: `mz audit --verify` lists them")
@@ -159,14 +157,11 @@ def print_imported_audit(session: str, as_json: bool) -> int:
     if as_json:
         print_document("audit-imported", report)
     elif session and not prints_tsv(sys.stdout):
-        for line in audit_lines(report):
-            print_line(line)
+        print_line(*audit_lines(report))
     else:
         print_table(audit_table(report, names))
-        for text in remarks(report):
-            print_note(text)
-    for finding in report.findings:
-        print_note(f"{finding.event_ref}: {finding.message}; {finding.hint}")
+        print_note(*remarks(report))
+    print_note(*(f"{finding.event_ref}: {finding.message}; {finding.hint}" for finding in report.findings))
     return int(Exit.OK if report.intact else Exit.VERDICT)
 
 

@@ -205,5 +205,4 @@ def print_result(result: RecordResult, print_text: Callable[[str], None]) -> Non
     if result.differences:
         kinds = ", ".join(result.differences)
         print_note(f"its replay differs from the run ({kinds}): mz replay {quote(result.cassette)}")
-    for item in result.left_out:
-        print_note(f"left out: {item.feature}: {item.reason}")
+    print_note(*(f"left out: {item.feature}: {item.reason}" for item in result.left_out))

@@ -106,8 +106,7 @@ def explain(code: str, as_json: bool) -> None:
     elif shape.codes:
         texts += [f"Errors that lead to it: {', '.join(shape.codes)}"]
     width = min(terminal_width(sys.stdout), HELP_WIDTH) if is_terminal(sys.stdout) else sys.maxsize
-    for text in texts:
-        print_line("\n" + textwrap.fill(text, width))
+    print_line(*(f"\n{textwrap.fill(text, width)}" for text in texts))
 
 
 def print_all(as_json: bool) -> None:

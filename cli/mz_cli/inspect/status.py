@@ -61,8 +61,7 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
             print_document("status", replace(run_status(view, context), waiting_items=waiting))
         else:
             print_run(view, context)
-            for text in waiting.values():
-                print_note(text)
+            print_note(*waiting.values())
 
 
 class RunLine(Shape, frozen=True, kw_only=True):

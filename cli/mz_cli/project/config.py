@@ -179,5 +179,4 @@ def value_text(value: object) -> str:
 
 
 def print_warnings(warnings: Iterable[Diagnostic]) -> None:
-    for text in dict.fromkeys(map(format_diagnostic, warnings)):
-        print_note(text)
+    print_note(*dict.fromkeys(map(format_diagnostic, warnings)))

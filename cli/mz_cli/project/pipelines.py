@@ -250,8 +250,7 @@ def check_pipeline(name: str, root: Path, lint_names: KnownNames) -> tuple[str, 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> None:
     if not prints_tsv(sys.stdout):
-        for diagnostic in diagnostics:
-            print_line(format_diagnostic(diagnostic) + "\n")
+        print_line(*(f"{format_diagnostic(diagnostic)}\n" for diagnostic in diagnostics))
     else:
         rows = tuple(
             (str(diagnostic.location or "-"), diagnostic.severity, diagnostic.code, diagnostic.message, diagnostic.hint)
@@ -331,13 +330,11 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
         shown = NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
         print_document(f"pipelines-{command}", shown)
         return
-    print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
-    for path in material:
-        print_line(f"created {path}")
+    created = (f"created {path}" for path in material)
+    print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml", *created)
     if left_out:
         print_note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
-    for diagnostic in diagnostics:
-        print_note(format_diagnostic(diagnostic))
+    print_note(*map(format_diagnostic, diagnostics))
 
 
 def create_file(path: Path, name: str, text: str) -> None:

@@ -207,8 +207,7 @@ def rerecord(
         print_document("rerecord", report)
         return exit_code
     for cassette in results:
-        for text in result_lines(cassette):
-            print_line(text)
+        print_line(*result_lines(cassette))
         if cassette.next:
             print_note(f"next: {cassette.next}")
     return exit_code
@@ -362,8 +361,7 @@ def ask_consent(works: Sequence[RerecordWork], options: RerecordOptions) -> None
         check_installed(work.job, work.prepared)
     shown_works = [(display_path(work.path), work.prepared) for work in works]
     print_table(table(shown_works), sys.stderr)
-    for text in summary_lines(shown_works, options.budget_nanousd):
-        print_note(text)
+    print_note(*summary_lines(shown_works, options.budget_nanousd))
     check_prices(planned_estimate(shown_works), options.budget_nanousd)
     if options.yes or on_build_server(os.environ):
         return

@@ -139,7 +139,6 @@ def replay_fault(projects: Mapping[Path, Path], selector: str, as_json: bool) ->
         print_document("replay-inject", body)
         return int(code)
     ended = f"ended: {end}" if end else "did NOT end in a named state"
-    for line in (f"{call}: {name}: {description}", *(f"  {action}" for action in actions)):
-        print_line(line)
-    print_line(f"{identity.feature} {ended}")
+    reaction = (f"  {action}" for action in actions)
+    print_line(f"{call}: {name}: {description}", *reaction, f"{identity.feature} {ended}")
     return int(code)

@@ -95,8 +95,8 @@ def list_(run: str | None, as_json: bool) -> None:
         print_document("review-list", ReviewList(questions=questions))
         return
     print_table(questions_table(questions))
-    for text in () if prints_tsv() else answer_hints(questions):
-        print_line(text)
+    if not prints_tsv():
+        print_line(*answer_hints(questions))
 
 
 def open_questions(queue: ReviewQueue) -> list[QuestionShape]:

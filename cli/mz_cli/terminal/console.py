@@ -67,14 +67,14 @@ def write_file_bytes(stream: TextIO, data: bytes) -> None:
         stream.flush()
 
 
-def print_line(text: str) -> None:
-    """Write a line to stdout, without escapes."""
-    write_text(sys.stdout, strip_escapes(text) + "\n")
+def print_line(*texts: str) -> None:
+    """Write lines to stdout, without escapes."""
+    write_text(sys.stdout, "".join(f"{strip_escapes(text)}\n" for text in texts))
 
 
-def print_note(text: str) -> None:
-    """Write a line to stderr, without escapes."""
-    print(strip_escapes(text), file=sys.stderr, flush=True)
+def print_note(*texts: str) -> None:
+    """Write lines to stderr, without escapes."""
+    write_text(sys.stderr, "".join(f"{strip_escapes(text)}\n" for text in texts))
 
 
 def print_wrapped(text: str) -> None:

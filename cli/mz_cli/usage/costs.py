@@ -100,8 +100,7 @@ def print_imported_costs(by: ImportedBy, period: Period, zone: tzinfo | None, *,
         print_document("cost-imported", report)
         return
     print_table(imported_table(report, names, empty))
-    for note_text in (*report.notes, *((empty,) if prints_tsv() and not report.groups else ())):
-        print_note(note_text)
+    print_note(*report.notes, *((empty,) if prints_tsv() and not report.groups else ()))
 
 
 def imported_costs(

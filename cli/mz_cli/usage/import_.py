@@ -107,18 +107,15 @@ def progress_printer() -> Callable[[ImportProgress], None]:
 def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
     """Print sentences on a terminal, counts for a pipe, and problems on stderr."""
     if not prints_tsv(sys.stdout):
-        for line in sentences(result):
-            print_line(line)
+        print_line(*sentences(result))
     else:
         rows = [(name, str(value)) for name, value in plain_value(result).items() if not isinstance(value, list)]
         rows.remove(("log", result.log))
         print_table(Table(columns=columns("count", ">number"), rows=tuple(rows), empty=""))
     if nothing_to_import:
         print_note(f"nothing to import: no sessions of {AGENTS} here; name files or directories")
-    for file in result.unreadable:
-        print_note(f"not read: {file.path}: {file.reason}")
-    for file in result.unknown_format:
-        print_note(f"not read: {file.path} {file.reason}")
+    print_note(*(f"not read: {file.path}: {file.reason}" for file in result.unreadable))
+    print_note(*(f"not read: {file.path} {file.reason}" for file in result.unknown_format))
     for model in result.unpriced:
         excluded = f"{count_noun(model.requests, 'request')} not in the total"
         reason = "unknown model" if model.model == UNKNOWN_MODEL else f"no price for {model.model}"
