@@ -60,6 +60,15 @@ def test_the_provenance_is_the_weakest_that_a_process_noted(notes: tuple[str, ..
     assert run_provenance(log, "r1") == run_provenance(log, "r2") == provenance
 
 
+def test_what_a_substitute_answered_is_never_recorded_as_live() -> None:
+    store = MemoryStore()
+    store.append([Append(run_stream("r1"), 0, (replace(STARTED, provenance="scripted-model"),))], 1)
+    log = cast(ProjectLog, SimpleNamespace(store=store))
+    with pytest.raises(MzError, match="the run noted scripted-model: it cannot be recorded as live") as caught:
+        record(log, "r1", None, False, "live", None)
+    assert caught.value.code == "MZ1002"
+
+
 # what lint would find -------------------------------------------------------------------------------------------------
 def test_a_committed_key_stops_the_recording_and_is_not_shown(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")

@@ -101,7 +101,10 @@ def record(
 ) -> RecordResult:
     """Record the run, and return the content of the cassette; its default provenance is the run's. Raises MzError
     (MZ6002 to MZ6005)."""
-    recorded_run = record_cassette(log, run, provenance or run_provenance(log, run), max_age_days)
+    noted = run_provenance(log, run)
+    if provenance == "live" and noted not in ("live", "unknown"):
+        raise MzError("MZ1002", f"the run noted {noted}: it cannot be recorded as live", hint="omit --provenance")
+    recorded_run = record_cassette(log, run, provenance or noted, max_age_days)
     cassette = recorded_run.cassette
     name = f"{cassette.manifest.pipeline}-{cassette.manifest.agent}"
     cassette_path = to or library_path(log.root) / name
