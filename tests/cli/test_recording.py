@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 from mz_cli.app.context import ProjectLog
-from mz_cli.common.recording import reject_secrets, run_provenance
+from mz_cli.common.recording import record, reject_secrets, run_provenance
 from mz_cli.recordings.rerecord import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
 from mz_cli.recordings.rerecord_text import RerecordedCassette
 from mz_engine.errors.diagnostics import MzError
