@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from mz_engine.processes.guard import STATUS_FD
 from mz_engine.processes.sandbox import KERNEL_CONTROLS
 from mz_engine.processes.supervise import Launch, Mount
 
@@ -19,7 +21,17 @@ FOLDERS = "/usr/bin:/bin:/usr/local/bin"
 """Where it may be: no agent can write there."""
 OVERLAYS_SINCE = (0, 11)
 SECONDS = 10
-ALWAYS = ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL")
+HIDDEN_MAX = 500
+"""In one folder; bubblewrap takes 9,000 arguments."""
+ALWAYS = (
+    "--die-with-parent",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--cap-drop",
+    "ALL",
+    "--json-status-fd",
+    f"{STATUS_FD}",
+)
 SYSTEM = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 
 
@@ -39,18 +51,39 @@ def in_bubblewrap(launch: Launch, program: str) -> Launch:
     """Return the launch of bubblewrap with the same mounts, which then executes the program. Makes directories in
     `scratch`. Where overlays cannot be mounted, HOME is read-only, and an agent's own folders are the user's."""
     bubblewrap, has_overlays = find_bubblewrap()
+    launch, links = _with_few_hidden(launch)
     options = [*ALWAYS, *(["--unshare-net"] if launch.offline else []), *SYSTEM]
     for control in map(os.fsdecode, KERNEL_CONTROLS):
         options += ["--ro-bind-try", control, control]
     covered = [mount.target for mount in launch.mounts if mount.kind == "empty"]
     for mount in launch.mounts:
         options += _mount(mount, launch.scratch, has_overlays)
+    for link in links:
+        options += ["--symlink", str(link.readlink()), str(link)]
     for path in launch.hidden:
         options += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind-try", "/dev/null", str(path)]
     for path in (*covered, *launch.hidden):
         options += ["--remount-ro", str(path)] if path.is_dir() else []
     argv = (bubblewrap, *options, "--chdir", str(launch.cwd), "--", program, *launch.argv[1:])
     return replace(launch, argv=argv, mounts=(), hidden=(), read_only=False, offline=False)
+
+
+def _with_few_hidden(launch: Launch) -> tuple[Launch, list[Path]]:
+    """Return the launch with an own folder in place of each where very much is hidden, and with mounts of what is
+    visible there; and the links there."""
+    numbers = Counter(path.parent for path in launch.hidden)
+    replaced = [folder for folder, number in numbers.items() if number > HIDDEN_MAX]
+    visible = {path for folder in replaced for path in folder.iterdir()}.difference(launch.hidden)
+    links = sorted(path for path in visible if path.is_symlink())
+    mounts = {path: Mount(path, "overlay") for path in visible.difference(links)}
+    mounts |= {mount.target.resolve(): mount for mount in launch.mounts}
+    mounts |= {path: Mount(path, "own") for path in replaced}
+    hidden = tuple(path for path in launch.hidden if path.parent not in replaced)
+    return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)), hidden=hidden), links
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
 
 
 def _mount(mount: Mount, scratch: Path | None, has_overlays: bool) -> Iterator[str]:

@@ -58,6 +58,8 @@ NAMESPACES = {NAMESPACE: CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID}
 NAMESPACES[USER_NAMESPACE] = NAMESPACES[NAMESPACE] | CLONE_NEWUSER
 PR_SET_CHILD_SUBREAPER = 36
 FLAGS_BYTES = 4
+STATUS_FD = 9
+"""Through which bubblewrap tells `mz` that it started the command, and how that ended."""
 
 KEY_VARIABLE = "MZ_KEY"
 
@@ -203,6 +205,8 @@ def supervise(tree: Tree, control: int, request: Request) -> int:
     if select.select([control], [], [], 0)[0]:
         return 1  # `mz` is gone.
     limit_processes(request)
+    if request.level == BUBBLEWRAP:
+        os.dup2(control, STATUS_FD)
     try:
         tree.command = os.posix_spawn(
             request.program, request.argv, request.env, setpgroup=0, setsigmask=(), setsigdef=(SIGPIPE, SIGXFSZ)
@@ -420,7 +424,7 @@ def pids_from_ps(key: str) -> list[int]:
 def enter_level(request: Request) -> None:
     """Make this process, which is in the namespaces of its level, the head of a tree that can be killed completely.
     Raises OSError, ImportError."""
-    if request.level in (LANDLOCK, SUBREAPER):
+    if request.level in (BUBBLEWRAP, LANDLOCK, SUBREAPER):
         kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
     if request.level == LANDLOCK:
         restrict_paths(request.listable, request.readable, request.changeable)

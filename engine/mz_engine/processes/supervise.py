@@ -186,13 +186,13 @@ def supervise(
     if program is None:
         return ProcessEnd(reason=EndReason.MISSING, detail=f"{name} is not on PATH")
     level = level or (guard.SUBREAPER if launch.end_argv and can_confine() else best_level())
-    if level == guard.BUBBLEWRAP:
+    if level == guard.BUBBLEWRAP and launch.read_only:
         from mz_engine.processes.bubblewrap import in_bubblewrap  # Few machines need it.
 
+        launch = in_bubblewrap(launch, program)
+        program = launch.argv[0]
+    elif level == guard.BUBBLEWRAP:
         level = guard.SUBREAPER
-        if launch.read_only:
-            launch = in_bubblewrap(launch, program)
-            program = launch.argv[0]
     return Supervision(launch, limits, sink, program, level).run(stop)
 
 
@@ -586,9 +586,11 @@ class Supervision:
             missing = number in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
             ending = EndReason.MISSING if missing else EndReason.UNSTARTABLE
             return ProcessEnd(reason=ending, duration_ms=duration_ms, detail=f"{self._program}: {os.strerror(number)}")
+        code = int(fields["exit"]) if "exit" in fields else None
+        if self._level == guard.BUBBLEWRAP and code == 1 and b'"exit-code"' not in self._status_data:
+            fields["broken"] = "bubblewrap failed before it started the command, and its message is in the output"
         if "broken" in fields:
             return ProcessEnd(reason=EndReason.BROKEN, duration_ms=duration_ms, detail=fields["broken"])
-        code = int(fields["exit"]) if "exit" in fields else None
         if "exceeded" in fields:
             detail = f"ended, since it used more than {fields['exceeded']}"
             return ProcessEnd(reason=EndReason.EXCEEDED, exit=code, duration_ms=duration_ms, detail=detail)
