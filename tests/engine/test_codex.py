@@ -65,7 +65,12 @@ def test_without_tools_it_cannot_run_commands() -> None:
 def test_what_passes_of_the_environment() -> None:
     outside = {"CODEX_API_KEY": "k", "CODEX_HOME": "/c", "GITHUB_TOKEN": "t", "HOME": "/h"}
     started = invocation(spec("x", None), outside)
-    assert started.env == {"CODEX_API_KEY": "k", "CODEX_HOME": "/c", "TMPDIR": "/var/tmp"}
+    assert started.env == {
+        "CODEX_API_KEY": "k",
+        "CODEX_HOME": "/c",
+        "TMPDIR": "/var/tmp",
+        "CODEX_SQLITE_HOME": "/c/mz-databases",
+    }
     assert not any("k" in word.split("=") for word in started.argv)
 
 

@@ -243,6 +243,7 @@ def test_an_agents_own_paths(tmp_path: Path) -> None:
     own = codex.own_paths({"HOME": "/h", "CODEX_HOME": "c"})
     assert own.folders == (Path("/h/.codex"), Path("/h/c"))
     assert own.logins == (Path("/h/.codex/auth.json"), Path("/h/c/auth.json"))
+    assert {Path("/h/c/sessions"), Path("/h/.codex/mz-databases")} < {*own.new_folders}
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))
     (tmp_path / ".claude.json").write_text("kept")
     make_missing(claude.own_paths({"HOME": str(tmp_path)}))

@@ -29,6 +29,7 @@ from tests.support.mounts import in_small_filesystem
 from tests.support.processes import (
     WORKTREE,
     call,
+    eventually,
     fresh_key,
     left,
     levels,
@@ -427,6 +428,41 @@ def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_f
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_a_refreshed_login_is_seen_at_once_by_other_calls_and_each_refresh_is_taken(tmp_path: Path) -> None:
+    root, login = tmp_path / "repo", tmp_path / "home/.agent/login.json"
+    folder = repository(root)
+    login.parent.mkdir(parents=True)
+    login.write_text('{"token": 0}')
+    own = OwnPaths(folders=(login.parent,), logins=(login,))
+    # Each waits for the login before its own, and is there to the end, as agents are that work at the same time.
+    script = """cd ~/.agent; cat login.json; until grep -q $OLD login.json; do sleep 0.01; done
+        echo "{\\"token\\": $NEW}" > new; mv new login.json
+        until grep -q 3 $LAST; do sleep 0.01; done"""
+    last = tmp_path / "home/.cache/last"
+    last.parent.mkdir()
+    last.touch()
+
+    def run(number: int) -> None:
+        (folder.parent / f"f{number}").mkdir()
+        env = {"HOME": str(tmp_path / "home"), "OLD": str(number), "NEW": str(number + 1), "LAST": str(last)}
+        spec = replace(call(fresh_key()), worktree=replace(WORKTREE, feature=f"f{number}"))
+        invocation = Invocation(argv=("sh", "-c", script), stdin=b"", env=env, own=own)
+        results.append(processes(root).spawn(spec, invocation))
+
+    results = list[CallResult]()
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: login.read_text().strip() == '{"token": 3}')
+    last.write_text("3")
+    for thread in threads:
+        thread.join()
+    assert [result.exit for result in results] == [0, 0, 0]
+    assert login.read_text().strip() == '{"token": 3}'
+    assert [path.name for path in login.parent.iterdir()] == ["login.json"]
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
 def test_of_a_file_of_all_projects_a_call_sees_the_account_and_what_its_feature_wrote(tmp_path: Path) -> None:
     root, file = tmp_path / "repo", tmp_path / "home/.agent.json"
     folder = repository(root)
@@ -503,6 +539,8 @@ def test_no_old_login_is_taken_and_none_that_a_link_leads_to(tmp_path: Path) -> 
     (folder / "a").mkdir()
     (folder / "a/login.json").symlink_to(other)
     take_login(folder, Path("a/login.json"), login, None)
+    (folder / "login.json").symlink_to(other)
+    take_login(folder, Path("login.json"), login, None)
     assert (login.read_text(), other.is_file()) == (before, True)
     with pytest.raises(OSError, match="No such file"):
         take_login(folder, Path("b/login.json"), tmp_path / "home/none.json", None)

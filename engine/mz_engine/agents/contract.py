@@ -36,8 +36,16 @@ LINE_SHOWN_CHARS_MAX = 120
 def load_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if there is none."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return parse_object(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object; empty if it is none."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -16,7 +16,6 @@ import os
 import pathlib
 import re
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -27,7 +26,7 @@ from msgspec.structs import asdict, replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.agents.contract import Invocation, OwnPaths, load_object, query_key
+from mz_engine.agents.contract import Invocation, OwnPaths, load_object, parse_object, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.commands import WorktreeProcesses
@@ -49,7 +48,10 @@ from mz_engine.processes.supervise import (
 NAME_LENGTH_MAX = 200
 LOGIN_BYTES_MAX = 1_000_000
 EMPTY_TEXT = b'""'
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LOGIN_LOCK = threading.Lock()
+TAKEN_LOGINS = dict[pathlib.Path, bytes]()
+"""What calls of this process last changed there."""
 
 
 class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,28 +137,43 @@ def copy_members(source: pathlib.Path, copy: pathlib.Path, names: Collection[str
     copy.write_text(json.dumps({**(load_object(copy) if is_small else {}), **members}))
 
 
-def take_login(folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path, before: bytes | None) -> None:
-    """Move the file of that name in the folder, which an agent can change, to `login`, if no link leads to it, and it
+def read_changed(folder: pathlib.Path, name: pathlib.Path) -> tuple[bytes, int]:
+    """Return the content of a file that an agent may be changing, and when it was changed; empty and 0 if it is none, a
+    link led elsewhere, or it is too large."""
+    with suppress(OSError), open(os.open(folder / name, READ_FLAGS), "rb") as file:
+        status, path = os.fstat(file.fileno()), pathlib.Path(f"/proc/self/fd/{file.fileno()}").readlink()
+        if stat.S_ISREG(status.st_mode) and path == folder.resolve() / name:
+            return (file.read() if status.st_size <= LOGIN_BYTES_MAX else b""), status.st_mtime_ns
+    return b"", 0
+
+
+def take_login(
+    folder: pathlib.Path, name: pathlib.Path, login: pathlib.Path, before: bytes | None, *, has_ended: bool = True
+) -> None:
+    """Write the file of that name in the folder, which an agent can change, to `login`, if no link leads to it, and it
     is a newer JSON object with at least the same names and no new empty text, which a program writes if another one was
-    faster. If another process or person changed the login since it was `before`, their change stays. What cannot be a
-    login is removed, also the mark that it was deleted. Raises OSError, also if there is no change."""
+    faster. If something else than another call changed the login since it was `before`, that change stays. Once the
+    call has ended, what cannot be a login is removed, also the mark that it was deleted. Raises OSError, also if there
+    is no change."""
     changed, login = folder / name, login.resolve()
     if changed.parent.resolve() != (folder.resolve() / name).parent:
         return
-    status, old = changed.lstat(), login.read_bytes()
-    is_newer = stat.S_ISREG(status.st_mode) and status.st_mtime_ns > login.stat().st_mtime_ns
-    new = changed.read_bytes() if is_newer and status.st_size <= LOGIN_BYTES_MAX else b""
-    if old == (old if before is None else before) and new and (EMPTY_TEXT not in new or EMPTY_TEXT in old):
-        if not load_object(login) or not load_object(login).keys() <= load_object(changed).keys():
+    old, (new, changed_ns) = login.read_bytes(), read_changed(folder, name)
+    if changed_ns <= login.stat().st_mtime_ns:
+        new = b""
+    is_expected = before in (None, old) or TAKEN_LOGINS.get(login) == old
+    if is_expected and new and (EMPTY_TEXT not in new or EMPTY_TEXT in old):
+        if not parse_object(old) or not parse_object(old).keys() <= parse_object(new).keys():
             return
-        descriptor, partial = tempfile.mkstemp(dir=login.parent, prefix=f".{login.name}-")
-        with os.fdopen(descriptor, "wb") as file:
+        with open(login, "r+b", buffering=0) as file:  # In place: running calls have this file.
+            os.posix_fallocate(file.fileno(), 0, len(new))
             file.write(new)
-            file.flush()
+            file.truncate()
             os.fsync(file.fileno())
-        os.utime(partial, ns=(status.st_mtime_ns, status.st_mtime_ns))
-        pathlib.Path(partial).replace(login)
-    changed.unlink()
+        os.utime(login, ns=(changed_ns, changed_ns))
+        TAKEN_LOGINS[login] = new
+    if has_ended:
+        changed.unlink()
 
 
 def open_new(path: pathlib.Path) -> int:
@@ -228,18 +245,18 @@ class AgentProcesses(WorktreeProcesses):
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
         make_missing(invocation.own)
-        self._take_logins(spec, invocation, {})  # Of a call whose end mz did not see.
+        self._take_logins(spec, invocation.own, {})  # Of a call whose end mz did not see.
         logins = {path: path.read_bytes() for path in invocation.own.logins if path.is_file()}
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
-            end = self._run(spec, launch, folder, invocation)
+            end = self._run(spec, launch, folder, invocation, logins)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             end = ProcessEnd(reason=EndReason.DISK_FULL)
         finally:
-            self._take_logins(spec, invocation, logins)
+            self._take_logins(spec, invocation.own, logins)
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
         return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
@@ -293,15 +310,24 @@ class AgentProcesses(WorktreeProcesses):
             launch, stdin=invocation.stdin, hidden=(*launch.hidden, *(own.empty_files if can_hide() else ()))
         )
 
-    def _take_logins(self, spec: CallSpec, invocation: Invocation, before: Mapping[pathlib.Path, bytes]) -> None:
-        """Let the user have what the program changed of its login, for other programs could not use the old one."""
-        for login in invocation.own.logins:
-            for path in (path for path in invocation.own.folders if is_below(login, path)):
-                folder = agent_folder(self._root, spec.worktree, path) / "upper"
+    def _take_logins(
+        self, spec: CallSpec, own: OwnPaths, before: Mapping[pathlib.Path, bytes], *, has_ended: bool = True
+    ) -> None:
+        """Let the user and other calls have what the program changed of its login: they cannot use the old one."""
+        for login in own.logins:
+            for path in (path for path in own.folders if is_below(login, path)):
+                upper, name = agent_folder(self._root, spec.worktree, path) / "upper", login.relative_to(path)
                 with suppress(OSError), LOGIN_LOCK:
-                    take_login(folder, login.relative_to(path), login, before.get(login))
+                    take_login(upper, name, login, before.get(login), has_ended=has_ended)
 
-    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:
+    def _run(
+        self,
+        spec: CallSpec,
+        launch: Launch,
+        folder: pathlib.Path,
+        invocation: Invocation,
+        logins: Mapping[pathlib.Path, bytes],
+    ) -> ProcessEnd:
         meta = SpoolMeta(
             key=spec.key,
             agent=spec.agent,
@@ -316,7 +342,12 @@ class AgentProcesses(WorktreeProcesses):
         )
         with closing(Spool(folder, meta, self._secrets)) as spool:
             meter = Meter(folder, invocation.is_over_budget)
-            end = self.supervise(launch, limits, spool, meter.check)
+
+            def is_over() -> bool:
+                self._take_logins(spec, invocation.own, logins, has_ended=False)
+                return meter.check()
+
+            end = self.supervise(launch, limits, spool, is_over)
             if meter.is_over and end.reason is EndReason.STOPPED:
                 end = replace(end, reason=EndReason.OVER_BUDGET)
             if end.detail:

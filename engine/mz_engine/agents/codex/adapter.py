@@ -31,6 +31,8 @@ SETTINGS: Mapping[str, str] = {
 reconnects. Of folders for temporary files, commands may write only to TMPDIR, which must not be /tmp then: while they
 run, codex's sandbox puts an empty `.git` into each writable directory, and leaves it there when killed."""
 
+DATABASES = "mz-databases"
+"""Folder of its databases beside the sessions, which it makes from those: an overlay would copy those of the user."""
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
 
@@ -61,8 +63,14 @@ class Codex(Adapter):
         OPENAI_ORGANIZATION OPENAI_PROJECT
     """)
     """A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
-    folders = (".codex", "$CODEX_HOME", "$CODEX_SQLITE_HOME")
-    logins = (".codex/auth.json", "$CODEX_HOME/auth.json")
+    folders = (".codex", "$CODEX_HOME")
+    conversations, logins = (
+        tuple(f"{folder}/{name}" for folder in (".codex", "$CODEX_HOME") for name in kept)
+        for kept in (
+            names(f"archived_sessions history.jsonl memories {DATABASES} sessions shell_snapshots tmp"),
+            ("auth.json",),
+        )
+    )
 
     def own_paths(self, environment: Mapping[str, str]) -> OwnPaths:
         """Codex takes the system's bubblewrap if there is one. It cannot mount `/proc` in mz's sandbox, and of recent
@@ -99,6 +107,8 @@ class Codex(Adapter):
         if spec.resumes and spec.session is not None:
             argv += ["resume", spec.session]
         env = {**self.call_environment(environment), "TMPDIR": "/var/tmp"}
+        if not self.container:
+            env["CODEX_SQLITE_HOME"] = str(_settings_folder(environment) / DATABASES)
         return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env)
 
 
