@@ -97,7 +97,7 @@ class WorktreeProcesses:
             tuple(pathlib.Path(re.sub(r"\A~(?=/|\Z)", lambda _: home, path)).expanduser() for path in paths)
             for paths in (sandbox.write, sandbox.read)
         )
-        self._spending = Mount(spending_folder(environment), "empty")
+        self._spending = spending_folder(environment)
 
     def launch(
         self,
@@ -116,7 +116,7 @@ class WorktreeProcesses:
             argv=argv,
             env=in_worktree(environment, folder),
             cwd=folder,
-            mounts=(*mounts, self._spending) if mounts else (),
+            mounts=mounts,
             read_only=bool(mounts),
             offline=self._is_offline(key) and can_run_offline(),
             memory_bytes=(sandbox.memory_mb or MACHINE_MB * 3 // 4) * MB,
@@ -124,7 +124,8 @@ class WorktreeProcesses:
             file_bytes=sandbox.file_size_mb * MB,
             cpu_seconds=int(sandbox.cpu or 0),
         )
-        return confine(launch, self._readable, own) if mounts and can_confine() else launch
+        launch = confine(launch, self._readable, own) if mounts and can_confine() else launch
+        return replace(launch, hidden=(*launch.hidden, self._spending)) if mounts else launch
 
     def _is_offline(self, key: str) -> bool:
         return self._on_denied is not None

@@ -118,8 +118,8 @@ def sandbox_mounts(
     folder, mounts = worktree_path(root, worktree), list[Mount]()
     tools = tool_folders(environment.get("PATH", os.defpath))
     for checkout in (root,) if enclosing is None else (enclosing, root):
-        hidden = (checkout, git_directory(checkout) or checkout)
-        mounts += [Mount(path, "empty") for path in hidden]
+        outside = git_directory(checkout) or checkout
+        mounts += [Mount(path, "empty") for path in (checkout, *([] if is_below(outside, checkout) else [outside]))]
         with os.scandir(checkout) as entries:
             marks = [entry.path for entry in entries if os.access(f"{entry.path}/{ENVIRONMENT_MARK}", os.F_OK)]
         for path in (*tools, *map(pathlib.Path, marks)):

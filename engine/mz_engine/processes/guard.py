@@ -30,7 +30,6 @@ from mz_engine.processes.sandbox import (
     drop_privileges,
     hide,
     kernel,
-    make_read_only,
     mount_all,
     restrict_paths,
 )
@@ -438,9 +437,7 @@ def enter_level(request: Request) -> None:
     if request.offline:
         kernel().enable_loopback()
     kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
-    mounted = mount_all(request.mounts, request.scratch, request.read_only)
-    if request.read_only:
-        make_read_only(mounted)
+    mount_all(request.mounts, request.scratch, request.read_only)
     if request.hidden:
         hide(request.hidden)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -66,13 +66,13 @@ def confine(launch: Launch, read: Collection[Path], own: Collection[Mount]) -> L
     new = {path: target for path, target in new.items() if target not in changeable and target not in read}
     tops = (*new, *new.values(), Path(SHARED_MEMORY))  # The last one is mounted with the devices.
     programs = _programs(_fixed_path(launch), launch.argv[0], tops)
-    covers = (*tops, *(mount.target for mount in (*launch.mounts, *own)))
+    covers = {*tops, *(mount.target for mount in (*launch.mounts, *own))}
     for path in (
         *read,
         *(path.resolve() for path in (*read, RESOLVER)),
         *(_installation(path, tops) for path in programs),
     ):
-        if max(filter(partial(is_below, path), covers), key=_depth, default=None) in tops:
+        if next((above for above in (path, *path.parents) if above in covers), None) in tops:
             mounts[path] = Mount(path, "read")
     mounts |= {mount.target: mount for mount in launch.mounts}
     mounts |= {mount.target: mount for mount in own if not launch.is_hidden(mount.target)}
@@ -102,7 +102,8 @@ def _depth(path: Path) -> int:
     return len(path.parts)
 
 
-def _installation(folder: Path, tops: Iterable[Path]) -> Path:
+@lru_cache(CACHED_MAX)
+def _installation(folder: Path, tops: tuple[Path, ...]) -> Path:
     """Return the folder that holds the whole installation of the programs in this one, below one of `tops`."""
     above = max((len(top.parts) for top in tops if is_below(folder, top)), default=0)
     names = folder.parts
@@ -119,14 +120,20 @@ def hidden_paths(launch: Launch, read: Iterable[Path]) -> tuple[Path, ...]:
     homes = (home, home.resolve())
     targets = [mount.target for mount in launch.mounts if mount.target not in homes]
     visible = (*targets, launch.cwd, *read)
-    linked = (path.resolve() for path in (*visible, *(home.joinpath(*names) for names in KEPT)) if path.is_symlink())
-    named = set(_below(homes, (*visible, *linked)))
+    linked = (path.resolve() for path in visible if path.is_symlink())
+    named = set(_below(homes, (*visible, *linked, *_linked(home))))
     if () in named:
         return ()
     kept = named.union(KEPT, map(_tool, _below(homes, _programs(_fixed_path(launch), launch.argv[0], homes))))
     hidden = HIDDEN - named
     inner = {names[:end] for names in kept | hidden for end in range(1, len(names))}
     return tuple(_walk(homes[1], kept, hidden, inner))
+
+
+@lru_cache(CACHED_MAX)
+def _linked(home: Path) -> tuple[Path, ...]:
+    """Return what links to tools and caches lead to."""
+    return tuple(path.resolve() for path in (home.joinpath(*names) for names in KEPT) if path.is_symlink())
 
 
 def _below(homes: Iterable[Path], paths: Iterable[Path]) -> Iterator[Names]:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
@@ -36,6 +36,7 @@ EMPTY_DOCUMENTS = {b"json": b"{}\n", b"xml": b"<settings/>\n", b"Config": b"<con
 """What stands for hidden files, by their ending: Composer, Maven and NuGet fail at an empty one."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 SHARED_MEMORY = "/dev/shm"
+TEMPORARY, FOLDER_OF_SOCKETS, SMALL = ("own", b"/tmp", b"/tmp"), b"/run", b"size=16m,mode=0755"
 STANDARD_STREAMS = (("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))
 
 
@@ -65,11 +66,13 @@ def drop_capabilities() -> None:
                 kernel().prctl(PR_CAPBSET_DROP, capability)
 
 
-def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_devices: bool) -> dict[bytes, bool]:
+def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, confined: bool) -> None:
     """Make each mount, whose kinds are those of `supervise.Mount`, in turn, of what its source was before the first
     one. A source that is gone is left out; any other failure is an error, since a command would see what it must not.
-    Return the targets, with True for those that are read-only."""
+    If `confined`, everything else is read-only, except before Linux 5.12, which has no call for that, and `/dev` has
+    few devices."""
     sources, read_only = dict[bytes, int](), dict[bytes, bool]()
+    has_all = confined and kernel().can_set_read_only
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[1], open_files[1]))  # Each source is open for a moment.
     for kind, *paths in mounts:
@@ -78,22 +81,24 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
                 sources[path] = sources.get(path) or os.open(path, os.O_PATH | os.O_CLOEXEC)
     if scratch:
         sources[scratch] = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)
-    if has_devices:
+    if confined:
         mount_devices()
         read_only[b"/dev"] = False
     for kind, source, target in mounts:
-        if kind == "empty" and os.path.isdir(target):
+        if kind == "empty" and not os.path.isfile(target):
+            make_mount_point(target, is_directory=True)  # Below a folder of its own it is not there.
             kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
             read_only[target] = True
         elif kind == "own":
-            mount_own(target, sources.get(scratch))
+            mount_own(target, sources.get(scratch), TEMPORARY in mounts)
             read_only[target] = False
         elif kind == "kept":
             if source in sources and os.path.isdir(target):
                 opened, read_only[target] = b"/proc/self/fd/%d" % sources[target], False
-                kept = os.dup(sources[source])
-                if not mount_layers(opened, target, kept) and not mount_overlay(opened, target, None):
+                if not mount_layers(opened, target, sources[source]) and not mount_overlay(opened, target, None):
                     kernel().mount(opened, target, None, MS_BIND | MS_REC)
+        elif kind == "read" and source == target and has_all and not is_covered(target, read_only):
+            continue  # It is read-only like everything else.
         elif source in sources:
             opened = b"/proc/self/fd/%d" % sources[source]
             make_mount_point(target, os.path.isdir(opened))
@@ -102,62 +107,74 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, has_device
                 continue
             kernel().mount(opened, target, None, MS_BIND | MS_REC)
             read_only[target] = kind != "write"
-    for target in (target for target, is_read_only in read_only.items() if is_read_only):
-        remount_read_only(target)
+    make_read_only(read_only, has_all)
     for opened_source in sources.values():
         os.close(opened_source)
     resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
-    return read_only
 
 
-def mount_own(target: bytes, scratch: int | None) -> None:
-    """Mount an empty directory: a new one of `scratch`, or else one in memory. It is an overlay where that is possible:
-    the table of mounts shows where a bound directory is, and Codex then looks for it there."""
+def is_covered(path: bytes, mounted: Collection[bytes]) -> bool:
+    return any(path.startswith(target + b"/") for target in mounted)
+
+
+def mount_own(target: bytes, scratch: int | None, has_temporary: bool) -> None:
+    """Mount an empty directory: for sockets a small one in memory; `/var/tmp` is the same as `/tmp` if that is mounted.
+    Changes of others are in `scratch`, below an overlay where that is possible: the table of mounts shows where a bound
+    directory is, and Codex then looks for it there."""
     make_mount_point(target, is_directory=True)
-    if scratch is None:
-        kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
+    if target == b"/var/tmp" and has_temporary:
+        kernel().mount(b"/tmp", target, None, MS_BIND)
         return
-    opened = make_directory(scratch)
-    os.mkdir("lower", dir_fd=opened)
-    if not mount_layers(b"/proc/self/fd/%d/lower" % opened, target, os.dup(opened)):
-        kernel().mount(b"/proc/self/fd/%d/lower" % opened, target, None, MS_BIND)
-    os.close(opened)
+    is_small = target.startswith(FOLDER_OF_SOCKETS)
+    kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV, SMALL if is_small else None)
+    if (
+        scratch is not None
+        and not is_small
+        and not mount_layers(target, target, scratch, prefix := new_prefix(scratch))
+    ):
+        kernel().mount(b"/proc/self/fd/%d/%supper" % (scratch, prefix), target, None, MS_BIND)
 
 
-def make_directory(scratch: int) -> int:
-    """Make a new directory there and open it."""
-    name = str(len(os.listdir(scratch)))
-    os.mkdir(name, dir_fd=scratch)
-    return os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=scratch)
+def new_prefix(scratch: int) -> bytes:
+    return b"%d-" % len(os.listdir(scratch))
 
 
 def mount_overlay(source: bytes, target: bytes, scratch: int | None) -> bool:
-    """Mount a directory's content so that changes are kept apart, in a new directory of `scratch` or else in memory;
-    return False if this system cannot."""
-    if scratch is not None and mount_layers(source, target, make_directory(scratch)):
+    """Mount a directory's content so that changes are kept apart, in `scratch` or else in memory; return False if this
+    system cannot."""
+    if scratch is not None and mount_layers(source, target, scratch, new_prefix(scratch)):
         return True
     # A directory for changes cannot itself be on an overlay, as all of a container may be.
     kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
-    return mount_layers(source, target, os.open(target, os.O_PATH | os.O_CLOEXEC))
+    opened = os.open(target, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return mount_layers(source, target, opened)
+    finally:
+        os.close(opened)
 
 
-def mount_layers(source: bytes, target: bytes, kept: int) -> bool:
-    """Mount an overlay whose changes go to the directory `kept`, which is closed; return True if that worked."""
-    for name in ("upper", "work"):
+def mount_layers(source: bytes, target: bytes, kept: int, prefix: bytes = b"") -> bool:
+    """Mount an overlay whose changes go to the directory `kept`, to names with this prefix; return True if that
+    worked."""
+    names = [prefix + name for name in (b"upper", b"work")]
+    for name in names:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=kept)
-    layers = b"lowerdir=%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work" % (source, kept, kept)
-    with open("/proc/self/uid_map") as file:
-        is_first = file.read().split() == ["0", "0", "4294967295"]
-    try:
-        # In a user namespace the other one is mounted too, but removes no directory.
-        for options in (layers, layers + b",userxattr")[:: 1 if is_first else -1]:
-            with contextlib.suppress(OSError):
-                kernel().mount(b"overlay", target, b"overlay", MS_NOSUID | MS_NODEV, options)
-                return True
-    finally:
-        os.close(kept)
+    upper, work = (b"/proc/self/fd/%d/%s" % (kept, name) for name in names)
+    layers = b"lowerdir=%s,upperdir=%s,workdir=%s" % (source, upper, work)
+    # In a user namespace the other one is mounted too, but removes no directory.
+    for options in (layers, layers + b",userxattr")[:: 1 if is_first_namespace() else -1]:
+        with contextlib.suppress(OSError):
+            kernel().mount(b"overlay", target, b"overlay", MS_NOSUID | MS_NODEV, options)
+            return True
     return False
+
+
+@functools.cache
+def is_first_namespace() -> bool:
+    """Return True if this is the user namespace of the system."""
+    with open("/proc/self/uid_map") as file:
+        return file.read().split() == ["0", "0", "4294967295"]
 
 
 def mount_devices() -> None:
@@ -169,9 +186,9 @@ def mount_devices() -> None:
             kept[name] = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
     kernel().mount(b"tmpfs", b"/dev", b"tmpfs", MS_NOSUID, b"mode=0755")
     for name, opened in kept.items():
-        target, source = f"/dev/{name}".encode(), b"/proc/self/fd/%d" % opened
-        make_mount_point(target, os.path.isdir(source))
-        kernel().mount(source, target, None, MS_BIND | MS_REC)
+        target = f"/dev/{name}".encode()
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
+        kernel().mount(b"/proc/self/fd/%d" % opened, target, None, MS_BIND)
         os.close(opened)
     for name in ("/dev/pts", SHARED_MEMORY):
         os.mkdir(name)
@@ -181,32 +198,41 @@ def mount_devices() -> None:
         os.symlink(target_path, f"/dev/{name}")
 
 
-def make_read_only(mounted: dict[bytes, bool]) -> None:
-    """Make everything read-only but the mounts that are not; outer ones first, since a flag is set for all mounts below
-    too. Before Linux 5.12 there is no call for that, and nothing is changed."""
-    try:
-        kernel().set_read_only(b"/", True)
-    except OSError as error:
-        if error.errno != ENOSYS:
-            raise
+def make_read_only(mounted: dict[bytes, bool], has_all: bool) -> None:
+    """Make mounts read-only, or everything but the others; outer ones first, since a flag is set for all mounts below
+    too."""
+    if not has_all:
+        for path in (path for path, is_read_only in mounted.items() if is_read_only):
+            remount_read_only(path)
         return
-    for path, is_read_only in sorted(mounted.items(), key=lambda item: item[0].count(b"/")):
+    for path, is_read_only in sorted({b"/": True, **mounted}.items(), key=lambda item: item[0].count(b"/")):
         kernel().set_read_only(path, is_read_only)
 
 
 def hide(paths: list[bytes]) -> None:
     """Cover folders by an empty one that nobody can change, and files by an empty one or what their readers need."""
-    kernel().mount(b"tmpfs", b"/proc", b"tmpfs", MS_NOSUID | MS_NODEV)  # Until the real one is mounted.
-    os.mkdir(b"/proc/empty")
-    for ending, content in EMPTY_DOCUMENTS.items():
-        with open(b"/proc/" + ending, "wb") as file:
-            file.write(content)
-    kernel().mount(None, b"/proc", None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    empty = b"/dev/empty"
+    os.mkdir(empty)
     for path in paths:
-        ending = os.path.basename(path).rpartition(b".")[2]
-        cover = b"/proc/" + ending if ending in EMPTY_DOCUMENTS else b"/dev/null"
         with contextlib.suppress(FileNotFoundError):
-            kernel().mount(b"/proc/empty" if os.path.isdir(path) else cover, path, None, MS_BIND)
+            try:
+                kernel().mount(empty, path, None, MS_BIND)
+            except NotADirectoryError:
+                hide_file(path)
+    os.rmdir(empty)  # Who has it mounted can make nothing there.
+
+
+def hide_file(path: bytes) -> None:
+    ending = os.path.basename(path).rpartition(b".")[2]
+    if ending not in EMPTY_DOCUMENTS:
+        kernel().mount(b"/dev/null", path, None, MS_BIND)
+        return
+    document = b"/dev/" + ending
+    with open(document, "wb") as file:
+        file.write(EMPTY_DOCUMENTS[ending])
+    kernel().mount(document, path, None, MS_BIND)
+    remount_read_only(path)
+    os.unlink(document)
 
 
 def make_mount_point(path: bytes, is_directory: bool) -> None:
@@ -235,6 +261,10 @@ class Kernel:
         self._errno, self._move, self._long = ctypes.get_errno, ctypes.memmove, ctypes.c_ulong
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.getenv.restype = ctypes.c_void_p
+        self._libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
+        self._libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+        self._libc.syscall(ctypes.c_long(SYS_MOUNT_SETATTR), -1, None, 0, None, ctypes.c_ulong(0))
+        self.can_set_read_only = ctypes.get_errno() != ENOSYS
         self._ioctl, self._pack, self._socket = fcntl.ioctl, struct.pack, socket.socket
 
     def write_variable(self, name: bytes, value: bytes, size: int) -> None:
@@ -256,21 +286,19 @@ class Kernel:
         return pid
 
     def prctl(self, option: int, value: int) -> None:
-        zero = self._long(0)
-        self._check(self._libc.prctl(option, self._long(value), zero, zero, zero), "prctl")
+        self._check(self._libc.prctl(option, value, 0, 0, 0), "prctl")
 
     def mount(
         self, source: bytes | None, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None
     ) -> None:
-        result = self._libc.mount(source, target, kind, self._long(flags), data)
-        self._check(result, f"mount {os.fsdecode(target)}")
+        self._check(self._libc.mount(source, target, kind, flags, data), "mount", target)
 
     def set_read_only(self, path: bytes, is_read_only: bool) -> None:
         """Set or clear the flag of the mount at the path and of all below it. Source: mount_setattr(2)."""
         change = MOUNT_ATTR_RDONLY if is_read_only else 0
         attributes = self._pack("QQQQ", change, MOUNT_ATTR_RDONLY - change, 0, 0)
         arguments = (AT_FDCWD, path, AT_RECURSIVE, attributes, self._long(len(attributes)))
-        self._check(self._libc.syscall(self._long(SYS_MOUNT_SETATTR), *arguments), f"mount_setattr {os.fsdecode(path)}")
+        self._check(self._libc.syscall(self._long(SYS_MOUNT_SETATTR), *arguments), "mount_setattr", path)
 
     def landlock(self, paths: Sequence[Sequence[bytes]], scopes: int) -> None:
         """Keep this process and its children from other paths, if any are given, and from abstract sockets and
@@ -290,16 +318,16 @@ class Kernel:
                 opened = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
                 rule = self._pack("=Qi", rights if os.path.isdir(path) else rights & LANDLOCK_OF_FILES, opened)
                 add = (long(SYS_LANDLOCK_ADD_RULE), long(rules), long(LANDLOCK_RULE_PATH_BENEATH), rule, long(0))
-                self._check(self._libc.syscall(*add), f"landlock_add_rule {os.fsdecode(path)}")
+                self._check(self._libc.syscall(*add), "landlock_add_rule", path)
                 os.close(opened)
         result = self._libc.syscall(long(SYS_LANDLOCK_RESTRICT_SELF), long(rules), long(0))
         os.close(rules)
         self._check(result, "landlock_restrict_self")
 
-    def _check(self, result: int, call: str) -> None:
+    def _check(self, result: int, call: str, path: bytes = b"") -> None:
         if result != 0:
             number = self._errno()
-            raise OSError(number, f"{call}: {os.strerror(number)}")
+            raise OSError(number, f"{call} {os.fsdecode(path)}".strip() + f": {os.strerror(number)}")
 
 
 kernel = functools.cache(Kernel)
