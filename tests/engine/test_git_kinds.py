@@ -9,9 +9,11 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.run.plan import missing_content
 
 from tests.support.desk import WORKTREE, Desk
+from tests.support.gitrepo import GitRepo
 
 pytestmark = pytest.mark.slow
 
@@ -123,3 +125,63 @@ def test_git_works_for_an_agent(tmp_path: pathlib.Path, kind: Callable[[Desk], N
     made = desk.port.commit(WORKTREE, capture.tree, desk.base, b"m\n")
     desk.repo.git("fsck", "--no-dangling")
     assert desk.repo.head(f"{made.commit}^") == desk.base
+
+
+def with_nested_submodules(desk: Desk) -> None:
+    """The user's checkout has both."""
+    allowed = ("-c", "protocol.file.allow=always", "submodule", "--quiet")
+    inner, outer = (GitRepo(desk.repo.root.with_name(name)) for name in ("inner", "outer"))
+    inner.commit({"deep.txt": "deep\n"}, "inner")
+    outer.commit({"lib.py": "x = 1\n", ".gitignore": "*.o\n"}, "outer")
+    for repo, path, added in ((outer, "nested", inner), (desk.repo, "vendor/lib", outer)):
+        repo.git(*allowed, "add", str(added.root), path)
+        repo.git("commit", "--quiet", "-m", "submodule")
+    desk.repo.git(*allowed, "update", "--init", "--recursive")
+    desk.base = desk.repo.head()
+
+
+def files_of(folder: pathlib.Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_worktrees_and_checkouts_have_submodules_at_the_commit_of_the_tree(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path)
+    with_nested_submodules(desk)
+    user, worktree = desk.repo.root / "vendor/lib", desk.worktree / "vendor/lib"
+    before = desk.repo.git("status", "--short", cwd=user) + desk.repo.git("rev-parse", "HEAD", cwd=user)
+    (user / "lib.py").write_text("not committed\n")
+    assert not list(missing_content(desk.repo.root, desk.base, (), os.environ))
+    desk.open()
+    content = {"lib.py": "x = 1\n", ".gitignore": "*.o\n", ".gitmodules": (user / ".gitmodules").read_text()}
+    assert files_of(worktree) == {**content, "nested/deep.txt": "deep\n"}
+    assert desk.state() == "## feat/f1"
+
+    desk.write({"vendor/lib/lib.py": "forged\n", "vendor/lib/new.py": "x", "vendor/lib/a.o": "built"})
+    desk.write({"vendor/lib/.git": "gitdir: /elsewhere\n", "src/app.py": "print('changed')\n"})
+    capture = desk.port.capture(WORKTREE, desk.base)
+    assert desk.repo.git("diff", "--name-only", desk.base, capture.tree) == "src/app.py"
+    checkout = desk.port.checkout(WORKTREE, desk.base, capture.tree).worktree
+    folder = desk.worktree.with_name(checkout.feature) / "vendor/lib"
+    assert files_of(folder) == {**content, "nested/deep.txt": "deep\n"}
+    desk.port.ensure(WORKTREE, desk.base, capture.tree)
+    assert files_of(worktree) == {**content, "nested/deep.txt": "deep\n", "a.o": "built"}
+    assert (user / "lib.py").read_text() == "not committed\n"
+    desk.repo.git("checkout", "--quiet", "lib.py", cwd=user)
+    assert desk.repo.git("status", "--short", cwd=user) + desk.repo.git("rev-parse", "HEAD", cwd=user) == before
+
+
+def test_without_its_commit_a_submodule_is_empty(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path)
+    with_nested_submodules(desk)
+    desk.repo.git("update-index", "--cacheinfo", f"160000,{desk.base},vendor/lib")
+    desk.repo.git("commit", "--quiet", "-m", "a commit that was not fetched")
+    desk.base = desk.repo.head()
+    desk.open()
+    assert files_of(desk.worktree / "vendor/lib") == {}
+
+
+def test_a_set_up_that_fetches_submodules_finds_empty_directories(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, WorkspaceSettings(setup=("git submodule update --init",)))
+    with_nested_submodules(desk)
+    desk.open()
+    assert files_of(desk.worktree / "vendor/lib") == {}

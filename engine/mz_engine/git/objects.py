@@ -50,6 +50,7 @@ class ObjectStore:
 
     def __init__(self, git: Git) -> None:
         self._git, self._object_format = git, git.repository.object_format
+        self.repository = git.repository
         self._objects, self._reader = str(git.directory / "objects"), ObjectReader(git)
         self._differ, self._differ_lock = git.dialogue("diff-tree", "--stdin", *NUMSTAT), threading.Lock()
         self._id_bytes = hashlib.new(self._object_format).digest_size

@@ -26,6 +26,7 @@ from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_
 from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
 from mz_engine.git.objects import CACHED_LISTINGS_MAX, ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
+from mz_engine.git.submodules import Submodules, fetches_submodules
 from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts, remove_empty_folders
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
@@ -58,6 +59,7 @@ class GitWorkspace:
         self._objects = objects = ObjectStore(self._git)
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
+        self._submodules = None if fetches_submodules(settings.setup) else Submodules(environment)
         self._environment: Callable[[str], str] = lru_cache(CACHED_LISTINGS_MAX)(
             lambda tree: environment_digest(objects.listing(tree), settings, objects.blob)
         )
@@ -180,6 +182,9 @@ class GitWorkspace:
         """Make the directory hold `tree` and what is `kept` besides, and the index match `head`."""
         target, scan = self._objects.listing(tree), self._scan(git_worktree, tree)
         written = restore(self._objects, git_worktree.top, target, scan, kept)
+        if self._submodules:
+            root = self._git.repository.root
+            self._submodules.restore(git_worktree.top, root, target, git_worktree.keeps_ignored)
         scratch = git_worktree.notes_directory / "scratch"
         copy_missing(self._git.repository.root, git_worktree.path, scratch, self._copied_paths, target)
         git_worktree.change_notes(hash_cache=scan.hash_cache)

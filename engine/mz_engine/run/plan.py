@@ -47,6 +47,7 @@ from mz_engine.git.repository import (
     submodules,
     uncommitted_files,
 )
+from mz_engine.git.submodules import fetches_submodules
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins
@@ -59,6 +60,7 @@ from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
 from mz_engine.processes.container import Container, container_of
+from mz_engine.processes.environment import git_directory
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
 from mz_engine.run.settings import LoadedConfig, load_config
 
@@ -388,8 +390,9 @@ def missing_content(
 ) -> Iterator[Diagnostic]:
     """Yield warnings (MZ1009) for submodules, LFS files and partial clones, whose content is not in worktrees."""
     texts, names = list[tuple[str, str]](), ("--name-only", "--get-regexp", r"^remote\..*\.partialclonefilter$")
-    if (paths := submodules(root, commit, environment)) and not any("git submodule" in line for line in setup):
-        hint = "add `git submodule update --init --recursive` to `workspace.setup` in mz.yaml"
+    paths = tuple(path for path in submodules(root, commit, environment) if git_directory(root / path) is None)
+    if paths and not fetches_submodules(setup):
+        hint = "run `git submodule update --init --recursive`, or add it to `workspace.setup` in mz.yaml"
         texts.append((f"worktrees have empty directories in place of submodules: {list_names(paths)}", hint))
     if paths := lfs_files(root, commit, environment):
         hint = "agents and tests there do not see the content; `mz doctor --run-commands` shows which tests fail"
