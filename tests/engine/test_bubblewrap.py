@@ -39,7 +39,7 @@ def options_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_overlays: bo
 
 
 COVERED = ["tmpfs /t/home/hidden", "remount-ro /t/checkout", "remount-ro /t/home/hidden"]
-HIDDEN = ["ro-bind-try /dev/null /t/home/secret", *COVERED]
+HIDDEN = ["ro-bind-try /t/scratch/empty /t/home/secret", *COVERED]
 WORK = ["bind-try /t/work /t/work", "ro-bind-try /t/tools /t/tools", "bind /t/scratch/0 /t/temporary"]
 GIT = "bind-try /t/private /t/work/.git"
 

@@ -8,8 +8,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from mz_engine.model.config import SandboxSettings
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import SandboxSettings, WorkspaceSettings
 from mz_engine.ports import FeatureWorktree
+from mz_engine.processes import guard, supervise
 from mz_engine.processes import home as home_module
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.home import confine, hidden_paths
@@ -17,6 +19,7 @@ from mz_engine.processes.supervise import Launch, Mount, can_hide
 from mz_events.redaction.redactor import Secrets
 
 from tests.support.gitrepo import GitRepo
+from tests.support.processes import levels
 
 FILES = (
     ".ssh/id_rsa", ".netrc", ".aws/credentials", ".config/gh/hosts.yml", ".config/git/config",
@@ -148,6 +151,22 @@ def test_the_table_of_mounts_does_not_show_where_own_folders_are(on_disk: Path) 
     script = f"{table}; mkfifo /tmp/a; mv /tmp/a /tmp/b; test -p /tmp/b && echo moved"
     result = executor.run(FeatureWorktree(run="r", feature="f", branch="f"), script, 30, "r/f/command")
     assert result.output.decode().split() == ["/", "moved"]
+
+
+@pytest.mark.parametrize("level", [level for level in levels() if level in (*guard.MOUNTING, guard.LANDLOCK)])
+def test_git_works_where_settings_include_a_hidden_file(
+    on_disk: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    monkeypatch.setattr(supervise, "best_level", lambda: level)
+    home, repo = on_disk / "home", GitRepo(on_disk / "project")
+    worktree = FeatureWorktree(run="r", feature="f", branch="f")
+    head = repo.commit({"README.md": "x"})
+    repo.write({".gitconfig": "[Include]\n\tpath = ~/.dotfiles/git\n\tpath = ~/.gitconfig-work\n"}, cwd=home)
+    repo.write({".dotfiles/git": "[alias]\n", ".gitconfig-work": "[alias]\n"}, cwd=home)
+    environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    GitWorkspace(repo.root, WorkspaceSettings(), environment).open(worktree, (head,))
+    result = ProcessExecutor(repo.root, environment, Secrets({})).run(worktree, "git status --short", 30, "r/f/command")
+    assert (result.exit, result.output) == (0, b"")
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")

@@ -60,8 +60,12 @@ def in_bubblewrap(launch: Launch, program: str) -> Launch:
         options += _mount(mount, launch.scratch, has_overlays)
     for link in links:
         options += ["--symlink", str(link.readlink()), str(link)]
+    empty = "/dev/null"
+    if launch.scratch is not None:  # Else it cannot be opened, since devices of a bound folder cannot.
+        empty = str(launch.scratch / "empty")
+        Path(empty).touch()
     for path in launch.hidden:
-        options += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind-try", "/dev/null", str(path)]
+        options += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind-try", empty, str(path)]
     for path in (*covered, *launch.hidden):
         options += ["--remount-ro", str(path)] if path.is_dir() else []
     argv = (bubblewrap, *options, "--chdir", str(launch.cwd), "--", program, *launch.argv[1:])

@@ -138,7 +138,7 @@ class WorktreeProcesses:
             folder.mkdir(exist_ok=True)
             scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=folder)
             if not can_hide() and not launch.end_argv:
-                environment = {**environment, "TMPDIR": scratch}
+                environment = {**environment, "TMPDIR": scratch, **_without_hidden_includes(environment)}
             launch = replace(launch, env=environment, scratch=pathlib.Path(scratch))
         try:
             end = supervise(launch, limits, sink, stop=lambda: self._stop() or is_over())
@@ -148,6 +148,14 @@ class WorktreeProcesses:
         if self._on_denied is not None and end.denied_connections:
             self._on_denied(key, end.denied_connections)
         return end
+
+
+def _without_hidden_includes(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables by which git works where files that the user's settings include cannot be opened."""
+    with suppress(OSError):
+        if can_confine() and b"[include" in pathlib.Path(environment["HOME"], ".gitconfig").read_bytes().lower():
+            return {"GIT_CONFIG_GLOBAL": os.devnull}
+    return {}
 
 
 class ProcessExecutor(WorktreeProcesses):
