@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import resource
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
@@ -84,7 +84,12 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, confined: 
     if confined:
         mount_devices()
         read_only[b"/dev"] = False
+    covers: tuple[bytes, ...] = ()
     for kind, source, target in mounts:
+        names = {target, os.readlink(b"/proc/self/fd/%d" % sources[target]) if target in sources else target}
+        if has_all and kind == "read" and source == target and not any(name.startswith(covers) for name in names):
+            continue  # It is read-only like everything else.
+        covers += tuple(name + b"/" for name in names)
         if kind == "empty" and not os.path.isfile(target):
             make_mount_point(target, is_directory=True)  # Below a folder of its own it is not there.
             kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV)
@@ -97,8 +102,6 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, confined: 
                 opened, read_only[target] = b"/proc/self/fd/%d" % sources[target], False
                 if not mount_layers(opened, target, sources[source]) and not mount_overlay(opened, target, None):
                     kernel().mount(opened, target, None, MS_BIND | MS_REC)
-        elif kind == "read" and source == target and has_all and not is_covered(target, read_only):
-            continue  # It is read-only like everything else.
         elif source in sources:
             opened = b"/proc/self/fd/%d" % sources[source]
             make_mount_point(target, os.path.isdir(opened))
@@ -113,10 +116,6 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, confined: 
     resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
 
 
-def is_covered(path: bytes, mounted: Collection[bytes]) -> bool:
-    return any(path.startswith(target + b"/") for target in mounted)
-
-
 def mount_own(target: bytes, scratch: int | None, has_temporary: bool) -> None:
     """Mount an empty directory: for sockets a small one in memory; `/var/tmp` is the same as `/tmp` if that is mounted.
     Changes of others are in `scratch`, below an overlay where that is possible: the table of mounts shows where a bound
@@ -127,11 +126,10 @@ def mount_own(target: bytes, scratch: int | None, has_temporary: bool) -> None:
         return
     is_small = target.startswith(FOLDER_OF_SOCKETS)
     kernel().mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV, SMALL if is_small else None)
-    if (
-        scratch is not None
-        and not is_small
-        and not mount_layers(target, target, scratch, prefix := new_prefix(scratch))
-    ):
+    if is_small or scratch is None:
+        return
+    prefix = new_prefix(scratch)
+    if not mount_layers(target, target, scratch, prefix):
         kernel().mount(b"/proc/self/fd/%d/%supper" % (scratch, prefix), target, None, MS_BIND)
 
 
