@@ -33,19 +33,11 @@ VERSION_BYTES_MAX = 10_000
 LINE_SHOWN_CHARS_MAX = 120
 
 
-def load_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; empty if there is none."""
+def load_object(source: Path | bytes) -> dict[str, Any]:
+    """Return the JSON object in a file or text; empty if there is none."""
     try:
-        return parse_object(path.read_bytes())
-    except OSError:
-        return {}
-
-
-def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object; empty if it is none."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = json.loads(source if isinstance(source, bytes) else source.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -26,7 +26,7 @@ from msgspec.structs import asdict, replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.agents.contract import Invocation, OwnPaths, load_object, parse_object, query_key
+from mz_engine.agents.contract import Invocation, OwnPaths, load_object, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.commands import WorktreeProcesses
@@ -163,7 +163,7 @@ def take_login(
         new = b""
     is_expected = before in (None, old) or TAKEN_LOGINS.get(login) == old
     if is_expected and new and (EMPTY_TEXT not in new or EMPTY_TEXT in old):
-        if not parse_object(old) or not parse_object(old).keys() <= parse_object(new).keys():
+        if not load_object(old) or not load_object(old).keys() <= load_object(new).keys():
             return
         with open(login, "r+b", buffering=0) as file:  # In place: running calls have this file.
             os.posix_fallocate(file.fileno(), 0, len(new))
@@ -246,17 +246,14 @@ class AgentProcesses(WorktreeProcesses):
         full disk."""
         make_missing(invocation.own)
         self._take_logins(spec, invocation.own, {})  # Of a call whose end mz did not see.
-        logins = {path: path.read_bytes() for path in invocation.own.logins if path.is_file()}
         launch = self._launch(spec, invocation)
         folder = spool_directory(self._root / MZ_FOLDER / SPOOL_FOLDER, spec.key)
         try:
-            end = self._run(spec, launch, folder, invocation, logins)
+            end = self._run(spec, launch, folder, invocation)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             end = ProcessEnd(reason=EndReason.DISK_FULL)
-        finally:
-            self._take_logins(spec, invocation.own, logins)
         spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
         return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
@@ -306,9 +303,8 @@ class AgentProcesses(WorktreeProcesses):
         mounts += [Mount(path, "read") for path in others]
         mounts += [Mount(path, "write") for path in own.shared_logins]
         launch = self.launch(invocation.argv, spec.worktree, spec.key, invocation.env, tuple(mounts))
-        return replace(
-            launch, stdin=invocation.stdin, hidden=(*launch.hidden, *(own.empty_files if can_hide() else ()))
-        )
+        hidden = (*launch.hidden, *(own.empty_files if can_hide() else ()))
+        return replace(launch, stdin=invocation.stdin, hidden=hidden)
 
     def _take_logins(
         self, spec: CallSpec, own: OwnPaths, before: Mapping[pathlib.Path, bytes], *, has_ended: bool = True
@@ -320,14 +316,7 @@ class AgentProcesses(WorktreeProcesses):
                 with suppress(OSError), LOGIN_LOCK:
                     take_login(upper, name, login, before.get(login), has_ended=has_ended)
 
-    def _run(
-        self,
-        spec: CallSpec,
-        launch: Launch,
-        folder: pathlib.Path,
-        invocation: Invocation,
-        logins: Mapping[pathlib.Path, bytes],
-    ) -> ProcessEnd:
+    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path, invocation: Invocation) -> ProcessEnd:
         meta = SpoolMeta(
             key=spec.key,
             agent=spec.agent,
@@ -341,13 +330,17 @@ class AgentProcesses(WorktreeProcesses):
             total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self.output_bytes_max
         )
         with closing(Spool(folder, meta, self._secrets)) as spool:
-            meter = Meter(folder, invocation.is_over_budget)
+            meter, own = Meter(folder, invocation.is_over_budget), invocation.own
+            logins = {path: path.read_bytes() for path in own.logins if path.is_file()}
 
             def is_over() -> bool:
-                self._take_logins(spec, invocation.own, logins, has_ended=False)
+                self._take_logins(spec, own, logins, has_ended=False)
                 return meter.check()
 
-            end = self.supervise(launch, limits, spool, is_over)
+            try:
+                end = self.supervise(launch, limits, spool, is_over)
+            finally:
+                self._take_logins(spec, own, logins)
             if meter.is_over and end.reason is EndReason.STOPPED:
                 end = replace(end, reason=EndReason.OVER_BUDGET)
             if end.detail:

@@ -6,14 +6,12 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 
 from mz_engine.git.content import SUBMODULE, FileHash, TreeListing
 from mz_engine.git.files import WorktreeScanner, remove_tree, restore
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.repository import open_repository
-from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.processes.environment import git_directory
 
@@ -39,20 +37,14 @@ class Submodules:
             folder, source = top + b"/" + path, checkout / os.fsdecode(path)
             if git_directory(source) is None:
                 continue
-            with suppress(RepositoryUnusable):  # It has not the commit.
-                objects, commit = self._open(source), tree[path].oid
-                files = objects.listing(commit)
-                scan = WorktreeScanner(
-                    top=folder,
-                    tracked=files,
-                    ignore_rules=objects.ignore_rules(commit),
-                    reads_rules=False,
-                    keep_rules=IgnoreRules({}),
-                    copied_paths=frozenset(),
-                    repository=objects.repository,
-                    hash_cache=self._hash_caches.get(folder, {}),
-                ).scan_worktree()
-                remove_tree(folder + b"/.git")
-                restore(objects, folder, files, scan, scan.ignored if keeps_ignored else set())
-                self._hash_caches[folder] = scan.hash_cache
-                self.restore(folder, source, files, keeps_ignored)
+            try:
+                objects = self._open(source)
+                files, rules = objects.listing(tree[path].oid), objects.ignore_rules(tree[path].oid)
+            except RepositoryUnusable:  # It has not the commit.
+                continue
+            hashes = self._hash_caches.get(folder, {})
+            scan = WorktreeScanner(folder, files, rules, objects.repository, hashes).scan_worktree()
+            remove_tree(folder + b"/.git")
+            restore(objects, folder, files, scan, scan.ignored if keeps_ignored else set())
+            self._hash_caches[folder] = scan.hash_cache
+            self.restore(folder, source, files, keeps_ignored)
