@@ -84,7 +84,7 @@ def mount_all(mounts: list[tuple[str, bytes, bytes]], scratch: bytes, confined: 
     if confined:
         mount_devices()
         read_only[b"/dev"] = False
-    covers: tuple[bytes, ...] = ()
+    covers: tuple[bytes, ...] = (b"/dev/",)
     for kind, source, target in mounts:
         names = {target, os.readlink(b"/proc/self/fd/%d" % sources[target]) if target in sources else target}
         if has_all and kind == "read" and source == target and not any(name.startswith(covers) for name in names):
