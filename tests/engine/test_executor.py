@@ -217,6 +217,18 @@ def test_only_what_settings_name_is_changed_in_the_home(tmp_path: Path) -> None:
     assert sorted(path.name for path in home.rglob("*")) == ["cache", "kept"]
 
 
+def test_programs_are_there_also_in_folders_of_which_a_call_has_its_own(tmp_path: Path, on_disk: Path) -> None:
+    folders = [path / "bin" for path in (tmp_path, on_disk)]
+    repository(on_disk / "project")
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / f"tool{number}").write_text(f"#!/bin/sh\necho {number}\n")
+        (folder / f"tool{number}").chmod(0o755)
+    path = os.pathsep.join((*map(str, folders), os.environ["PATH"]))
+    executor = ProcessExecutor(on_disk / "project", {"PATH": path, "HOME": "/nowhere"}, Secrets({}))
+    assert executor.run(WORKTREE, "tool0; tool1", 60, fresh_key()).output == b"0\n1\n"
+
+
 def test_a_folder_of_path_that_cannot_be_looked_at_is_left_out(tmp_path: Path) -> None:
     path = f"{tmp_path}:{tmp_path}/{'x' * 300}:bin:{tmp_path}/none"
     assert existing_programs({"PATH": path})["PATH"] == f"{tmp_path}:bin"
