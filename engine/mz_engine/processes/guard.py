@@ -90,11 +90,9 @@ class Request(NamedTuple):
     """Kind, source and target of what the tree sees, as in `supervise.Mount`, if the level has a mount namespace."""
     hidden: list[bytes]
     """Files and folders that seem empty, likewise."""
-    listable: list[bytes]
-    """At the level landlock: folders whose names may be read, what may be read, and what may also be changed; all
-    empty: nothing is restricted."""
-    readable: list[bytes]
-    changeable: list[bytes]
+    allowed: list[list[bytes]]
+    """At the level landlock: folders whose names may be read, what may be read, and what may also be changed; empty:
+    nothing is restricted."""
     read_only: bool
     """With a mount namespace everything is read-only but mounts that are writable, and `/dev` has what any program may
     need."""
@@ -426,7 +424,7 @@ def enter_level(request: Request) -> None:
     if request.level in (BUBBLEWRAP, LANDLOCK, SUBREAPER):
         kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
     if request.level == LANDLOCK:
-        restrict_paths(request.listable, request.readable, request.changeable)
+        restrict_paths(request.allowed)
     if request.level not in NAMESPACES:
         return
     if request.level == USER_NAMESPACE:

@@ -47,11 +47,11 @@ def drop_privileges() -> None:
         remount_read_only(path)
     kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
     with contextlib.suppress(OSError):  # A kernel without Landlock.
-        kernel().landlock(((), (), ()), LANDLOCK_ABSTRACT_SOCKETS)
+        kernel().landlock((), LANDLOCK_ABSTRACT_SOCKETS)
     drop_capabilities()
 
 
-def restrict_paths(*paths: list[bytes]) -> None:
+def restrict_paths(paths: list[list[bytes]]) -> None:
     """Let what is started from now on read and change nothing else, and signal no process of others, where there are no
     mount namespaces. Raises OSError if the kernel has no Landlock that can."""
     kernel().prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -311,7 +311,7 @@ class Kernel:
         rules = int(self._libc.syscall(*create))
         self._check(min(rules, 0), "landlock_create_ruleset")
         rights_of = (LANDLOCK_LIST, LANDLOCK_READ, LANDLOCK_READ | LANDLOCK_WRITE)
-        for rights, path in ((rights, path) for rights, some in zip(rights_of, paths, strict=True) for path in some):
+        for rights, path in ((rights, path) for rights, some in zip(rights_of, paths, strict=False) for path in some):
             with contextlib.suppress(FileNotFoundError):
                 opened = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
                 rule = self._pack("=Qi", rights if os.path.isdir(path) else rights & LANDLOCK_OF_FILES, opened)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import IO, Literal, NamedTuple, Protocol
+from typing import IO, Literal, Protocol
 
 import msgspec
 
@@ -250,13 +250,7 @@ DEVICES = tuple(pathlib.Path("/dev", name) for name in (*sandbox.DEVICES, "shm")
 """What any program may need of `/dev`, where nothing can be mounted."""
 
 
-class AllowedPaths(NamedTuple):
-    listable: tuple[pathlib.Path, ...] = ()
-    readable: tuple[pathlib.Path, ...] = ()
-    changeable: tuple[pathlib.Path, ...] = ()
-
-
-def allowed_paths(launch: Launch) -> AllowedPaths:
+def allowed_paths(launch: Launch) -> tuple[list[pathlib.Path], ...]:
     """Return what the command may list, read and change, where nothing can be mounted: the same files as with mounts,
     but overlays are as their folders, and of folders of its own there is `scratch`. No link is among them: what it
     leads to is allowed by itself or not."""
@@ -275,20 +269,20 @@ def allowed_paths(launch: Launch) -> AllowedPaths:
         if named[path] != above and (named[path], above) != (readable, changeable):
             differing[path] = named[path]
     inner = {parent for path in differing for parent in path.parents}
-    listable, pending = list[pathlib.Path](), [(pathlib.Path("/"), readable)]
     allowed: tuple[list[pathlib.Path], ...] = ([], [], [])
+    pending = [(pathlib.Path("/"), readable)]
     while pending:
         path, access = pending.pop()
         access = differing.get(path, access)
         if path.is_symlink():
             continue
         if path in inner and path.is_dir():
-            listable.append(path)
+            allowed[0].append(path)
             with contextlib.suppress(OSError):
                 pending += ((child, access) for child in path.iterdir())
-        else:
+        elif access != hidden:
             allowed[access].append(path)
-    return AllowedPaths(tuple(listable), *map(tuple, allowed[readable:]))
+    return allowed
 
 
 class GuardServer:
@@ -410,7 +404,6 @@ class Supervision:
     def _request(self) -> guard.Request:
         launch = self._launch
         is_restricted = self._level == guard.LANDLOCK and launch.read_only
-        allowed = allowed_paths(launch) if is_restricted else AllowedPaths()
         return guard.Request(
             level=self._level,
             user=os.geteuid(),
@@ -424,9 +417,7 @@ class Supervision:
                 for mount in launch.mounts
             ],
             hidden=[os.fsencode(path) for path in launch.hidden],
-            listable=list(map(os.fsencode, allowed.listable)),
-            readable=list(map(os.fsencode, allowed.readable)),
-            changeable=list(map(os.fsencode, allowed.changeable)),
+            allowed=[list(map(os.fsencode, paths)) for paths in (allowed_paths(launch) if is_restricted else ())],
             read_only=launch.read_only,
             offline=launch.offline,
             scratch=os.fsencode(launch.scratch or ""),
