@@ -22,11 +22,18 @@ from mz_events.names import Commit, Path
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
 from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, copy_made, environment_digest, is_checkout
-from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, display_path, event_path
-from mz_engine.git.files import WorktreeScanner, copy_missing, read_file, restore, write_engine_files, write_if_changed
+from mz_engine.git.content import SUBMODULE, FileHash, TreeListing, WorktreeScan, display_path, event_path
+from mz_engine.git.files import (
+    WorktreeScanner,
+    copy_missing,
+    read_file,
+    remove_tree,
+    restore,
+    write_engine_files,
+    write_if_changed,
+)
 from mz_engine.git.objects import CACHED_LISTINGS_MAX, ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
-from mz_engine.git.submodules import Submodules, fetches_submodules
 from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts, remove_empty_folders
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
@@ -41,9 +48,11 @@ from mz_engine.ports import (
     RepositoryUnusable,
     WorkspaceCreated,
 )
+from mz_engine.processes.environment import git_directory
 
 THREAD_POLL_SECONDS = 0.5
 """How often a waiting thread looks whether the one that it waits for still runs."""
+OPENED_MAX = 64
 CAPTURE_TRIES = 3
 """Other processes may still write during a capture; they usually end soon."""
 
@@ -380,6 +389,40 @@ class GitWorkspace:
 def _event_paths(paths: Iterable[bytes]) -> tuple[Path, ...]:
     """Return the paths that events may hold, sorted."""
     return tuple(sorted(path for path in map(event_path, paths) if path))
+
+
+# submodules -----------------------------------------------------------------------------------------------------------
+def fetches_submodules(setup: Iterable[str]) -> bool:
+    """Return True if the set-up itself does that, for which directories must be empty."""
+    return any("git submodule" in line for line in setup)
+
+
+class Submodules:
+    """Content of submodules in worktrees: plain files, at the commits that a tree names, from the repositories that the
+    user's checkout has of them. Where it has none, or not that commit, the directory is empty."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._open = lru_cache(OPENED_MAX)(lambda path: ObjectStore(git_repository.open_repository(path, environment)))
+        self._hash_caches = dict[bytes, dict[bytes, FileHash]]()
+        """By directory."""
+
+    def restore(self, top: bytes, checkout: pathlib.Path, tree: TreeListing, keeps_ignored: bool) -> None:
+        """Make the directories of the tree's submodules below `top` hold their content, nested ones included."""
+        for path in (path for path, entry in tree.items() if entry.mode == SUBMODULE):
+            folder, source = top + b"/" + path, checkout / os.fsdecode(path)
+            if git_directory(source) is None:
+                continue
+            try:
+                objects = self._open(source)
+                files, rules = objects.listing(tree[path].oid), objects.ignore_rules(tree[path].oid)
+            except RepositoryUnusable:  # It has not the commit.
+                continue
+            hashes = self._hash_caches.get(folder, {})
+            scan = WorktreeScanner(folder, files, rules, objects.repository, hashes).scan_worktree()
+            remove_tree(folder + b"/.git")
+            restore(objects, folder, files, scan, scan.ignored if keeps_ignored else set())
+            self._hash_caches[folder] = scan.hash_cache
+            self.restore(folder, source, files, keeps_ignored)
 
 
 # commits --------------------------------------------------------------------------------------------------------------

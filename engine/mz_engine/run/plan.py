@@ -47,7 +47,7 @@ from mz_engine.git.repository import (
     submodules,
     uncommitted_files,
 )
-from mz_engine.git.submodules import fetches_submodules
+from mz_engine.git.workspace import fetches_submodules
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins

@@ -238,9 +238,10 @@ def environment(adapter: Adapter) -> Iterator[str]:
     foreign = sorted(set(invocation.env) & set(FOREIGN_VARIABLES))
     if foreign:
         yield f"passes variables that no agent may receive: {', '.join(foreign)}"
-    # A list, such as PATH, may be made longer.
+    # A list, such as PATH, may be made longer, and a folder be below that of another variable.
     first_parts = {name: value.split(":")[0] for name, value in invocation.env.items()}
-    swapped = [name for name, value in first_parts.items() if value.startswith(CANARY) and value != CANARY + name]
+    values = {name: value for name, value in first_parts.items() if value.startswith(CANARY) and "/" not in value}
+    swapped = [name for name, value in values.items() if value != CANARY + name]
     if swapped:
         yield f"gives {', '.join(sorted(swapped))} another variable's value"
 
