@@ -75,6 +75,14 @@ def test_a_definition_is_printed_with_its_defaults(home: Path, mz: Mz) -> None:
     assert summary["definition"]["dependencies"] == "stacked"
 
 
+def test_rules_of_a_pipeline_are_shown_with_their_kind(home: Path, mz: Mz) -> None:
+    checks = "checks: {late: {kind: added, pattern: TODO}}\nphases:\n"
+    give(home, "trial", TRIAL.replace("phases:\n", checks, 1))
+    assert "late: kind: added" in mz("pipelines", "show", "trial").out
+    shown = msgspec.json.decode(mz("pipelines", "show", "trial", "--json").out)["definition"]["checks"]
+    assert shown["late"] == {"kind": "added", "over": "feature", "pattern": "TODO", "files": [], "unless_in": None}
+
+
 @pytest.mark.slow
 def test_the_page_on_a_terminal(home: Path) -> None:
     give(home, "trial", TRIAL.replace("planner", "pla\\u001b[31mnner").replace("role: pla\\", 'role: "pla\\'))

@@ -92,9 +92,9 @@ def test_a_table_has_an_item_in_each_row() -> None:
 
 def test_a_checklist_has_an_item_in_each_checkbox() -> None:
     assert items_of(listed("checklist"), CHECKLIST) == [
-        ({"id": "AC-001", "text": "The month is checked.", "done": True}, 3),
-        ({"id": "AC-002", "text": "An empty month\nshows nothing.", "done": False}, 4),
-        ({"id": "", "text": "no id here", "done": False}, 6),
+        ({"id": "AC-001", "text": "The month is checked.", "done": "yes"}, 3),
+        ({"id": "AC-002", "text": "An empty month\nshows nothing.", "done": "no"}, 4),
+        ({"id": "", "text": "no id here", "done": "no"}, 6),
     ]
 
 
@@ -141,6 +141,12 @@ def test_rules_about_items_hold_for_markdown(
     assert [finding.violation.line for finding in findings] == lines
 
 
+def test_an_entry_of_a_checklist_has_to_be_ticked() -> None:
+    rule = {"kind": "field", "field": "done", "type": "choice", "values": ["yes"]}
+    findings = validate(listed("checklist", rule), CHECKLIST, "x.md", Limits(), {})
+    assert [finding.violation.line for finding in findings] == [4, 6]
+
+
 def test_what_is_missing_and_what_is_too_much_is_named() -> None:
     rule = {"kind": "exactly", "field": "unit", "values": ["u1", "u3"]}
     messages = [finding.message for finding in validate(listed("table", rule), TABLE, "x.md", Limits(), {})]
@@ -163,6 +169,11 @@ def test_a_list_of_the_wrong_form_or_size_breaks_its_rule(shape: str, text: str,
     assert finding.message.startswith(message)
 
 
+def test_a_list_that_an_agent_made_to_take_long_is_read_at_once() -> None:
+    text = "## Work\n\n" + f"- [ ] a{'_' * 200_000}\n" + f"- [ ] {'*' * 200_000}\n"
+    assert len(items_of(listed("checklist"), text)) == 2
+
+
 def test_a_map_has_an_item_for_each_key() -> None:
     form = YamlForm(id="x", requirement="", message="", root="map")
     text = "AC-001: {method: unit_test}\nAC-002: {method: migration}\n"
@@ -172,5 +183,6 @@ def test_a_map_has_an_item_for_each_key() -> None:
     method = {"kind": "field", "field": "method", "type": "choice", "values": ["unit_test"]}
     rules = rule_set("yaml", {"kind": "yaml", "root": "map"}, method)
     assert [f.violation.rule for f in validate(rules, text, "x.yaml", Limits(), {})] == ["x.1"]
-    assert [f.violation.rule for f in validate(rules, "a: 1", "x.yaml", Limits(), {})] == ["x.0"]
+    for text in ("a: 1", "{}", ""):
+        assert [f.violation.rule for f in validate(rules, text, "x.yaml", Limits(), {})] == ["x.0"]
     assert artifact_schema(rules, Limits())["additionalProperties"]["required"] == ["method"]

@@ -3,6 +3,7 @@ look at the request, the changes and the artifacts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested, UnitCompleted
-from mz_events.catalog.validation import ConditionsChecked, GateChecked
+from mz_events.catalog.validation import CommandRan, ConditionsChecked, GateChecked
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.feature.state import InPhase
 from mz_projections.views.timeline import describe
@@ -28,7 +29,7 @@ from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.engine.test_decide_phase import IN_BUILD
-from tests.support.steps import state_after
+from tests.support.steps import ref, requested, state_after
 from tests.support.workshop import PIPELINE as NOTES
 from tests.support.workshop import Copy, Workshop
 
@@ -141,6 +142,9 @@ def test_a_phase_is_skipped_unless_a_condition_holds() -> None:
         ({"old.txt": "https://old.example\nand more\n"}, ()),
         ({"old.txt": None}, ()),
         ({"auth.txt": "https://other.example"}, ("auth", "hosts")),
+        ({"a.txt": "https://declared.example https://other.example"}, ("hosts",)),
+        ({"a.txt": "see https://clared.example"}, ("hosts",)),
+        ({"a.txt": "x" * 2001}, ("hosts",)),
     ],
 )
 def test_rules_of_a_pipeline_look_at_paths_and_added_lines(files: Written, met: tuple[str, ...]) -> None:
@@ -178,6 +182,98 @@ def test_after_a_rollback_a_better_tier_is_called() -> None:
     assert [call for call in calls(events) if call.startswith("build")] == [
         "build.builder 1.1 :", "build.builder 2.1 premium:rolled_back", "build.builder 3.1 premium:rolled_back",
     ]  # fmt: skip
+
+
+UNITS = """\
+pipeline: units
+version: 1
+checks:
+  graded: {kind: value, artifacts: [report], field: grade, in: [GOOD]}
+phases:
+- phase: plan
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: plan, path: "plans/{feature}.json", rules: plan}]
+- phase: build
+  when: [{unit: kind, in: [code]}]
+  for_each: {artifact: plan}
+  prepare: [{run: final, result: before, per: phase}]
+  agent: {tier: cheap, escalate: [{to: premium, artifact: report, field: grade, in: [BAD]}]}
+  prompt: do.md.j2
+  outputs: [{artifact: report, path: "reports/{feature}.{unit}.yaml", rules: report}]
+  writable: ["*.txt"]
+  gates: [{run: check, per: phase}]
+- phase: judge
+  when: [{artifact: report, field: grade, in: [BAD]}]
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: verdict, path: "verdict.md", rules: note}]
+- phase: ship
+  gates: [{rule: graded}]
+  deliver: [open_pr]
+"""
+
+
+def of_units(kinds: dict[str, str], grades: dict[str, str], text: str = "fine") -> list[Event]:
+    """Run a feature with units of these kinds, whose reports have these grades."""
+    pipeline, _ = PipelineSource(name="units.yaml", text=UNITS).parse()
+    base, units = pins(), [{"id": name, "files": [f"{name}.txt"], "kind": kind} for name, kind in kinds.items()]
+    extract = {"units": {"id": "id", "depends_on": "depends_on", "files": "files", "fields": ["kind"]}}
+    kind = {"kind": "field", "id": "plan.kind", "field": "kind", "type": "name", **TEXTS}
+    form = {"kind": "json", "id": "plan.json", "root": "list", **TEXTS}
+    plan = assemble_rules({"name": "plan", "version": 1, "form": "json", "extract": extract, "rules": [form, kind]}, {})
+    pinned = replace(base, pipeline=pipeline, rules={**base.rules, "plan": plan})
+
+    def script(spec: CallSpec, _: Files) -> ScriptedReply:
+        phase, unit = spec.key.split("/")[2:4]
+        written: dict[str, Written] = {
+            "plan": {"plans/b.json": json.dumps(units)},
+            "build": {f"reports/b.{unit}.yaml": f"grade: {grades.get(unit)}", "b.txt": text},
+            "judge": {"verdict.md": "this is a verdict"},
+        }
+        return ScriptedReply(files=written[phase])
+
+    world = World(trial.FILES, script, trial.commands)
+    trial.begin(world, pinned, {"b": ()})
+    drive_run(world, trial.RUN, pinned, 1)
+    return [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+
+
+@pytest.mark.parametrize("kinds", [{"u1": "code", "u2": "docs"}, {"u1": "docs", "u2": "code"}])
+def test_gates_and_preparations_of_a_phase_run_whichever_unit_is_skipped(kinds: dict[str, str]) -> None:
+    (worked,) = [unit for unit, kind in kinds.items() if kind == "code"]
+    events = of_units(kinds, {worked: "GOOD"})
+    ran = [(event.stage, event.name) for event in events if isinstance(event, CommandRan)]
+    assert ran == [("prepare", "final"), ("gate", "check")]
+    assert isinstance(events[-1], FeatureDelivered)
+    blocked = of_units(kinds, {worked: "GOOD"}, text="broken")
+    assert isinstance(blocked[-1], HumanRequested)
+
+
+def test_a_phase_whose_every_unit_is_skipped_runs_no_preparation() -> None:
+    events = of_units({"u1": "docs"}, {})
+    assert not [event for event in events if isinstance(event, CommandRan)]
+    assert isinstance(events[-1], FeatureDelivered)
+
+
+def test_artifacts_of_units_are_those_of_the_own_unit_or_of_any() -> None:
+    events = of_units({"u1": "code", "u2": "code"}, {"u1": "BAD", "u2": "GOOD"})
+    assert calls(events) == [
+        "plan.builder 1.1 :", "build.builder 1.1 :", "build.builder 1.2 premium:report.grade", "build.builder 1.1 :",
+        "judge.builder 1.1 :",
+    ]  # fmt: skip
+    assert [gate.passed for gate in events if isinstance(gate, GateChecked) and gate.gate == "graded"] == [False]
+
+
+def test_a_better_tier_is_kept_for_the_work_on_a_unit() -> None:
+    assert isinstance(STATE, InPhase)
+    assert STATE.unit_run is not None
+    asked = requested(ref("build", 1, unit="u1"))
+    again = replace(STATE.unit_run, request=replace(asked, escalated_to="premium", escalated_by="rolled_back"))
+    phase = trial.pins().pipeline.find_phase("build")
+    assert escalation(AgentUse(tier="cheap"), STATE, again, phase) == ("premium", "rolled_back")
+    assert phase.agent_review is not None
+    assert escalation(phase.agent_review, STATE, again, phase) == ("premium", ""), "its own tier"
 
 
 STATE = state_after(*IN_BUILD)

@@ -15,6 +15,8 @@ from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.audit.auditor import audit
 from mz_projections.feature.calls import paid_calls
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import BetweenPhases
 from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
@@ -90,6 +92,12 @@ def test_a_phase_after_the_delivery_leaves_the_branch_alone() -> None:
     assert [event.artifact for event in events if isinstance(event, ArtifactParsed)][-1] == "lessons"
     assert shipped(world, events) == b"fine"
     assert "+built" in prompts["look_back"]
+    recorded = tuple(world.store.read(feature_stream(trial.RUN, FeatureId("b"))))
+    state = fold(recorded[:-1])
+    assert isinstance(state, BetweenPhases)
+    files = world.objects[state.progress.tree].files
+    assert files["b.txt"] == b"fine", "what a revision starts from"
+    assert "lessons/b.md" not in files
 
 
 @pytest.mark.parametrize("problem", [NO_CREDIT, replace(NO_CREDIT, kind=ProblemClass.NEEDS_PERSON, code="question")])

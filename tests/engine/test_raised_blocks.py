@@ -77,7 +77,7 @@ def pins() -> Pins:
     return replace(base, pipeline=pipeline, templates=templates)
 
 
-def deliver(act: Act) -> tuple[World, list[Event], dict[str, str]]:
+def deliver(act: Act, before: dict[str, str] | None = None) -> tuple[World, list[Event], dict[str, str]]:
     """Run one feature, whose agent does what `act` says for a call (phase, unit, prompt), or else what is right; return
     its events and prompts by key."""
     prompts: dict[str, str] = {}
@@ -96,7 +96,7 @@ def deliver(act: Act) -> tuple[World, list[Event], dict[str, str]]:
             written = right[phase]
         return ScriptedReply(files=written)
 
-    world = World(trial.FILES, script, trial.commands)
+    world = World({**trial.FILES, **(before or {})}, script, trial.commands)
     trial.begin(world, pins(), {"b": ()})
     drive_run(world, trial.RUN, pins(), 1)
     return world, events_of(world), prompts
@@ -191,6 +191,20 @@ def test_a_route_to_a_person_asks_and_goes_on_with_the_answer() -> None:
     assert stop is not None
     assert stop.status is FeatureOutcome.DELIVERED
     assert "the second one holds" in prompts["verify/-/1/2"]
+
+
+def test_a_file_that_was_there_before_blocks_nothing() -> None:
+    _, events, _ = deliver(lambda *_: None, {"blocked/b.verify.md": raising("code")})
+    assert not [event for event in events if isinstance(event, Blocked)]
+    assert calls(events)[-2:] == ["verify/-/1/1", "ship/-/1/1"]
+
+
+def test_the_patch_of_a_unit_has_the_work_of_all_its_iterations() -> None:
+    _, _, prompts = deliver(once("verify", "-", {"blocked/b.verify.md": raising("code", "units: [u3]")}))
+    _, _, text = prompts["verify/-/2/1"].partition("INPUT build.patch\n")[2].partition("[unit u3]")
+    first, again = "+u3 4\n", "-u3 4\n\\ No newline at end of file\n+u3 6\n"
+    assert first in text.partition("INPUT")[0]
+    assert again in text.partition("INPUT")[0]
 
 
 def test_a_person_is_asked_about_a_block_that_is_bad_before_it_goes_its_way() -> None:

@@ -27,6 +27,14 @@ def test_the_difference_of_a_file(old: bytes | None, new: bytes | None, expected
     assert "".join(difference(PATH, old, new)) == expected
 
 
+def test_files_with_too_many_lines_are_only_named() -> None:
+    old, new = (b"\n".join(b"%d" % (number % modulus) for number in range(20_000)) for modulus in (150, 149))
+    assert "".join(difference(PATH, old, new)) == (
+        "--- a/src/a.py\n+++ b/src/a.py\n[too many lines to compare: 20,000 before, 20,000 after]\n"
+    )
+    assert "".join(difference(PATH, b"a\x0cb\n", b"a\x0cc\n")).endswith("@@ -1 +1 @@\n-a\x0cb\n+a\x0cc\n")
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

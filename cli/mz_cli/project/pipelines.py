@@ -99,8 +99,11 @@ class NewPipeline(Shape, frozen=True, kw_only=True):
 def full_definition(value: object, convert: Callable[[Quantity], object]) -> Any:
     """Return a definition as plain data under the keys of its file, with all defaults filled in."""
     if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        return {field.encode_name: full_definition(getattr(value, field.name), convert) for field in fields}
+        fields, tag = msgspec.structs.fields(value), value.__struct_config__
+        named = {field.encode_name: full_definition(getattr(value, field.name), convert) for field in fields}
+        return {tag.tag_field: tag.tag, **named} if tag.tag_field else named
+    if isinstance(value, dict):
+        return {key: full_definition(element, convert) for key, element in value.items()}
     if isinstance(value, tuple):
         return [full_definition(element, convert) for element in value]
     return convert(value) if isinstance(value, Quantity) else value

@@ -26,7 +26,9 @@ def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
     header = {"$schema": JSON_SCHEMA_DRAFT, "title": f"the artifact {rules.name}"}
     if root == "list":
         return {**header, "type": "array", "minItems": 1, "items": item}
-    return {**header, **item} if root == "object" else {**header, "type": "object", "additionalProperties": item}
+    if root == "object":
+        return {**header, **item}
+    return {**header, "type": "object", "minProperties": 1, "additionalProperties": item}
 
 
 def _object_schema(fields: Sequence[FieldRule], within: str | None, limits: Limits) -> dict[str, Any]:

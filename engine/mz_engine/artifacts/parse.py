@@ -59,6 +59,8 @@ def read_items(rule: JsonForm, text: str) -> tuple[Item, ...]:
         raise UnreadableItems(f"it holds {type_noun(value)}, not an object")
     if rule.root == "object":
         return (Item(value, 1),)
+    if not value:
+        raise UnreadableItems("the map is empty")
     for key, entry in value.items():
         if not isinstance(entry, dict):
             raise UnreadableItems(f"the value of {str(key)[:80]!r} is {type_noun(entry)}, not an object")
@@ -133,9 +135,18 @@ def item_lines(text: str, count: int) -> list[int]:
     return lines
 
 
+def artifact_items(rules: RuleSet, text: str) -> tuple[Item, ...]:
+    """Return the items of an artifact of any form. Raises UnreadableItems."""
+    if rules.form == "markdown":
+        return markdown_items(rules, md.read_markdown(text))
+    return read_items(form_rule(rules), text)
+
+
 LIST_TYPES = ("texts", "names", "paths")
-CHECKLIST_ENTRY = re.compile(r"\[([ xX])\]\s+(?:[*_`]*([A-Za-z0-9][\w-]*)[*_`]*\s*[:.–—-]\s+)?(.*)", re.DOTALL)
-"""Mark, id if there is one, text."""
+CHECKLIST_ENTRY = re.compile(
+    r"\[([ xX])\]\s+(?:[*_`]{0,3}([A-Za-z0-9][\w-]{0,63})[*_`]{0,3}\s{0,9}[:.–—-]\s+)?(.*)", re.DOTALL
+)
+"""Mark, id if there is one, text. Bounded, since an agent writes what it reads."""
 
 
 def markdown_items(rules: RuleSet, document: md.MarkdownDocument) -> tuple[Item, ...]:
@@ -156,7 +167,7 @@ def markdown_items(rules: RuleSet, document: md.MarkdownDocument) -> tuple[Item,
                 names = (md.comparable_heading(title).replace(" ", "_") for title in entry.header)
                 fields = {name: _cell_value(rules, name, cell) for name, cell in zip(names, entry.cells, strict=False)}
             elif listing.shape == "checklist" and (match := CHECKLIST_ENTRY.match(entry.cells[0])):
-                fields = {"id": match[2] or "", "text": match[3], "done": match[1] != " "}
+                fields = {"id": match[2] or "", "text": match[3], "done": "no" if match[1] == " " else "yes"}
             if fields:
                 items.append(Item(fields, entry.line + 1))
     return tuple(items)
@@ -282,7 +293,7 @@ def unit_record(rules: RuleSet, text: str, unit: str) -> str:
     """Return the item of a unit as JSON; empty if the text has none."""
     names = rules.extract.units
     with suppress(UnreadableItems):
-        for item in read_items(form_rule(rules), text) if names else ():
+        for item in artifact_items(rules, text) if names else ():
             if names and field_value(rules, item, names.id) == unit:
                 return json.dumps(item.fields, indent=2, ensure_ascii=False)
     return ""

@@ -19,6 +19,7 @@ from mz_engine.artifacts import markdown as md
 from mz_engine.artifacts.parse import (
     Item,
     UnreadableItems,
+    artifact_items,
     field_rule,
     field_value,
     form_rule,
@@ -74,9 +75,7 @@ class ArtifactSubject:
     def items(self) -> tuple[Item, ...]:
         """The items; empty if they cannot be read, which the rule about their form reports."""
         try:
-            if self.rules.form == "markdown":
-                return markdown_items(self.rules, self.document)
-            return read_items(form_rule(self.rules), self.text)
+            return artifact_items(self.rules, self.text)
         except UnreadableItems:
             return ()
 
@@ -305,13 +304,15 @@ def exact_ids(rule: kinds.ExactIds, subject: ArtifactSubject) -> Iterator[RuleVi
         if rule.artifact not in subject.earlier_artifacts:
             return
         expected = subject.ids_of(rule.artifact, rule.artifact_field, rule.pattern)
-    actual = [value for item in subject.items for value in subject.values(item, rule.field)]
-    for name in expected:
+    actual = Counter(value for item in subject.items for value in subject.values(item, rule.field))
+    for name in dict.fromkeys(expected):
         if name not in actual:
             yield RuleViolation(actual=f"{name} is missing")
-    for name in dict.fromkeys(actual):
-        if name not in expected:
+    for name, count in actual.items():
+        if name not in set(expected):
             yield RuleViolation(actual=f"{quote_value(name)} is not one of them")
+        elif count > 1:
+            yield RuleViolation(actual=f"{quote_value(name)} stands there {count} times")
 
 
 def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:

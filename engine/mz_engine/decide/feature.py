@@ -182,7 +182,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if last is None and phase.when and "phase" not in unit_run.conditions:
         return act.CheckConditions(of="phase")
     if type(last) is ConditionsChecked and last.of == "phase" and not last.met:
-        return UnitCompleted(phase=phase.phase, unit=unit_run.unit)
+        return _check_gates(state, unit_run, phase, pins)
     if last is None or (type(last) is ConditionsChecked and last.of == "phase"):
         return _missing_input(state, unit_run, phase) or _prepare_or_call(state, unit_run, phase, pins)
     if type(last) is ArtifactValidated and last.violations:
@@ -248,8 +248,11 @@ def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | 
 
 def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     done = {ran.name for ran in unit_run.preparation_runs}
+    others = [f"{phase.phase}/{unit}" for unit in state.finished_units if unit not in state.kept_units]
+    runs = [ran for key in others for ran in state.progress.unit_results.get(key, ()) if ran.stage == "prepare"]
+    done_before = {ran.name for ran in runs}
     for preparation in phase.prepare:
-        is_due = preparation.per == "unit" or state.finished_units == state.kept_units
+        is_due = preparation.per == "unit" or preparation.run not in done_before
         if is_due and preparation.run not in done and preparation.run in pins.config.commands:
             return act.RunPreparation(command=preparation.run)
     if phase.agent is None:
@@ -267,11 +270,14 @@ def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
 
 def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     """Run gates, then the agent review, then ask people, then commit. Gates whose command `mz.yaml` lacks are
-    skipped."""
+    skipped; for a unit that is skipped itself, only the gates of the phase run."""
+    is_skipped = unit_run.conditions.get("phase") == ()
     if unit_run.role == BUILDER:
         for gate in phase.gates:
             is_last_unit = len(state.finished_units) + 1 >= len(state.units)
-            if (gate.per == "phase" and not is_last_unit) or (gate.run and gate.run not in pins.config.commands):
+            had_work = not is_skipped or (gate.per == "phase" and len(state.units) > 1)
+            is_due = had_work and (gate.per == "unit" or is_last_unit)
+            if not is_due or (gate.run and gate.run not in pins.config.commands):
                 continue
             passed, cause = unit_run.check_results.get(gate.name), gate.cause or phase.phase
             if passed is None and gate.run is not None:
@@ -279,9 +285,10 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
             if passed is None:
                 return act.CheckRule(rule=gate.name, cause=cause)
             if not passed and f"{cause}.{gate.name}" not in unit_run.approved_questions:
-                return after_rejection(
-                    unit_run, phase, act.BlockPhase(cause=cause, check=gate.name, reports=unit_run.reports)
-                )
+                block = act.BlockPhase(cause=cause, check=gate.name, reports=unit_run.reports)
+                return block if is_skipped else after_rejection(unit_run, phase, block)
+        if is_skipped:
+            return UnitCompleted(phase=phase.phase, unit=unit_run.unit)
         review = phase.agent_review
         if review is not None and review.when and REVIEW not in unit_run.conditions:
             return act.CheckConditions(of="review")

@@ -8,6 +8,7 @@ from collections import Counter
 from mz_events.names import Path
 
 from mz_engine.artifacts.feature_rules import rule_finding
+from mz_engine.decide.conditions import artifacts_in_view
 from mz_engine.effects.steps import StepContext, Steps, call_port, get_text, get_texts
 from mz_engine.model.pipeline import AddedCheck, ChangesCheck, Check, PathsCheck, RequestCheck, ValueCheck
 from mz_engine.model.rules import RuleFinding
@@ -15,7 +16,7 @@ from mz_engine.path_patterns import matches
 from mz_engine.ports import Workspace
 
 LINE_CHARS_MAX = 2000
-"""Longer lines are searched up to here."""
+"""Longer lines are searched up to here; as added lines they are a violation of their own."""
 QUOTE_CHARS_MAX = 200
 
 
@@ -33,10 +34,11 @@ def check_findings(context: StepContext, name: str, check: Check) -> Steps[tuple
         case AddedCheck():
             return (yield from _added_findings(context, name, check))
         case ValueCheck(artifacts=artifacts, field=field, values=values):
-            by_name = {**context.phase_state.progress.artifacts, **context.unit_run.parsed_artifacts}
-            fields = {artifact: by_name[artifact].fields.get(field) for artifact in artifacts if artifact in by_name}
-            wrong = {artifact: value for artifact, value in fields.items() if value is not None and value not in values}
-            return tuple(rule_finding(name, a, f"`{field}` of {a} is {value}") for a, value in wrong.items())
+            state, unit_run, phase = context.phase_state, context.unit_run, context.phase
+            parsed = [a for artifact in artifacts for a in artifacts_in_view(artifact, state, unit_run, phase)]
+            fields = [(a.artifact, a.fields[field]) for a in parsed if field in a.fields]
+            wrong = dict.fromkeys(pair for pair in fields if pair[1] not in values)
+            return tuple(rule_finding(name, a, f"`{field}` of {a} is {value}") for a, value in wrong)
 
 
 def _changes(context: StepContext, check: ChangesCheck) -> Steps[list[tuple[Path, str]]]:
@@ -49,10 +51,10 @@ def _changes(context: StepContext, check: ChangesCheck) -> Steps[list[tuple[Path
 
 
 def _added_findings(context: StepContext, name: str, check: AddedCheck) -> Steps[tuple[RuleFinding, ...]]:
-    progress, unit_run, allowed = context.phase_state.progress, context.unit_run, ""
-    artifact = {**progress.artifacts, **unit_run.parsed_artifacts}.get(check.unless_in or "")
-    if artifact is not None:
-        allowed = yield from get_text(artifact.digest)
+    progress, unit_run, allowed = context.phase_state.progress, context.unit_run, set[str]()
+    for artifact in artifacts_in_view(check.unless_in or "", context.phase_state, unit_run, context.phase):
+        lines = (yield from get_text(artifact.digest)).splitlines()
+        allowed.update(key for _, key in _search(check.pattern, lines))
     base, findings = unit_run.base if check.over == "unit" else progress.merged_target or progress.base, []
     for path, kind in (yield from _changes(context, check)):
         if kind == "deleted" or (check.files and not matches(check.files, path)):
@@ -61,15 +63,18 @@ def _added_findings(context: StepContext, name: str, check: AddedCheck) -> Steps
         for tree in (base, unit_run.tree):
             data = yield from call_port(Workspace.read, tree, path)
             texts.append(Counter((data or b"").decode("utf-8", "replace").splitlines()))
-        matched = _search(check.pattern, list(texts[1] - texts[0]))
+        added = list(texts[1] - texts[0])
+        matched = _search(check.pattern, added)
+        matched += [(f"a line of {len(line):,} characters", "") for line in added if len(line) > LINE_CHARS_MAX]
         findings += [rule_finding(name, path, f"{path}: {_quote(line)}") for line, key in matched if key not in allowed]
     return tuple(findings)
 
 
 def _search(pattern: str, lines: list[str]) -> list[tuple[str, str]]:
-    """Return the lines that match, each with its match, or the match's first group if there is one."""
-    matched = ((line, re.search(pattern, line[:LINE_CHARS_MAX])) for line in lines)
-    return [(line, match[match.re.groups and 1] or match[0]) for line, match in matched if match]
+    """Return each match with its line: the whole of it, or its first group if there is one."""
+    compiled = re.compile(pattern)
+    matched = ((line, match) for line in lines for match in compiled.finditer(line[:LINE_CHARS_MAX]))
+    return [(line, match[1 if compiled.groups else 0] or match[0]) for line, match in matched]
 
 
 def _quote(line: str) -> str:

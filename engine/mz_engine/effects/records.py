@@ -18,6 +18,10 @@ PATCH_CHARS_MAX = 200_000
 """Of one unit. What follows is left out, and the patch says so."""
 
 
+COMPARED_MAX = 4_000_000
+"""Product of the numbers of lines before and after; comparing takes a time that grows with it."""
+
+
 def record_texts(context: StepContext, use: PhaseInput) -> Steps[dict[str, str]]:
     """Return the record that an input asks for, by unit."""
     progress, prefix, texts = context.phase_state.progress, f"{use.of}/", dict[str, str]()
@@ -26,11 +30,14 @@ def record_texts(context: StepContext, use: PhaseInput) -> Steps[dict[str, str]]
     for name in (name for name in chosen_units(use, unit, names) if name in names):
         key = f"{prefix}{name}"
         if use.record == "patch":
-            texts[name] = yield from patch(context, *progress.unit_trees[key])
+            parts = []
+            for before, after in progress.unit_trees[key]:
+                parts.append((yield from patch(context, before, after)))
+            texts[name] = "".join(parts)
         else:
             runs = progress.unit_results.get(key, ())
             texts[name] = "\n".join(f"{ran.stage} {ran.name}: {result_text(ran)}" for ran in runs) or "no command ran"
-    return texts
+    return texts or {"": "nothing: the phase was left out"}
 
 
 def result_text(ran: CommandRan) -> str:
@@ -57,7 +64,12 @@ def difference(path: Path, old: bytes | None, new: bytes | None) -> Iterator[str
     if b"\0" in (old or b"") + (new or b""):
         yield f"binary file {path} differs\n"
         return
-    before, after = ((data or b"").decode("utf-8", "replace").splitlines(keepends=True) for data in (old, new))
+    before, after = ((data or b"").decode("utf-8", "replace").split("\n") for data in (old, new))
+    before, after = ([f"{line}\n" for line in lines[:-1]] + [lines[-1]] * bool(lines[-1]) for lines in (before, after))
     old_name, new_name = "/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}"
+    if len(before) * len(after) > COMPARED_MAX:
+        yield from (f"--- {old_name}\n", f"+++ {new_name}\n")
+        yield f"[too many lines to compare: {len(before):,} before, {len(after):,} after]\n"
+        return
     for line in unified_diff(before, after, old_name, new_name):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -220,8 +220,11 @@ def validate_outputs(context: StepContext) -> Effect:
     ]
     texts = yield from artifact_texts(context)
     block, outputs = block_output(context, unit_run.role), outputs_of(context, unit_run.role)
-    blocked = None if block is None else (yield from read_file(context.reply.tree, parse_path(block.path or "")))
-    if block is not None and blocked is not None:
+    blocked, before = None, None
+    if block is not None:
+        blocked = yield from read_file(context.reply.tree, parse_path(block.path or ""))
+        before = yield from read_file(unit_run.tree, parse_path(block.path or ""))
+    if block is not None and blocked is not None and blocked != before:
         outputs = (block,)
         findings += block_findings(context, block, parse_artifact(context.pins.rules[BLOCK], blocked))
     for output in outputs:

@@ -119,8 +119,8 @@ class YamlForm(JsonForm, frozen=True, kw_only=True, tag="yaml"):
 
 class ItemList(RuleBase, frozen=True, kw_only=True, tag="items"):
     """A section of Markdown holds items, whose fields other rules check: the rows of a table, with its headings as
-    names; the entries of a checklist such as `- [x] AC-1: text` (`id`, `text`, `done`); or headings below the section's
-    own (`id`), each with a YAML mapping in a code block. A rule set has at most one list."""
+    names; the entries of a checklist such as `- [x] AC-1: text` (`id`, `text`, `done`: yes or no); or headings below
+    the section's own (`id`), each with a YAML mapping in a code block. A rule set has at most one list."""
 
     section: str
     """Id of a section rule of the same set."""

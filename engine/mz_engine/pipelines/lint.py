@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_events.names import BUILDER, InvalidName, parse_name, parse_path
-from mz_projections.feature.unit import BLOCK
+from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
@@ -82,7 +82,7 @@ def lint_pipeline(
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*_too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
-    findings += [*_check_block_file(pipeline), *_check_own_rules(pipeline, known_names.rules)]
+    findings += [*_check_block_file(pipeline), *_check_own_rules(pipeline, known_names.rules, known_names.commands)]
     needed_phases = {
         phase.phase: [producer for _, name in _needs(phase) if (producer := _producer(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -273,25 +273,33 @@ def _check_conditions(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ..
         if isinstance(entry, PersonGate) and not entry.autonomy:
             message = "without a level of autonomy this question is never asked"
             yield LintFinding((*route, "autonomy"), "MZ3013", message)
-    if phase.when and phase.deliver:
-        yield LintFinding(("when",), "MZ3013", "a phase that delivers cannot be skipped")
+    for key, may_be_skipped in (("when", bool(phase.when)), ("required", not phase.required)):
+        if may_be_skipped and phase.deliver:
+            yield LintFinding((key,), "MZ3013", "a phase that delivers cannot be skipped")
+    if phase.for_each and not phase.required:
+        message = "a phase with `for_each` commits unit by unit, so its work cannot be left out"
+        yield LintFinding(("required",), "MZ3013", message)
 
 
 def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
-    """Yield MZ3025 for needed inputs from phases that may be skipped."""
-    for number, use in enumerate(phase.inputs):
-        source = _source(use, earlier)
-        if source and source.when and use.artifact and not use.optional:
-            message = f"`{source.phase}`, which produces `{use.artifact}`, may be skipped"
-            yield LintFinding(("inputs", number), "MZ3025", message, "add `optional: true`")
+    """Yield MZ3025 for needed artifacts from phases that may be skipped."""
+    optional = [use.artifact for use in phase.inputs if use.optional]
+    for route, artifact in _needs(phase):
+        source = _source(PhaseInput(artifact=artifact), earlier)
+        may_be_skipped = source is not None and (source.when or not source.required)
+        if source and may_be_skipped and not (route[0] == "inputs" and artifact in optional):
+            hint = "add `optional: true`" if route[0] == "inputs" else ""
+            message = f"`{source.phase}`, which produces `{artifact}`, may be skipped"
+            yield LintFinding(route[:2] if route[0] == "inputs" else route, "MZ3025", message, hint)
 
 
-def _check_own_rules(pipeline: Pipeline, built_in: Collection[str]) -> Iterator[LintFinding]:
+def _check_own_rules(pipeline: Pipeline, built_in: Collection[str], commands: Collection[str]) -> Iterator[LintFinding]:
     """Yield MZ3023 for `checks` with wrong arguments, MZ3003 for unknown artifacts in them."""
     for name, check in pipeline.checks.items():
         route, artifacts = ("checks", name), dict[KeyPath, str]()
-        if name in built_in:
-            yield LintFinding(route, "MZ3023", f"`{name}` is a built-in rule; choose another name")
+        if name in (*built_in, *commands, DENIED_COMMANDS):
+            kind = "built-in rule" if name in built_in else "command or gate"
+            yield LintFinding(route, "MZ3023", f"`{name}` is a {kind}; choose another name")
         try:
             match check:
                 case PathsCheck(patterns=patterns):

@@ -377,12 +377,13 @@ def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> 
             artifacts[f"{name}/{unit_run.unit}"] = artifact
     gate_runs = {**progress.gate_runs, **unit_run.gate_runs}
     key, runs = f"{phase}/{unit_run.unit}", (*unit_run.preparation_runs, *unit_run.gate_runs.values())
+    trees = (*progress.unit_trees.get(key, ()), (unit_run.base, unit_run.tree))
     return replace(
         progress,
         artifacts=artifacts,
-        tree=unit_run.tree,
+        tree=progress.tree if unit_run.commit is None else unit_run.tree,  # After the delivery nothing is committed.
         gate_runs=gate_runs,
-        unit_trees={**progress.unit_trees, key: (unit_run.base, unit_run.tree)},
+        unit_trees={**progress.unit_trees, key: trees},
         unit_results={**progress.unit_results, key: runs},
     )
 
@@ -411,6 +412,8 @@ def _roll_back(state: InPhase, unit_run: UnitRun, event: RolledBack) -> State:
     progress = _supersede_phases(state.progress, event.to, event.units, reasons)
     agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
     progress = replace(progress, rollback_count=progress.rollback_count + 1, agent_session=agent_session)
+    if event.units or event.keeps_tree:
+        progress = replace(progress, unit_trees=state.progress.unit_trees)
     if event.units:
         is_own = event.to == state.phase
         finished = state.finished_units if is_own else progress.finished_units.get(event.to, ())

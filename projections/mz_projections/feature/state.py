@@ -132,8 +132,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Number of rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
     kept_units: dict[str, tuple[str, ...]] = {}
     """Finished units of a phase that a rollback of other units left intact."""
-    unit_trees: dict[str, tuple[Commit, Commit]] = {}
-    """Trees before and after the work of each completed unit, by `phase/unit`."""
+    unit_trees: dict[str, tuple[tuple[Commit, Commit], ...]] = {}
+    """Trees before and after the work on each completed unit, by `phase/unit`: of each iteration that was kept."""
     unit_results: dict[str, tuple[CommandRan, ...]] = {}
     """The commands run for each completed unit, preparations first, by `phase/unit`."""
     finished_units: dict[str, tuple[str, ...]] = {}
@@ -232,6 +232,8 @@ class UnitRun(StateStruct, frozen=True):
     notes: tuple[Digest, ...] = ()
     parsed_artifacts: dict[str, ArtifactParsed] = {}
     """Outputs of the current reply, by artifact."""
+    review_artifacts: tuple[str, ...] = ()
+    """Those of them that the reviewer made."""
     reply_event: AgentReplied | None = None
     """The current reply, uninterpreted, as the process wrote it."""
     reply_text: Digest | None = None

@@ -62,8 +62,9 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
     results = unit_run.check_results.items() if role != BUILDER else ()
     checked = {gate: passed for gate, passed in results if gate != DENIED_COMMANDS}
     artifacts, conditions = unit_run.parsed_artifacts, unit_run.conditions
-    if role == BUILDER and (BLOCK in artifacts or REVIEW in conditions):
-        artifacts = {name: parsed for name, parsed in artifacts.items() if name != BLOCK}
+    of_reply = {BLOCK, *unit_run.review_artifacts}
+    if role == BUILDER and (REVIEW in conditions or not of_reply.isdisjoint(artifacts)):
+        artifacts = {name: parsed for name, parsed in artifacts.items() if name not in of_reply}
         conditions = {of: met for of, met in conditions.items() if of != REVIEW}
     return replace(
         unit_run,
@@ -182,7 +183,9 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     CommandRan: _on_command_ran,
     ChangesChecked: lambda run, event, _: replace(run, tree=event.tree, last_event=event),
     ArtifactParsed: lambda run, event, _: replace(
-        run, parsed_artifacts={**run.parsed_artifacts, event.artifact: event}
+        run,
+        parsed_artifacts={**run.parsed_artifacts, event.artifact: event},
+        review_artifacts=run.review_artifacts if run.role == BUILDER else (*run.review_artifacts, event.artifact),
     ),
     ArtifactValidated: _on_artifact_validated,
     ArtifactsKept: _set_last_event,

@@ -25,7 +25,14 @@ from mz_events.catalog.feature import (
     RolledBack,
     UnitCompleted,
 )
-from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    ConditionsChecked,
+    GateChecked,
+)
 from mz_events.store import Recorded
 
 from mz_projections.feature.calls import change_call, evolve_calls, last_builder_key, new_call
@@ -59,7 +66,7 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return _change_call(view, event.ref.key, lambda call: _apply_to_call(call, event))
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _apply_check_or_commit(view, event)
-        case PhaseStarted() | UnitCompleted() | PhaseCompleted() | PhaseSkipped() | RolledBack():
+        case PhaseStarted() | UnitCompleted() | PhaseCompleted() | PhaseSkipped() | ConditionsChecked() | RolledBack():
             return _apply_phase_event(view, event, recorded.recorded_at_us)
         case PullRequestOpened():
             return replace(view, pull_request=event.url)
@@ -224,6 +231,8 @@ def _apply_phase_event(view: FeatureView, event: Event, now_us: int) -> FeatureV
             return _change_phase(view, event.phase, lambda p: {"units_done": (*p.units_done, unit)})
         case PhaseCompleted():
             return _change_phase(view, event.phase, lambda _: {"state": "completed", "ended_us": now_us})
+        case ConditionsChecked(of="phase", met=(), unit=""):
+            return _change_phase(view, event.phase, lambda _: {"state": "skipped", "ended_us": now_us})
         case PhaseSkipped():
             return _change_phase(view, event.phase, lambda _: {"state": "skipped", "ended_us": now_us})
         case RolledBack():

@@ -240,13 +240,13 @@ def _shorten(value: object) -> str:
 
 def event_differences(recorded: bytes, produced: bytes) -> Iterator[EventDifference]:
     """Yield every event that differs from the one at the same position of the other trace."""
-    pairs = zip_longest(map(_complete, trace_events(recorded)), map(_complete, trace_events(produced)))
+    pairs = zip_longest(map(complete_event, trace_events(recorded)), map(complete_event, trace_events(produced)))
     for at, (old, new) in enumerate(pairs, start=1):
         if old != new:
             yield EventDifference(at, old, new)
 
 
-def _complete(event: EventJson) -> EventJson:
+def complete_event(event: EventJson) -> EventJson:
     """Return the event with the fields that events of its time lacked, and without the name of the parser: a new parser
     that reads the same is no difference."""
     event = {**_DEFAULTS.get(event["type"], {}), **event}

@@ -16,7 +16,14 @@ from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
-from mz_recordings.cassette.trace import REPLY_PARSED, EventDifference, EventJson, call_events, trace_events
+from mz_recordings.cassette.trace import (
+    REPLY_PARSED,
+    EventDifference,
+    EventJson,
+    call_events,
+    complete_event,
+    trace_events,
+)
 from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
@@ -160,8 +167,9 @@ def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
 
 
 def _parse_difference(call: Identity, artifact: str, before: EventJson, parsed: Any) -> Iterator[Difference]:
-    current = _as_json({name: getattr(parsed, name) for name in ("units", "files", "fields")})
-    old = {"type": "artifact.parsed", **{name: before.get(name, current[name]) for name in current}}
+    current = _as_json({name: getattr(parsed, name) for name in ("units", "files", "fields", "names")})
+    complete = complete_event(before)
+    old = {"type": "artifact.parsed", **{name: complete.get(name, current[name]) for name in current}}
     new = {"type": "artifact.parsed", **current}
     if old != new:
         message = f"the artifact {artifact} is parsed differently now"
