@@ -268,8 +268,8 @@ def test_artifacts_of_units_are_those_of_the_own_unit_or_of_any() -> None:
 def test_a_better_tier_is_kept_for_the_work_on_a_unit() -> None:
     assert isinstance(STATE, InPhase)
     assert STATE.unit_run is not None
-    asked = requested(ref("build", 1, unit="u1"))
-    again = replace(STATE.unit_run, request=replace(asked, escalated_to="premium", escalated_by="rolled_back"))
+    request = requested(ref("build", 1, unit="u1"))
+    again = replace(STATE.unit_run, request=replace(request, escalated_to="premium", escalated_by="rolled_back"))
     phase = trial.pins().pipeline.find_phase("build")
     assert escalation(AgentUse(tier="cheap"), STATE, again, phase) == ("premium", "rolled_back")
     assert phase.agent_review is not None

@@ -92,9 +92,9 @@ def test_fields_and_records_of_units_are_read() -> None:
         Unit(id="u2", depends_on=("u1",), files=(Path("src/b.py"),), fields={"type": "page"}),
     )
     assert json.loads(unit_record(rules, WORK, "u1"))["story"] == "Check the token"
-    said = {"requirement": "", "message": ""}
-    section = {"kind": "section", "id": "work.section", "aliases": ["Work"], **said}
-    table = {"kind": "items", "id": "work.items", "section": "work.section", "shape": "table", **said}
+    texts = {"requirement": "", "message": ""}
+    section = {"kind": "section", "id": "work.section", "aliases": ["Work"], **texts}
+    table = {"kind": "items", "id": "work.items", "section": "work.section", "shape": "table", **texts}
     extract = {"units": {"id": "id", "depends_on": "needs", "files": "files"}}
     data = {"name": "work", "version": 1, "form": "markdown", "extract": extract, "rules": [section, table]}
     markdown = assemble_rules(data, {})
