@@ -183,7 +183,8 @@ def check_that_it_is_recorded_again_as_it_was(played: Played, cassette: Cassette
             call.recording, **measured
         )
     assert again == {}
-    world = msgspec.structs.replace(played.recorded.manifest.fixture, run="", clock_start="")
+    # The cassette was made before recordings had the results of commands on the base.
+    world = msgspec.structs.replace(played.recorded.manifest.fixture, run="", clock_start="", base_results={})
     assert world == msgspec.structs.replace(cassette.manifest.fixture, run="", clock_start="")
     assert played.recorded.manifest.evidence.keys() == cassette.manifest.evidence.keys()
 

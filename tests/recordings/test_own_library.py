@@ -18,6 +18,7 @@ from mz_events.catalog.call import ProblemClass
 from mz_events.catalog.run import FeatureOutcome
 from mz_recordings.cassette.files import list_cassettes, load
 from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.trace import event_differences
 
 from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT
@@ -129,7 +130,9 @@ def test_a_feature_of_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -
     assert again.keys() == {call.recording.identity for call in recorded}
     for entry in recorded:
         assert plain(again[entry.recording.identity]) == plain(entry), entry.recording.identity.path
-    assert stories(made) == {name: text for name, text in stories(kept).items() if name in ends}
+    assert stories(made).keys() == {*ends}
+    for feature, story in stories(made).items():
+        assert list(event_differences(stories(kept)[feature], story)) == [], "with fields that events gained since"
 
 
 def plain(call: RecordedCall) -> dict[str, object]:
