@@ -131,8 +131,8 @@ def test_a_feature_of_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -
     for entry in recorded:
         assert plain(again[entry.recording.identity]) == plain(entry), entry.recording.identity.path
     assert stories(made).keys() == {*ends}
-    for feature, story in stories(made).items():
-        assert list(event_differences(stories(kept)[feature], story)) == [], "with fields that events gained since"
+    for feature, text in stories(made).items():
+        assert list(event_differences(stories(kept)[feature], text)) == [], "with fields that events gained since"
 
 
 def plain(call: RecordedCall) -> dict[str, object]:
