@@ -270,7 +270,7 @@ def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None
             requests = [entry for entry in events if isinstance(entry, AgentRequested)]
             prompts = [estimate_tokens(session.blobs.get(single.prompt).decode()) for single in requests]
     read = [element for element in events if isinstance(element, ReplyParsed)]
-    assert (endpoint.complaints, dialect.counted) == ([], 2)
+    assert (endpoint.complaints, dialect.counted) == ([], 2), [type(entry).__name__ for entry in events]
     assert [(single.ref.phase, single.resumes) for single in requests] == [("write", False), ("sign", True)]
     assert [reply_parsed.ending for reply_parsed in read] == ["success", "success"]
     write, sign = requests
@@ -319,7 +319,7 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
             assert started is not None
             streams = (feature_stream(started.run, FeatureId("alpha")), run_stream(started.run))
             events = [item.event for stream in streams for item in session.store.read(stream)]
-    assert dialect.requested.is_set()
+    assert dialect.requested.is_set(), [type(entry).__name__ for entry in events]
     assert not [element for element in events if isinstance(element, AgentRequested | CallReserved)]
     assert [entry.status for entry in events if isinstance(entry, FeatureStopped)] == [FeatureOutcome.INTERRUPTED]
     assert endpoint.requests == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from mz_events.names import Path
+from mz_events.names import Commit, Path
 
 from mz_engine.artifacts.feature_rules import rule_finding
 from mz_engine.decide.conditions import artifacts_in_view
@@ -29,7 +29,8 @@ def check_findings(context: StepContext, name: str, check: Check) -> Steps[tuple
             matched = _search(pattern, request.splitlines())
             return tuple(rule_finding(name, "", f"the request says: {_quote(line)}") for line, _ in matched)
         case PathsCheck(patterns=patterns):
-            paths = [path for path, _ in (yield from _changes(context, check)) if matches(patterns, path)]
+            _, changes = yield from _changes(context, check)
+            paths = [path for path, _ in changes if matches(patterns, path)]
             return tuple(rule_finding(name, path, f"{path} changed") for path in paths)
         case AddedCheck():
             return (yield from _added_findings(context, name, check))
@@ -41,22 +42,22 @@ def check_findings(context: StepContext, name: str, check: Check) -> Steps[tuple
             return tuple(rule_finding(name, a, f"`{field}` of {a} is {value}") for a, value in wrong)
 
 
-def _changes(context: StepContext, check: ChangesCheck) -> Steps[list[tuple[Path, str]]]:
-    """Return changed paths with the kind of change, without outputs of phases."""
+def _changes(context: StepContext, check: ChangesCheck) -> Steps[tuple[Commit, list[tuple[Path, str]]]]:
+    """Return the tree that changes count from, and changed paths with the kind of change, without papers."""
     progress, unit_run = context.phase_state.progress, context.unit_run
     base = unit_run.base if check.over == "unit" else progress.merged_target or progress.base
     changes = yield from call_port(Workspace.changes, base, unit_run.tree)
     papers = context.pins.pipeline.paper_patterns(context.feature)
-    return [(change.path, change.kind) for change in changes if not matches(papers, change.path)]
+    return base, [(change.path, change.kind) for change in changes if not matches(papers, change.path)]
 
 
 def _added_findings(context: StepContext, name: str, check: AddedCheck) -> Steps[tuple[RuleFinding, ...]]:
-    progress, unit_run, allowed = context.phase_state.progress, context.unit_run, set[str]()
+    unit_run, allowed, findings = context.unit_run, set[str](), list[RuleFinding]()
     for artifact in artifacts_in_view(check.unless_in or "", context.phase_state, unit_run, context.phase):
         lines = (yield from get_text(artifact.digest)).splitlines()
         allowed.update(key for _, key in _search(check.pattern, lines))
-    base, findings = unit_run.base if check.over == "unit" else progress.merged_target or progress.base, []
-    for path, kind in (yield from _changes(context, check)):
+    base, changes = yield from _changes(context, check)
+    for path, kind in changes:
         if kind == "deleted" or (check.files and not matches(check.files, path)):
             continue
         texts = []
