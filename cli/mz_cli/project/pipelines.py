@@ -222,7 +222,7 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     """Check pipelines without running anything.
 
     Reports all errors at once, with file, line and column: unknown keys, artifacts, rules, templates and commands,
-    unreachable phases, writes into the scope of another phase, reviewers that are not independent. Also checks the
+    unreachable phases, writes into the scope of another phase, calls that cannot be independent. Also checks the
     repository's own templates and rule sets. Exits with 10 for errors, not for warnings.
     """
     root = project_root(Path.cwd())

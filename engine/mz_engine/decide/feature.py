@@ -174,7 +174,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
             cause = "call" if last.problem else "reply"
             return act.BlockPhase(cause=cause, check=DENIED_COMMANDS, reports=unit_run.reports)
         if last.problem is not None:
-            return after_problem(state, unit_run, phase, last.problem, pins.config)
+            return after_problem(state, unit_run, phase, last.problem, pins)
         return Work.CHECK_CHANGES
     if type(last) is ChangesChecked:
         secrets = [change.path for change in last.forbidden_changes if change.kind == "secret"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from mz_events.catalog.call import AgentSwitched, Problem, ProblemClass
 from mz_events.catalog.feature import Blocked, FeatureFailed, FeatureHeld, HumanAnswered, QuestionKind, RolledBack
 from mz_events.catalog.run import Hold, Verdict
+from mz_events.names import BUILDER
 from mz_projections.feature.fold import issue_of
 from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, UnitRun
 
@@ -14,6 +15,7 @@ from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.decide.units import affected_units
 from mz_engine.model.config import Config, Limits
+from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PERSON, Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
@@ -35,20 +37,21 @@ def next_call(unit_run: UnitRun, role: str) -> Action:
     return act.CallAgent(role=role, attempt=1 + unit_run.attempts.get(role, Attempts()).attempt)
 
 
-def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, config: Config) -> Action:
+def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, pins: Pins) -> Action:
     """Choose what follows a failed call: a question if the problem needs a person, the next agent if this one cannot
     continue, a halt of the run if the problem is fatal, otherwise a retry, after a pause if a transient problem asks
     for one."""
     if problem.kind is ProblemClass.NEEDS_PERSON:
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
     attempts = unit_run.attempts.get(unit_run.role, Attempts())
-    failures, waited_seconds, limits = sum(attempts.failures.values()), attempts.waited_seconds, config.limits
+    failures, waited_seconds, limits = sum(attempts.failures.values()), attempts.waited_seconds, pins.config.limits
     is_transient, requested = problem.kind is ProblemClass.TRANSIENT, problem.retry_after_seconds
     wait_seconds = is_transient * (DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested)
     cannot_continue = is_transient and (
         failures > phase.retries or (wait_seconds > 0 and waited_seconds + wait_seconds > limits.failover_wait)
     )
-    successor, request = next_agent(agent_of(state.progress, config), config), unit_run.request
+    allowed, request = allowed_agents(state.progress, phase, unit_run.role, pins), unit_run.request
+    successor = next_agent(agent_for(allowed, state.progress, pins.config), pins.config, allowed)
     if successor and request and (problem.code in AGENT_PROBLEMS or cannot_continue):
         return AgentSwitched(ref=request.ref, source=request.agent, to=successor, code=problem.code)
     if problem.kind is ProblemClass.FATAL:
@@ -77,11 +80,32 @@ def agent_of(progress: FeatureProgress, config: Config) -> str:
     return progress.failover_agent if progress.failover_agent in config.failover else config.agent
 
 
-def next_agent(agent: str, config: Config) -> str | None:
-    """Return the agent that `failover` names after this one, or None."""
+def allowed_agents(progress: FeatureProgress, phase: Phase, role: str, pins: Pins) -> tuple[str, ...]:
+    """Return the agents that a call may use, in the order of the settings. With `independence: agent`, none whose reply
+    counted in the phase that `not_as` names; and where others name this phase, one that leaves them another agent."""
+    order, of_phase = pins.config.agent_order, progress.builder_agents
+    if pins.config.independence == "session":
+        return order
+    others = of_phase.get(phase.call_of(role).not_as or "", ())
+    allowed = tuple(agent for agent in order if agent not in others)
+    if role != BUILDER or not pins.pipeline.is_checked_by_others(phase.phase):
+        return allowed
+    builders = of_phase.get(phase.phase, ())
+    return tuple(agent for agent in allowed if {*order} - {*builders, agent}) or allowed
+
+
+def agent_for(allowed: tuple[str, ...], progress: FeatureProgress, config: Config) -> str:
+    """Return the agent of a call: the one at work, else the next that is allowed; the one at work if none is."""
+    agent, order = agent_of(progress, config), config.agent_order
+    at = order.index(agent) if agent in order else 0
+    return next((other for other in (agent, *order[at:], *order[:at]) if other in allowed), agent)
+
+
+def next_agent(agent: str, config: Config, allowed: tuple[str, ...] | None = None) -> str | None:
+    """Return the agent that `failover` names after this one, of those that are allowed (default: all), or None."""
     order = config.agent_order
     later = order[order.index(agent) + 1 :] if agent in order else order
-    return next(iter(later), None)
+    return next((other for other in later if allowed is None or other in allowed), None)
 
 
 def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Action:

@@ -16,6 +16,8 @@ from mz_events.catalog.call import (
     ProblemClass,
     ReplyParsed,
 )
+from mz_events.catalog.feature import FeatureHeld
+from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import GateChecked, Violation
 from mz_events.store import Blobs
 from mz_projections.feature.fold import AgentOutcome
@@ -25,7 +27,7 @@ from mz_projections.feature.unit import DENIED_COMMANDS
 from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.conditions import escalation
-from mz_engine.decide.recovery import agent_of
+from mz_engine.decide.recovery import agent_for, allowed_agents
 from mz_engine.effects.prompt import compose_prompt, configured_model, plan_session, write_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
 from mz_engine.effects.validation import broken_rules, ensure_worktree, gate_checked, keep_artifacts
@@ -49,6 +51,8 @@ from mz_engine.pricing.calibration import expected_tokens
 REPLY_TOKENS = 2000
 """Assumed length of a reply, for estimates."""
 NOTHING_SALVAGED = CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
+NO_OTHER_AGENT = "no-other-agent"
+"""Code of a hold: `not_as` excludes every agent of the run, as in a fork with one agent."""
 CALL_LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NOT_STARTED_CODES = frozenset({"tool-missing", "unstartable"})
 """Problem codes of calls that cost nothing, since no process started."""
@@ -66,7 +70,11 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     yield from write_schemas(context, action.role)
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
-    agent = agent_of(phase_state.progress, config)
+    allowed = allowed_agents(phase_state.progress, phase, action.role, context.pins)
+    agent = agent_for(allowed, phase_state.progress, config)
+    if agent not in allowed:
+        yield from emit(FeatureHeld(hold=Hold.FATAL, code=NO_OTHER_AGENT))
+        return
     adapter = yield from call_port(Agents.adapter, agent)
     key = context.key(f"agent.{action.role}", action.attempt)
     broken = yield from broken_rules(context, use.escalate)
@@ -96,14 +104,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     counted = yield from call_port(Agents.count_tokens, spec)
     input_tokens = estimated_input_tokens(counted, tokens, session)
     request = AgentRequested(
-        ref=CallRef(
-            key=key,
-            phase=phase_state.phase,
-            unit=unit_run.unit,
-            iteration=unit_run.iteration,
-            attempt=action.attempt,
-            role=action.role,
-        ),
+        ref=_call_ref(action, context),
         agent=agent,
         model=model,
         prompt=(yield from put_blob(prompt)),
@@ -126,6 +127,18 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     if granted:
         result = yield from call_port(Agents.call, spec)
         yield from _record_outcome(request, result, context)
+
+
+def _call_ref(action: CallAgent, context: StepContext) -> CallRef:
+    unit_run, role, attempt = context.unit_run, action.role, action.attempt
+    return CallRef(
+        key=context.key(f"agent.{role}", attempt),
+        phase=context.phase.phase,
+        unit=unit_run.unit,
+        iteration=unit_run.iteration,
+        attempt=attempt,
+        role=role,
+    )
 
 
 def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: AgentSession | None) -> int:

@@ -133,8 +133,10 @@ def configured_model(config: Config, agent: str, tier: str) -> str | None:
 
 
 def keeps_session(phase: Phase, role: str, config: Config) -> bool:
-    """Return True if calls of this role continue the feature's session. A reviewer's never do."""
-    return role == BUILDER and phase.agent is not None and (phase.agent.session or config.sessions) == "continue"
+    """Return True if calls of this role continue the feature's session. A reviewer's never do, nor do those
+    with `not_as`."""
+    use = phase.agent
+    return role == BUILDER and use is not None and not use.not_as and (use.session or config.sessions) == "continue"
 
 
 def plan_session(context: StepContext, role: str, agent: str, model: str, key: str) -> Steps[SessionPlan]:

@@ -296,6 +296,13 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
             "a long rate limit or no retries left."
         ),
     ] = ()
+    independence: Annotated[
+        Literal["session", "agent"],
+        doc(
+            "What a call with `not_as: PHASE` does not share with the builder of that phase: its session, or its agent "
+            "too, which needs an agent in `failover`."
+        ),
+    ] = "session"
     sessions: Annotated[
         Literal["fresh", "continue"],
         doc(

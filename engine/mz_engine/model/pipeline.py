@@ -63,6 +63,8 @@ class AgentUse(PipelineStruct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ("read", "write")
     session: Literal["fresh", "continue"] | None = None
     """Continue the feature's agent session or start one; absent: `sessions` in mz.yaml decides."""
+    not_as: str | None = None
+    """An earlier phase: the call shares no session with its builder and, with `independence: agent`, no agent."""
 
 
 class Timeout(PipelineStruct, frozen=True, kw_only=True):
@@ -143,7 +145,8 @@ class AgentReview(PipelineStruct, frozen=True, kw_only=True):
     tier: Tier = "mid"
     escalate: tuple[Escalation, ...] = ()
     tools: tuple[Tool, ...] = ("read",)
-    independent: bool = True
+    not_as: str | None = None
+    """This phase or an earlier one; with `independence: agent` another agent than its builder's is called."""
     output: str
     """Artifact with the verdict, extracted from the reply."""
     rules: str = "verdict"
@@ -310,6 +313,10 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     def is_after_delivery(self, phase: Phase) -> bool:
         """Return True for a phase that follows the one that delivers; it leaves the branch alone."""
         return any(other.deliver for other in self.phases[: self.phases.index(phase)])
+
+    def is_checked_by_others(self, phase: str) -> bool:
+        """Return True if a call elsewhere must not be by the agent of this phase."""
+        return any(use.not_as == phase for other in self.phases for use in other.calls)
 
     def find_phase(self, name: str) -> Phase:
         """Return a phase. Raises KeyError for an unknown name."""

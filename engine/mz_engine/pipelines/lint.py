@@ -74,6 +74,8 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     """Missing required blocks by template, of templates that cannot be rendered without them."""
     commands: frozenset[str]
     """Of mz.yaml."""
+    agents: tuple[str, ...] | None = None
+    """Those of which a call with `not_as` takes another one; None: a session of its own is enough."""
 
 
 def lint_pipeline(
@@ -108,6 +110,7 @@ def lint_pipeline(
             _check_references(phase, known_names, pipeline.checks),
             _check_commands(phase, known_names, built_in),
             _check_choices(phase),
+            _check_independence(phase, earlier, known_names.agents),
         ):
             findings += [finding._replace(route=("phases", position, *finding.route)) for finding in check]
     findings += _check_flow(pipeline.phases, cycles, stuck_positions)
@@ -546,9 +549,25 @@ def _check_choices(phase: Phase) -> Iterator[LintFinding]:
         if bool(gate.run) == bool(gate.rule):
             keys = "both `run` and `rule`" if gate.run else "neither `run` nor `rule`"
             yield LintFinding(("gates", number), "MZ3013", f"this gate has {keys}; it needs exactly one")
-    if (review := phase.agent_review) and not review.independent:
-        message = "a reviewer must not share the builder's session or context"
-        yield LintFinding(("agent_review", "independent"), "MZ3011", message)
-    if review and review.role == BUILDER:
+    if (review := phase.agent_review) and review.role == BUILDER:
         message = f"the reviewer has the role of the builder, `{review.role}`"
         yield LintFinding(("agent_review", "role"), "MZ3011", message)
+
+
+def _check_independence(
+    phase: Phase, earlier: tuple[Phase, ...], agents: tuple[str, ...] | None
+) -> Iterator[LintFinding]:
+    """Yield MZ3024 for calls that cannot be independent of the phase that `not_as` names."""
+    for key, use, others in (("agent", phase.agent, earlier), ("agent_review", phase.agent_review, (*earlier, phase))):
+        if use is None or use.not_as is None:
+            continue
+        names = [other.phase for other in others if other.agent]
+        if use.not_as not in names:
+            hint, message = did_you_mean(use.not_as, names), f"no earlier phase `{use.not_as[:80]}` has an agent"
+            yield LintFinding((key, "not_as"), "MZ3024", message, hint)
+        elif agents is not None and len(agents) < 2:
+            message = f"`independence: agent` needs another agent than {agents[0]}"
+            yield LintFinding((key, "not_as"), "MZ3024", message, "name one under `failover:` in mz.yaml")
+    if phase.agent and phase.agent.not_as and phase.agent.session == "continue":
+        message = "a call with `not_as` never continues the feature's session"
+        yield LintFinding(("agent", "session"), "MZ3024", message)

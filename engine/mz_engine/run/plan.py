@@ -299,6 +299,7 @@ def known_names(config: Config, material: PipelineFiles) -> KnownNames:
         templates=frozenset(material.templates),
         missing_blocks=missing_blocks(material.templates) if material.files else {},
         commands=frozenset(config.commands),
+        agents=config.agent_order if config.independence == "agent" else None,
     )
 
 

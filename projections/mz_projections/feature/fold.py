@@ -361,12 +361,22 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
         input_tokens = usage.input_tokens + sum([part.input for part in event.usage])
         output_tokens = usage.output_tokens + sum([part.output for part in event.usage])
         usage = replace(usage, input_tokens=input_tokens, output_tokens=output_tokens)
-        return replace(progress, usage=usage, agent_session=apply_reply(agent_session, event))
+        progress = replace(progress, usage=usage, agent_session=apply_reply(agent_session, event))
+        request = unit_run.request
+        return progress if request is None or event.ending != "success" else _add_builder(progress, request)
     if type(event) is CallSettled:
         return replace(progress, usage=replace(usage, nanousd=usage.nanousd + event.nanousd))
     if type(event) is ArtifactParsed and unit_run.reply_event is not None:
         return replace(progress, agent_session=add_written(agent_session, unit_run.reply_event.ref.key, event))
     return replace(progress, failover_agent=event.to) if type(event) is AgentSwitched else progress
+
+
+def _add_builder(progress: FeatureProgress, request: AgentRequested) -> FeatureProgress:
+    """Add the agent of a builder's reply to those of its phase."""
+    phase, agents = request.ref.phase, progress.builder_agents.get(request.ref.phase, ())
+    if request.ref.role != BUILDER or request.agent in agents:
+        return progress
+    return replace(progress, builder_agents={**progress.builder_agents, phase: (*agents, request.agent)})
 
 
 def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> FeatureProgress:
@@ -445,6 +455,7 @@ def _supersede_phases(
         start_trees={phase: tree for phase, tree in progress.start_trees.items() if phase not in superseded},
         unit_trees={key: trees for key, trees in progress.unit_trees.items() if key.split("/")[0] not in superseded},
         unit_results={key: runs for key, runs in progress.unit_results.items() if key.split("/")[0] not in superseded},
+        builder_agents={phase: names for phase, names in progress.builder_agents.items() if phase not in superseded},
         superseded_counts=counts,
         kept_units={phase: names for phase, names in progress.kept_units.items() if phase not in from_target},
         notes=notes,

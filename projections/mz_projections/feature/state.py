@@ -161,6 +161,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Number of calls by phase, in all iterations."""
     usage: UnitUsage = UnitUsage()
     """Usage of all unit runs."""
+    builder_agents: dict[str, tuple[str, ...]] = {}
+    """Agents whose replies as builder counted, by phase."""
     failover_agent: str = ""
     """The agent that took over from the configured one; empty: none did."""
 

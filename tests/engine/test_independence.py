@@ -1,0 +1,134 @@
+"""A call with `not_as` shares neither the session nor, with `independence: agent`, the agent of the phase it names."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from mz_engine.decide.recovery import agent_for, allowed_agents
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
+from mz_engine.pipelines.lint import KnownNames, lint_pipeline
+from mz_engine.pipelines.load import PipelineSource
+from mz_engine.ports import CallSpec
+from mz_events.catalog.call import AgentRequested, AgentSwitched, Problem, ProblemClass
+from mz_events.catalog.feature import FeatureHeld
+from mz_events.names import BUILDER, FeatureId, feature_stream
+from mz_projections.feature.state import FeatureProgress, progress_of
+from mz_qa.simulation import trial
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, ScriptedReply, World
+
+from tests.support.steps import OPENED, state_after
+
+PIPELINE = """\
+pipeline: independence
+version: 1
+phases:
+- phase: build
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+- phase: check
+  agent: {not_as: build}
+  prompt: do.md.j2
+  outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
+  agent_review: {role: judge, not_as: check, output: verdict, prompt: do.md.j2}
+  deliver: [push, open_pr]
+"""
+NO_CAUSE = '{"severity": "NONE", "cause": "none", "findings": []}'
+LOGIN = Problem(kind=ProblemClass.FATAL, code="auth-failure")
+
+
+def pins(independence: Literal["session", "agent"], *failover: str, sessions: Literal["fresh", "continue"]) -> Pins:
+    pipeline, _ = PipelineSource(name="independence.yaml", text=PIPELINE).parse()
+    config = replace(trial.trial_config(sessions, failover), independence=independence)
+    return replace(trial.pins(config), pipeline=pipeline, templates={"do.md.j2": "Do {{ phase }}."})
+
+
+def calls(pinned: Pins, without_login: tuple[tuple[str, str], ...] = ()) -> list[tuple[str, str, bool]]:
+    """Run a feature; return phase and role, agent, and whether the session is continued, of each call."""
+
+    def script(spec: CallSpec, _: Files) -> ScriptedReply:
+        phase, role = spec.key.split("/")[2], spec.key.rpartition(".")[2]
+        if (f"{phase}.{role}", spec.agent) in without_login:
+            return ScriptedReply(problem=LOGIN)
+        folder = {"build": "notes", "check": "letters"}[phase]
+        files = {} if role == "judge" else {f"{folder}/b.md": "A note about b."}
+        return ScriptedReply(text=NO_CAUSE, files=files)
+
+    world = World(trial.FILES, script, trial.commands)
+    trial.begin(world, pinned, {"b": ()})
+    drive_run(world, trial.RUN, pinned, 1)
+    events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+    held = [event.code or "" for event in events if isinstance(event, FeatureHeld)]
+    switched = [event.to for event in events if isinstance(event, AgentSwitched)]
+    requests = [event for event in events if isinstance(event, AgentRequested)]
+    made = [(f"{event.ref.phase}.{event.ref.role}", event.agent, event.resumes) for event in requests]
+    return [*made, *((f"switched to {to}", "", False) for to in switched), *((code, "", False) for code in held)]
+
+
+def test_it_never_continues_the_session() -> None:
+    expected = [("build.builder", "simulated", False), ("check.builder", "simulated", False)]
+    assert calls(pins("session", sessions="continue")) == [*expected, ("check.judge", "simulated", False)]
+
+
+def test_with_agents_each_is_another_one_than_the_one_it_checks() -> None:
+    expected = [("build.builder", "simulated", False), ("check.builder", "other", False)]
+    assert calls(pins("agent", "other", sessions="fresh")) == [*expected, ("check.judge", "simulated", False)]
+
+
+def test_an_agent_that_takes_over_is_not_the_one_that_built() -> None:
+    pinned = pins("agent", "other", "third", sessions="fresh")
+    made = [agent for call, agent, _ in calls(pinned, (("check.builder", "other"),)) if call == "check.builder"]
+    assert made == ["other", "third"]
+    pinned = pins("agent", "other", sessions="fresh")
+    assert calls(pinned, (("check.builder", "other"),))[-1][0] == "auth-failure", "nobody else may take over"
+
+
+def test_an_agent_that_built_nothing_may_check() -> None:
+    pinned = pins("agent", "other", sessions="fresh")
+    made = calls(pinned, (("build.builder", "simulated"),))
+    assert made[1:3] == [("build.builder", "other", False), ("check.builder", "simulated", False)]
+
+
+def test_without_any_other_agent_the_run_halts() -> None:
+    """As in a fork with one agent: before a run, the lint refuses this."""
+    made = calls(pins("agent", sessions="fresh"))
+    assert [call for call, _, _ in made] == ["build.builder", "no-other-agent"]
+
+
+def test_before_a_run_another_agent_is_asked_for() -> None:
+    pipeline, document = PipelineSource(name="p.yaml", text=PIPELINE).parse()
+    names = KnownNames(
+        rule_sets=frozenset({"note", "verdict"}), rules=frozenset(), templates=frozenset({"do.md.j2"}),
+        commands=frozenset(), agents=("one",),
+    )  # fmt: skip
+    codes = [diagnostic.code for diagnostic in lint_pipeline(pipeline, names, document)]
+    assert codes == ["MZ3024"] * 2
+    assert lint_pipeline(pipeline, replace(names, agents=("one", "two")), document) == ()
+
+
+@pytest.mark.parametrize("order", list(permutations(("one", "two", "three"))))
+@given(st.lists(st.tuples(st.sampled_from(("build", "check")), st.integers(0, 2)), max_size=12))
+def test_whoever_builds_another_agent_is_left_to_check(order: tuple[str, ...], turns: list[tuple[str, int]]) -> None:
+    config = Config(agent=order[0], failover=order[1:], independence="agent")
+    pinned = replace(pins("agent", sessions="fresh"), config=config)
+    progress = progress_of(state_after(*OPENED))
+    assert progress is not None
+    for name, at_work in turns:
+        progress = replace(progress, failover_agent=order[at_work] if at_work else "")
+        phase = pinned.pipeline.find_phase(name)
+        agent = agent_for(allowed_agents(progress, phase, BUILDER, pinned), progress, config)
+        others = progress.builder_agents.get(phase.agent.not_as or "", ()) if phase.agent else ()
+        assert agent not in others
+        progress = built(progress, name, agent)
+
+
+def built(progress: FeatureProgress, phase: str, agent: str) -> FeatureProgress:
+    agents = dict.fromkeys((*progress.builder_agents.get(phase, ()), agent))
+    return replace(progress, builder_agents={**progress.builder_agents, phase: tuple(agents)})
