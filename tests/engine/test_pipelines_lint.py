@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.pipelines.lint import KnownNames, lint_pipeline
+from mz_engine.pipelines.lint import lint_pipeline
+from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import PipelineSource
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))

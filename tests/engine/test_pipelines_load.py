@@ -11,7 +11,7 @@ from mz_engine.artifacts.load import load_rules
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.pipelines.lint import KnownNames
+from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, find_source, load_pipeline
 from mz_engine.prompts.render import load_templates
 

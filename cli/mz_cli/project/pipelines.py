@@ -15,7 +15,8 @@ from mz_engine.decoding.quantity import Quantity
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import Diagnostic, Exit, MzError, format_diagnostic
 from mz_engine.model.config import Config
-from mz_engine.pipelines.lint import KnownNames, missing_commands
+from mz_engine.pipelines.lint import missing_commands
+from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import (
     PIPELINE_SUFFIXES,
     PIPELINES_FOLDER,

@@ -16,7 +16,8 @@ from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
-from mz_engine.pipelines.lint import KnownNames, lint_pipeline
+from mz_engine.pipelines.lint import lint_pipeline
+from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.render import TEMPLATE_SUFFIX, load_templates, template_environment
 

@@ -16,7 +16,7 @@ from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import RuleSet
-from mz_engine.pipelines.lint import MissingBlock
+from mz_engine.pipelines.lint_phase import MissingBlock
 from mz_engine.prompts.render import PromptData, template_environment
 
 RuleProblem = tuple[KeyPath, str, str]

@@ -53,7 +53,7 @@ from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
-from mz_engine.pipelines.lint import KnownNames
+from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import PIPELINES_FOLDER, PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.pipelines.material import missing_blocks
 from mz_engine.ports import RepositoryUnusable

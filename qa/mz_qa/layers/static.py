@@ -19,7 +19,8 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Gate, Phase, PhaseOutput, PreparedCommand
-from mz_engine.pipelines.lint import MISSING_COMMAND_CODE, summarise_warnings
+from mz_engine.pipelines.lint import summarise_warnings
+from mz_engine.pipelines.lint_phase import MISSING_COMMAND_CODE
 from mz_engine.pipelines.load import (
     TEMPLATES_FOLDER,
     PipelineFiles,
