@@ -141,6 +141,51 @@ def test_rules_about_items_hold_for_markdown(
     assert [finding.violation.line for finding in findings] == lines
 
 
+WORK = """\
+- {id: u1, type: auth, verification: {method: unit_test, files: [a.py]}, files: [a.py, new.py], new: [./new.py]}
+- {id: u2, type: Page, verification: {method: AC-002}, files: [gone.py, new.py]}
+"""
+METHOD = {"kind": "field", "field": "verification.method", "type": "choice", "values": ["unit_test"]}
+OF_FEATURE: list[tuple[dict[str, Any], list[int | None]]] = [
+    (METHOD, [2]),
+    (METHOD | {"when": {"field": "type", "in": ["AUTH"]}}, []),
+    (METHOD | {"when": {"field": "type", "in": ["page"]}}, [2]),
+    (METHOD | {"when": {"field": "verification.files", "in": ["a.py"]}}, []),
+    ({"kind": "field", "field": "verification.files", "type": "paths"}, [2]),
+    ({"kind": "exists", "field": "files"}, [1, 2, 2]),
+    ({"kind": "exists", "field": "files", "new": "new"}, [2]),
+    ({"kind": "exists", "field": "verification.files"}, []),
+    ({"kind": "covers", "of": "unit", "field": "criteria"}, [None]),
+    ({"kind": "covers", "of": "unit", "field": "absent"}, []),
+    ({"kind": "pattern", "pattern": "^- .*id: u2"}, []),
+    ({"kind": "pattern", "pattern": "id: u3"}, [None]),
+    ({"kind": "pattern", "pattern": "^[a-z]+$", "where": "type"}, [2]),
+    ({"kind": "pattern", "pattern": "(a+)+$", "where": "absent"}, []),
+]
+
+
+@pytest.mark.parametrize(("rule", "lines"), OF_FEATURE)
+def test_rules_about_some_items_and_about_the_feature(rule: dict[str, Any], lines: list[int | None]) -> None:
+    rules, unit = rule_set("yaml", {"kind": "yaml", "root": "list"}, rule), {"criteria": ["AC-001", "AC-002"]}
+    findings = validate(rules, WORK, "x.yaml", Limits(), {}, unit, ("a.py",))
+    assert [finding.violation.line for finding in findings] == lines
+    if rule["kind"] == "exists":
+        assert validate(rules, WORK, "x.yaml", Limits(), {}) == (), "of an unknown tree nothing is missing"
+
+
+def test_ids_and_counts_of_items_are_extracted() -> None:
+    counts: list[dict[str, Any]] = [{"name": "all"}]
+    counts += [{"name": name, "field": "type", "in": values} for name, values in (("auth", ["AUTH"]), ("none", []))]
+    rules = rule_set("yaml", {"kind": "yaml", "root": "list"}, ids="id", counts=counts)
+    parsed = parse_artifact(rules, WORK)
+    assert (parsed.ids, parsed.counts) == (("u1", "u2"), {"all": 2, "auth": 1, "none": 0})
+    units = {"id": "unit", "depends_on": "depends_on", "files": "files_touched"}
+    done = [{"name": "done", "field": "done", "in": ["yes"]}]
+    assert parse_artifact(listed("checklist", ids="id", counts=done), CHECKLIST).counts == {"done": 1}
+    (first, second) = parse_artifact(listed("table", units=units), TABLE).units
+    assert (first.files, second.depends_on) == (("a.py", "b.py"), ("u1",)), "columns of units are lists"
+
+
 def test_an_entry_of_a_checklist_has_to_be_ticked() -> None:
     rule = {"kind": "field", "field": "done", "type": "choice", "values": ["yes"]}
     findings = validate(listed("checklist", rule), CHECKLIST, "x.md", Limits(), {})

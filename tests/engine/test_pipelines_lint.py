@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mz_engine.artifacts.load import load_rules
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pipelines.lint import lint_pipeline
 from mz_engine.pipelines.lint_phase import KnownNames
@@ -12,7 +13,7 @@ from mz_engine.pipelines.load import PipelineSource
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
 KNOWN_NAMES = KnownNames(
-    rule_sets=frozenset({"prd", "code", "verdict"}),
+    rule_sets={name: load_rules()[name] for name in ("prd", "code", "verdict")},
     rules=frozenset({"size", "files_max"}),
     templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
     commands=frozenset({"test", "lint"}),

@@ -27,7 +27,7 @@ phases:
 
 def expected(*commands: str) -> KnownNames:
     return KnownNames(
-        rule_sets=frozenset(load_rules()),
+        rule_sets=load_rules(),
         rules=frozenset(FEATURE_RULES),
         templates=frozenset(load_templates()),
         commands=frozenset(commands),

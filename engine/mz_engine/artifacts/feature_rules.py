@@ -65,7 +65,7 @@ def tests_only(facts: FeatureRuleInput) -> Iterator[RuleFinding]:
 
 
 def changed_paths(facts: FeatureRuleInput) -> tuple[str, ...]:
-    return tuple(change.path for change in facts.changes if change.path not in facts.outputs)
+    return tuple(change.path for change in facts.changes if not matches(facts.outputs, change.path))
 
 
 def rule_finding(rule: str, path: str, message: str) -> RuleFinding:

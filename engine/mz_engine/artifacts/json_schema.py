@@ -1,7 +1,7 @@
 """JSON Schema (draft 7) of a JSON artifact, from the rule set that the validator uses.
 
-A schema covers fields, types and lengths. The rules check more (references, coverage, cycles) and accept more, such as
-`30 min` for 30."""
+A schema covers fields, types and lengths. The rules check more (references, coverage, cycles, fields of some items
+only) and accept more, such as `30 min` for 30."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ NAME_SCHEMA = {"type": "string", "pattern": f"^{NAME.pattern.removesuffix(chr(92
 def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
     """Return the schema of the artifact. Raises KeyError for a Markdown rule set."""
     root = form_rule(rules).root
-    item = _object_schema([rule for rule in rules.rules if isinstance(rule, FieldRule)], None, limits)
+    fields = [rule for rule in rules.rules if isinstance(rule, FieldRule)]
+    item = _object_schema([rule for rule in fields if "." not in rule.field and not rule.when.field], None, limits)
     header = {"$schema": JSON_SCHEMA_DRAFT, "title": f"the artifact {rules.name}"}
     if root == "list":
         return {**header, "type": "array", "minItems": 1, "items": item}

@@ -18,6 +18,7 @@ from mz_events.names import NAME
 from mz_engine.artifacts import markdown as md
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.rules import (
+    FieldCondition,
     FieldRule,
     FileList,
     ItemList,
@@ -186,9 +187,10 @@ def _headed_items(document: md.MarkdownDocument, part: md.SectionPart) -> Iterat
 
 
 def _cell_value(rules: RuleSet, name: str, cell: str) -> str | list[str]:
-    """Return a cell as text without marks, or as a list where a rule says that the field is one."""
-    text, rule = cell.strip().strip("`*_").strip(), field_rule(rules, name)
-    if rule is None or rule.type not in LIST_TYPES:
+    """Return a cell as text without marks, or as a list where a rule, or the extraction of units, needs one."""
+    text, rule, units = cell.strip().strip("`*_").strip(), field_rule(rules, name), rules.extract.units
+    is_list = units is not None and name in (units.files, units.depends_on) if rule is None else rule.type in LIST_TYPES
+    if not is_list:
         return text
     return [entry.strip(" `*_") for entry in text.split(",") if entry.strip(" `*_-")]
 
@@ -212,10 +214,22 @@ def field_rule(rules: RuleSet, field: str) -> FieldRule | None:
 def field_value(rules: RuleSet, item: Item, field: str) -> Any:
     """Return the value under the field's name or one of its aliases; None if absent."""
     rule = field_rule(rules, field)
-    for name in (field, *(rule.aliases if rule else ())):
-        if name in item.fields:
-            return item.fields[name]
-    return None
+    values = (member_value(item.fields, name) for name in (field, *(rule.aliases if rule else ())))
+    return next((value for value in values if value is not None), None)
+
+
+def member_value(fields: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a field, in which a dot leads into a mapping; None if absent."""
+    head, dot, tail = name.partition(".")
+    if name in fields or not dot:
+        return fields.get(name)
+    return member_value(fields[head], tail) if isinstance(fields.get(head), Mapping) else None
+
+
+def fulfils(rules: RuleSet, item: Item, condition: FieldCondition) -> bool:
+    """Return True if the condition holds for the item."""
+    values = {value.casefold() for value in non_blank_strings(field_value(rules, item, condition.field))}
+    return not condition.field or not values.isdisjoint(map(str.casefold, condition.values))
 
 
 def non_blank_strings(value: Any) -> tuple[str, ...]:
@@ -244,7 +258,6 @@ def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtif
     extraction = rules.extract
     listing = md.find_rule(rules, extraction.files, FileList) if extraction.files else None
     files = md.listed_files(rules, listing, document) if listing else ()
-    ids = md.defined_ids(extraction.ids, document) if extraction.ids else ()
     section = md.find_rule(rules, extraction.criteria, SectionRule) if extraction.criteria else None
     criteria = md.section_parts(rules, section, document) if section else ()
     items: tuple[Item, ...] = ()
@@ -255,7 +268,10 @@ def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtif
     return ParsedArtifact(
         units=units,
         files=tuple(dict.fromkeys(paths)),
-        ids=tuple(dict.fromkeys(ids)),
+        fields=dict(extract_fields(rules, items[0], extraction.fields)) if items else {},
+        names=tuple(extract_names(rules, items[0])) if items else (),
+        ids=extract_ids(rules, items),
+        counts=extract_counts(rules, items),
         criteria=len({entry.line for part in criteria for entry in document.entries_between(part.first, part.end)}),
         breaking=tuple(line.strip() for line in document.lines if BREAKING_CHANGE.match(line)),
     )
@@ -272,8 +288,19 @@ def parse_items(rules: RuleSet, text: str) -> ParsedArtifact:
         files=tuple(dict.fromkeys(file for unit in units for file in unit.files)),
         fields=dict(extract_fields(rules, items[0], rules.extract.fields)) if items else {},
         names=tuple(extract_names(rules, items[0])) if items else (),
-        ids=tuple(unit.id for unit in units),
+        ids=extract_ids(rules, items),
+        counts=extract_counts(rules, items),
     )
+
+
+def extract_ids(rules: RuleSet, items: tuple[Item, ...]) -> tuple[str, ...]:
+    field = rules.extract.ids or ""
+    values = (value for item in items for value in non_blank_strings(field_value(rules, item, field)))
+    return tuple(dict.fromkeys(filter(NAME.match, values)))
+
+
+def extract_counts(rules: RuleSet, items: tuple[Item, ...]) -> dict[str, int]:
+    return {count.name: sum(fulfils(rules, item, count) for item in items) for count in rules.extract.counts}
 
 
 def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[Item, ...]) -> Iterator[Unit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -23,11 +23,14 @@ from mz_engine.artifacts.parse import (
     field_rule,
     field_value,
     form_rule,
+    fulfils,
     markdown_items,
+    member_value,
     non_blank_strings,
     read_items,
     type_noun,
 )
+from mz_engine.decoding.regex import matches_any
 from mz_engine.model import rules as kinds
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import Limit, Rule, RuleFinding, RuleSet
@@ -40,6 +43,7 @@ MESSAGE_SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
 ID_RANGE = re.compile(r"\b([A-Z]+-)(\d{1,4})(?:\s*(?:–|—|-|\.\.\.?|…|to|through)\s*)(?:\1)?(\d{1,4})\b")
 ID_RANGE_MAX = 200
 SHOWN_NUMBER_MAX = 10**15
+NO_FIELDS: Mapping[str, Any] = {}
 MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.IGNORECASE)
 LIST_RULES = [form(id="", requirement="", message="", root="list") for form in (kinds.JsonForm, kinds.YamlForm)]
 """Rules for reading the ids of an earlier artifact; the first that can."""
@@ -61,11 +65,21 @@ class RuleViolation(msgspec.Struct, frozen=True, kw_only=True):
 class ArtifactSubject:
     """The artifact being checked, parsed once, and the data that its rules may use."""
 
-    def __init__(self, rules: RuleSet, text: str, limits: Limits, earlier_artifacts: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        rules: RuleSet,
+        text: str,
+        limits: Limits,
+        earlier_artifacts: Mapping[str, str],
+        unit: Mapping[str, Any],
+        paths: Collection[str] | None,
+    ) -> None:
         self.rules = rules
         self.text = text
         self.limits = limits
         self.earlier_artifacts = earlier_artifacts
+        self.unit = unit
+        self.paths = paths
 
     @cached_property
     def document(self) -> md.MarkdownDocument:
@@ -108,14 +122,21 @@ class ArtifactSubject:
 
 
 def validate(
-    rules: RuleSet, text: str | None, source: str, limits: Limits, earlier_artifacts: Mapping[str, str]
+    rules: RuleSet,
+    text: str | None,
+    source: str,
+    limits: Limits,
+    earlier_artifacts: Mapping[str, str],
+    unit: Mapping[str, Any] = NO_FIELDS,
+    paths: Collection[str] | None = None,
 ) -> tuple[RuleFinding, ...]:
     """Return every broken rule, in the order of the rules. `text` is None if the file does not exist; `source` is its
-    path, or the artifact's name for a reply. A rule about an absent one of the `earlier_artifacts` never fails."""
+    path, or the artifact's name for a reply. `unit` has the fields of the present unit, `paths` the files of the tree.
+    A rule about an absent one of the `earlier_artifacts`, an absent field or unknown paths never fails."""
     if text is None:
         missing = [rule for rule in rules.rules if isinstance(rule, kinds.FileRule)]
         return tuple(rule_finding(rule, RuleViolation(), source, limits) for rule in missing)
-    subject = ArtifactSubject(rules, text, limits, earlier_artifacts)
+    subject = ArtifactSubject(rules, text, limits, earlier_artifacts, unit, paths)
     findings: list[RuleFinding] = []
     for rule in rules.rules:
         check = CHECKS[rules.form].get(type(rule))
@@ -177,7 +198,9 @@ def byte_size(rule: kinds.ByteSize, subject: ArtifactSubject) -> Iterator[RuleVi
 
 def covered_ids(rule: kinds.CoversIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Search the whole text, for JSON and Markdown alike."""
-    for name in subject.ids_of(rule.artifact, rule.field, rule.pattern):
+    of_unit = non_blank_strings(member_value(subject.unit, rule.field or ""))
+    ids = of_unit if rule.of == "unit" else subject.ids_of(rule.artifact, rule.field, rule.pattern)
+    for name in ids:
         if not is_mentioned(subject.text, name):
             yield RuleViolation(actual=name)
 
@@ -187,6 +210,29 @@ def field_ids(text: str, field: str) -> list[str]:
         with suppress(UnreadableItems):
             return [value for item in read_items(rule, text) for value in non_blank_strings(item.fields.get(field))]
     return []
+
+
+def matching_text(rule: kinds.MatchingText, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    """Require a match in any line of the text, or in every value of the field."""
+    if rule.where is None:
+        if not any(matches_any((rule.pattern,), line) for line in subject.text.splitlines()):
+            yield RuleViolation()
+        return
+    for number, item in enumerate(subject.items, 1):
+        for value in subject.values(item, rule.where):
+            if not matches_any((rule.pattern,), value):
+                location, label = f"[{number}].{rule.where}", subject.label(item, number)
+                yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
+
+
+def existing_paths(rule: kinds.ExistingPaths, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    new = {path for item in subject.items for path in subject.values(item, rule.new or "")}
+    present = {*(subject.paths or ()), *filter(None, map(md.repository_path, new))}
+    for number, item in enumerate(subject.items, 1) if subject.paths is not None else ():
+        for value in subject.values(item, rule.field):
+            if md.repository_path(value) not in present:
+                location, label = f"[{number}].{rule.field}", subject.label(item, number)
+                yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
 
 
 def is_mentioned(text: str, name: str) -> bool:
@@ -317,6 +363,8 @@ def exact_ids(rule: kinds.ExactIds, subject: ArtifactSubject) -> Iterator[RuleVi
 
 def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     for number, item in enumerate(subject.items, 1):
+        if not fulfils(subject.rules, item, rule.when):
+            continue
         if rule.within is None:
             yield from field_violations(rule, item, subject, f"[{number}]", subject.label(item, number))
             continue
@@ -328,12 +376,13 @@ def field_values(rule: kinds.FieldRule, subject: ArtifactSubject) -> Iterator[Ru
 def field_violations(
     rule: kinds.FieldRule, item: Item, subject: ArtifactSubject, location: str, item_label: str
 ) -> Iterator[RuleViolation]:
-    used_name = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
-    if used_name is None:
+    values = (member_value(item.fields, name) for name in (rule.field, *rule.aliases))
+    value = next((value for value in values if value is not None), None)
+    if value is None:
         problem = "" if rule.optional else "is missing"
     else:
         maximum = None if rule.max is None else subject.limit(rule.max)
-        problem = value_problem(rule, item.fields[used_name], subject.limit(rule.min), maximum)
+        problem = value_problem(rule, value, subject.limit(rule.min), maximum)
     if problem:
         yield RuleViolation(line=item.line, location=f"{location}.{rule.field}", item_label=item_label, actual=problem)
 
@@ -464,6 +513,8 @@ ITEM_CHECKS: Checks = {
     kinds.AcyclicItems: acyclic_graph,
     kinds.MaximumField: maximum_field,
     kinds.ExactIds: exact_ids,
+    kinds.ExistingPaths: existing_paths,
+    kinds.MatchingText: matching_text,
 }
 CHECKS: Mapping[str, Checks] = {
     "markdown": {
@@ -481,6 +532,8 @@ CHECKS: Mapping[str, Checks] = {
         kinds.ReferencesIds: valid_references,
         kinds.AcyclicItems: acyclic_graph,
         kinds.ExactIds: exact_ids,
+        kinds.ExistingPaths: existing_paths,
+        kinds.MatchingText: matching_text,
     },
     "json": ITEM_CHECKS,
     "yaml": ITEM_CHECKS,

@@ -59,6 +59,13 @@ def first_group(expression: str, line: str) -> str | None:
     return None if match is None else str(match[1] or "")
 
 
+def find_matches(expression: str, line: str) -> list[str]:
+    """Return every match in the line: its first group if the expression has one that took part, else all of it."""
+    compiled = _compile(expression, groups=True)
+    matches = compiled.finditer(line.encode("utf-8", "replace").decode())
+    return [str((match[1] if compiled.groups else None) or match[0]) for match in matches]
+
+
 def remove_matches(expressions: tuple[str, ...], line: str) -> str:
     """Remove all matches of the expressions, one after another, and replace unpaired surrogates."""
     data = line.encode("utf-8", "replace")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from mz_events.names import Commit, Path
 
 from mz_engine.artifacts.feature_rules import rule_finding
 from mz_engine.decide.conditions import artifacts_in_view
+from mz_engine.decoding.regex import find_matches
 from mz_engine.effects.steps import StepContext, Steps, call_port, get_text, get_texts
 from mz_engine.model.pipeline import AddedCheck, ChangesCheck, Check, PathsCheck, RequestCheck, ValueCheck
 from mz_engine.model.rules import RuleFinding
@@ -72,10 +72,8 @@ def _added_findings(context: StepContext, name: str, check: AddedCheck) -> Steps
 
 
 def _search(pattern: str, lines: list[str]) -> list[tuple[str, str]]:
-    """Return each match with its line: the whole of it, or its first group if there is one."""
-    compiled = re.compile(pattern)
-    matched = ((line, match) for line in lines for match in compiled.finditer(line[:LINE_CHARS_MAX]))
-    return [(line, match[1 if compiled.groups else 0] or match[0]) for line, match in matched]
+    """Return each match with its line: all of it, or its first group if there is one."""
+    return [(line, match) for line in lines for match in find_matches(pattern, line[:LINE_CHARS_MAX])]
 
 
 def _quote(line: str) -> str:

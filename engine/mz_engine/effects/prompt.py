@@ -230,7 +230,7 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         body=(yield from get_text(started.body)),
         phase=phase.phase,
         role=role,
-        unit=(yield from _unit_data(context)),
+        unit=(yield from unit_data(context)),
         inputs=(yield from input_texts(context, role)),
         outputs=tuple(_output_data(output, context) for output in outputs),
         prepared=tuple(prepared),
@@ -314,7 +314,8 @@ def current_unit(context: StepContext) -> Unit | None:
     return listed_units(context.phase_state.progress, context.phase).get(context.unit_run.unit)
 
 
-def _unit_data(context: StepContext) -> Steps[UnitData | None]:
+def unit_data(context: StepContext) -> Steps[UnitData | None]:
+    """Return the unit at work with its entry in the artifact that lists it; None in a phase without units."""
     unit, for_each = current_unit(context), context.phase.for_each
     if unit is None or for_each is None:
         return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
@@ -39,7 +40,7 @@ from mz_engine.effects.commands import (
     run_command,
     run_setup_command,
 )
-from mz_engine.effects.prompt import block_output, outputs_of, read_file, write_scope
+from mz_engine.effects.prompt import block_output, outputs_of, read_file, unit_data, write_scope
 from mz_engine.effects.steps import (
     Effect,
     StepContext,
@@ -53,8 +54,8 @@ from mz_engine.effects.steps import (
     put_report,
 )
 from mz_engine.model.pipeline import Condition, PhaseOutput
-from mz_engine.model.rules import FeatureRuleInput, ParsedArtifact, RuleFinding
-from mz_engine.path_patterns import matches
+from mz_engine.model.rules import ExistingPaths, FeatureRuleInput, ParsedArtifact, RuleFinding
+from mz_engine.path_patterns import matches, select
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
 
 TREE_CHANGES = {
@@ -185,10 +186,11 @@ def check_changes(context: StepContext) -> Effect:
     unit_run, reply, denied = context.unit_run, context.reply, context.pins.config.denied_paths
     changes = yield from call_port(Workspace.changes, unit_run.tree, reply.tree)
     allowed, tree = write_scope(context, unit_run.role), reply.tree
-    scope, papers = context.pins.config.scope, [output.path for output in outputs_of(context, unit_run.role)]
+    papers = [f"/{output.path}" for output in outputs_of(context, unit_run.role) if output.path]
+    scope = context.pins.config.scope
     forbidden, block = list(reply.forbidden_changes), block_output(context, unit_run.role)
     for path in (change.path for change in changes if block is None or change.path != block.path):
-        is_in_scope = scope is None or path.startswith(f"{scope}/") or path in papers
+        is_in_scope = scope is None or path.startswith(f"{scope}/") or matches(papers, path)
         if matches(denied, path) or not (matches(allowed, path) and is_in_scope):
             forbidden.append(ForbiddenChange(kind="denied" if matches(denied, path) else "outside", path=path))
     revert = tuple(Path(offence.path) for offence in forbidden[len(reply.forbidden_changes) :])
@@ -228,16 +230,9 @@ def validate_outputs(context: StepContext) -> Effect:
         outputs = (block,)
         findings += block_findings(context, block, parse_artifact(context.pins.rules[BLOCK], blocked))
     for output in outputs:
-        rules, path = context.pins.rules[output.rules], parse_path(output.path) if output.path else None
-        text: str | None
-        if output is block:
-            text = blocked
-        elif path is not None:
-            text = yield from read_file(unit_run.tree, path)
-        else:
-            assert unit_run.reply_text is not None
-            text = yield from get_text(unit_run.reply_text)
-        findings += validate(rules, text, output.path or output.artifact, context.pins.config.limits, texts)
+        files = {output.path or "": blocked} if output is block else (yield from output_texts(context, output))
+        findings += yield from output_findings(context, output, files, texts)
+        text = joined_text(files)
         if text is not None:
             parsed.append((yield from _parse_output(context, output, text)))
             texts[output.artifact] = text
@@ -246,6 +241,44 @@ def validate_outputs(context: StepContext) -> Effect:
     if findings and outputs == (block,):
         parsed = []  # A block that is not valid must not take effect later.
     yield from emit(*parsed, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
+
+
+def output_texts(context: StepContext, output: PhaseOutput) -> Steps[dict[str, str | None]]:
+    """Return the text of an output by path, None if it is absent; several of a path with `*`."""
+    unit_run = context.unit_run
+    if output.path is None:
+        assert unit_run.reply_text is not None
+        return {output.artifact: (yield from get_text(unit_run.reply_text))}
+    paths, texts = [parse_path(output.path)], dict[str, str | None]()
+    if "*" in output.path:
+        paths = list(select([f"/{output.path}"], (yield from call_port(Workspace.paths, unit_run.tree)))) or paths
+    for path in paths:
+        texts[path] = yield from read_file(unit_run.tree, path)
+    return texts
+
+
+def output_findings(
+    context: StepContext, output: PhaseOutput, files: Mapping[str, str | None], texts: Mapping[str, str]
+) -> Steps[list[RuleFinding]]:
+    """Return the broken rules of each file of an output; `texts` are those of other artifacts."""
+    rules, limits, findings = context.pins.rules[output.rules], context.pins.config.limits, list[RuleFinding]()
+    paths: tuple[Path, ...] | None = None
+    if any(isinstance(rule, ExistingPaths) for rule in rules.rules):
+        paths = yield from call_port(Workspace.paths, context.unit_run.tree)
+    unit = yield from unit_data(context)
+    fields = msgspec.json.decode(unit.record) if unit is not None and unit.record else {}
+    for path, text in files.items():
+        findings += validate(rules, text, path, limits, texts, fields, paths)
+    return findings
+
+
+def joined_text(files: Mapping[str, str | None]) -> str | None:
+    """Return the text of an artifact: that of its only file, or those of several, each below a comment with its path;
+    None if it is absent."""
+    texts = {path: text for path, text in files.items() if text is not None}
+    if len(files) == 1:
+        return next(iter(texts.values()), None)
+    return "\n\n".join(f"<!-- {path} -->\n\n{text}" for path, text in texts.items())
 
 
 def block_findings(context: StepContext, block: PhaseOutput, parsed: ParsedArtifact) -> Iterator[RuleFinding]:
@@ -272,6 +305,8 @@ def _parse_output(context: StepContext, output: PhaseOutput, text: str) -> Steps
         files=artifact.files,
         fields=artifact.fields,
         names=artifact.names,
+        ids=artifact.ids,
+        counts=artifact.counts,
     )
 
 
@@ -289,14 +324,16 @@ def keep_artifacts(context: StepContext) -> Steps[bool]:
     backlog_path, input_paths = Path(context.pins.config.backlog), tuple(filter(None, inputs))
     paths = [parse_path(output.path or "") for output in outputs]
     for path in paths:
-        if not (yield from call_port(Workspace.is_newest, progress.head, path, backlog_path, input_paths)):
+        if "*" in path or not (
+            yield from call_port(Workspace.is_newest, progress.head, path, backlog_path, input_paths)
+        ):
             return False
     backlog = (yield from read_file(unit_run.tree, backlog_path)) or ""
     request = yield from get_texts((progress.started.title, progress.started.body))
     texts, parsed = (yield from artifact_texts(context)), []
     for path, output in zip(paths, outputs, strict=True):
         text = yield from read_file(unit_run.tree, path)
-        findings = validate(context.pins.rules[output.rules], text, path, context.pins.config.limits, texts)
+        findings = yield from output_findings(context, output, {path: text}, texts)
         if text is None or findings or not all(line in backlog for line in "\n".join(request).splitlines()):
             return False
         parsed.append((yield from _parse_output(context, output, text)))
@@ -336,7 +373,7 @@ def feature_findings(context: StepContext, rule: str) -> Steps[tuple[RuleFinding
         },
         changes=(yield from call_port(Workspace.changes, context.unit_run.base, context.unit_run.tree)),
         limits=context.pins.config.limits,
-        outputs=tuple(output.path for output in outputs_of(context, BUILDER) if output.path),
+        outputs=tuple(f"/{output.path}" for output in outputs_of(context, BUILDER) if output.path),
     )
     return tuple(FEATURE_RULES[rule](rule_input))
 

@@ -95,11 +95,13 @@ class UniqueIds(RuleBase, frozen=True, kw_only=True, tag="unique"):
 
 
 class CoversIds(RuleBase, frozen=True, kw_only=True, tag="covers"):
-    """Every id that an earlier artifact defines is mentioned here; ranges (`FR-001 to FR-004`) count."""
+    """Every id that an earlier artifact defines, or a field of the present unit holds, is mentioned here; ranges
+    (`FR-001 to FR-004`) count."""
 
-    artifact: str
+    artifact: str = ""
+    of: Literal["artifact", "unit"] = "artifact"
     field: str | None = None
-    """Field of the items, if that artifact is JSON."""
+    """Field of the unit, or of the items, if that artifact is JSON."""
     pattern: str | None = None
     """Its first group is the id, if that artifact is Markdown."""
 
@@ -140,10 +142,23 @@ class ExactIds(RuleBase, frozen=True, kw_only=True, tag="exactly"):
     pattern: str | None = None
 
 
+class FieldCondition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Holds for an item whose field has one of these values, in any case; for all items without a field."""
+
+    field: str = ""
+    values: tuple[str, ...] = msgspec.field(default=(), name="in")
+
+
+EVERY_ITEM = FieldCondition()
+
+
 class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
     """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number."""
 
     field: str
+    """`verification.method` is a field of the mapping in another one."""
+    when: FieldCondition = EVERY_ITEM
+    """Only items for which this holds have to fulfil the rule."""
     aliases: tuple[str, ...] = ()
     """Other accepted names."""
     type: Literal["text", "name", "texts", "names", "paths", "number", "choice", "objects"]
@@ -178,9 +193,35 @@ class MaximumField(RuleBase, frozen=True, kw_only=True, tag="worst"):
     within: str
 
 
+class ExistingPaths(RuleBase, frozen=True, kw_only=True, tag="exists"):
+    """Every path in a field of the items is a file of the tree, or one that the items declare as new."""
+
+    field: str
+    new: str | None = None
+    """Field with the paths of new files."""
+
+
+class MatchingText(RuleBase, frozen=True, kw_only=True, tag="pattern"):
+    """A line of the text, or every value of a field, matches a regular expression (RE2)."""
+
+    pattern: str
+    where: str | None = None
+    """The field; absent: the text."""
+
+
 TextRule = FileRule | ByteSize | WordCount | NoPlaceholders | TitleRule | SectionRule | FileList | FilePaths
 FormRule = JsonForm | YamlForm | ItemList
-ItemRule = UniqueIds | CoversIds | ExactIds | FieldRule | ReferencesIds | AcyclicItems | MaximumField
+ItemRule = (
+    UniqueIds
+    | CoversIds
+    | ExactIds
+    | FieldRule
+    | ReferencesIds
+    | AcyclicItems
+    | MaximumField
+    | ExistingPaths
+    | MatchingText
+)
 Rule = TextRule | FormRule | ItemRule
 
 
@@ -194,6 +235,12 @@ class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Enum-like fields that decisions need."""
 
 
+class ItemCount(FieldCondition, frozen=True, kw_only=True):
+    """The number of items for which the condition holds."""
+
+    name: str
+
+
 class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Data extracted from an artifact for decisions."""
 
@@ -204,7 +251,8 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     names: str | None = None
     """Field of the first item whose names decisions need."""
     ids: str | None = None
-    """Pattern whose first group is an id that the artifact defines."""
+    """Field of the items whose names are the ids that the artifact defines."""
+    counts: tuple[ItemCount, ...] = ()
     criteria: str | None = None
     """Id of the section rule whose entries are acceptance criteria."""
 
@@ -218,6 +266,11 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     extract: Extraction = Extraction()
     rules: tuple[Rule, ...]
 
+    @property
+    def depends_on_feature(self) -> bool:
+        """Return True if a rule looks at more than artifacts: at the tree, or at the present unit."""
+        return any(isinstance(rule, ExistingPaths) or getattr(rule, "of", "") == "unit" for rule in self.rules)
+
 
 class ParsedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """Data extracted from an artifact; contains only legal names and paths."""
@@ -227,6 +280,7 @@ class ParsedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, str] = {}
     names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    counts: dict[str, int] = {}
     criteria: int = 0
     """Number of acceptance criteria."""
     breaking: tuple[str, ...] = ()
@@ -249,4 +303,4 @@ class FeatureRuleInput(msgspec.Struct, frozen=True, kw_only=True):
     """Against the tree before the call."""
     limits: Limits
     outputs: tuple[str, ...] = ()
-    """Paths of the phase's own artifacts, to which rules about changes do not apply."""
+    """Patterns of the phase's own artifacts, to which rules about changes do not apply."""

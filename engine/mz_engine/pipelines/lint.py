@@ -6,12 +6,12 @@ other's outputs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS
 
+from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic
@@ -241,20 +241,23 @@ def _check_own_rules(pipeline: Pipeline, built_in: Collection[str], commands: Co
         if name in (*built_in, *commands, DENIED_COMMANDS):
             kind = "built-in rule" if name in built_in else "command or gate"
             yield LintFinding(route, "MZ3023", f"`{name}` is a {kind}; choose another name")
+        patterns, expression = tuple[str, ...](), ""
+        match check:
+            case PathsCheck():
+                patterns = check.patterns
+            case AddedCheck(pattern=expression, files=patterns, unless_in=artifact):
+                artifacts = {(*route, "unless_in"): artifact} if artifact else {}
+            case RequestCheck(pattern=expression):
+                pass
+            case ValueCheck():
+                artifacts = {(*route, "artifacts", number): text for number, text in enumerate(check.artifacts)}
         try:
-            match check:
-                case PathsCheck(patterns=patterns):
-                    matches(patterns, "a")
-                case AddedCheck(pattern=pattern, files=files, unless_in=artifact):
-                    re.compile(pattern)
-                    matches(files, "a")
-                    artifacts = {(*route, "unless_in"): artifact} if artifact else {}
-                case RequestCheck(pattern=pattern):
-                    re.compile(pattern)
-                case ValueCheck():
-                    artifacts = {(*route, "artifacts", number): text for number, text in enumerate(check.artifacts)}
-        except (ValueError, re.error) as error:
-            yield LintFinding(route, "MZ3023", f"invalid pattern: {error}")
+            matches(patterns, "a")
+            problem = inspect_expression(expression).error
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            yield LintFinding(route, "MZ3023", f"invalid pattern: {problem}")
         for at, artifact in artifacts.items():
             if producer_of(artifact, pipeline.phases) is None:
                 yield _unknown_artifact(at, artifact, pipeline)

@@ -12,6 +12,7 @@ from mz_projections.feature.unit import BLOCK
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.model.pipeline import PERSON, Condition, Phase, PhaseOutput, Pipeline
+from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
 
 References = list[tuple[KeyPath, Any]]
@@ -45,7 +46,7 @@ class MissingBlock(NamedTuple):
 class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     """Valid names in a pipeline."""
 
-    rule_sets: frozenset[str]
+    rule_sets: Mapping[str, RuleSet]
     """For `rules`."""
     rules: frozenset[str]
     """For `rule`."""
@@ -170,16 +171,25 @@ def check_delivery(phase: Phase) -> Iterator[LintFinding]:
 
 
 def check_references(phase: Phase, known_names: KnownNames, own_rules: Collection[str]) -> Iterator[LintFinding]:
-    """Yield MZ3007 unknown rules, MZ3008 unknown templates, MZ3017 missing blocks."""
+    """Yield MZ3007 unknown rules, MZ3008 unknown templates, MZ3016 several files of JSON or YAML, MZ3017 missing
+    blocks."""
+    for number, output in enumerate(phase.outputs):
+        rules = known_names.rule_sets.get(output.rules)
+        if "*" in (output.path or "") and rules is not None and rules.form != "markdown":
+            message = f"only Markdown may be several files; `{output.rules}` is of the form {rules.form}"
+            yield LintFinding(("outputs", number, "path"), "MZ3016", message)
     rule_sets, templates = entries_of(phase, "outputs", "rules"), References([(("prompt",), phase.prompt or "")])
     if review := phase.agent_review:
         rule_sets.append((("agent_review", "rules"), review.rules))
         templates.append((("agent_review", "prompt"), review.prompt))
-    rules = [*entries_of(phase, "gates", "rule"), *(((*at, "rule"), entry.rule) for at, entry in conditions_of(phase))]
+    used_rules = [
+        *entries_of(phase, "gates", "rule"),
+        *(((*at, "rule"), entry.rule) for at, entry in conditions_of(phase)),
+    ]
     for kind, code, references, valid_names in (
-        ("rule set", "MZ3007", rule_sets, known_names.rule_sets),
+        ("rule set", "MZ3007", rule_sets, known_names.rule_sets.keys()),
         ("template", "MZ3008", templates, known_names.templates),
-        ("rule", "MZ3007", rules, known_names.rules.union(own_rules)),
+        ("rule", "MZ3007", used_rules, known_names.rules.union(own_rules)),
     ):
         for route, name in references:
             if name and name not in valid_names:

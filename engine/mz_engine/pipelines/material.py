@@ -11,11 +11,12 @@ import msgspec
 
 from mz_engine.artifacts.load import assemble_rules
 from mz_engine.artifacts.validate import requirements, validate
+from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.config import Limits
-from mz_engine.model.rules import RuleSet
+from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
 from mz_engine.pipelines.lint_phase import MissingBlock
 from mz_engine.prompts.render import PromptData, template_environment
 
@@ -134,6 +135,13 @@ def _check_evaluation(rules: RuleSet) -> Iterator[RuleProblem]:
             message = f"ids must be unique and have the form `{rules.name}.SOMETHING`: `{rule.id}`"
             yield ("rules", number, "id"), message, ""
         used_ids.add(rule.id)
+        if isinstance(rule, MatchingText) and (error := inspect_expression(rule.pattern).error):
+            has_rule_faults = True
+            yield ("rules", number, "pattern"), f"invalid pattern: {error}", ""
+            continue
+        if isinstance(rule, CoversIds) and (rule.of == "unit") != (not rule.artifact and bool(rule.field)):
+            message = "a rule that covers ids has either `artifact`, or `of: unit` and `field`"
+            yield ("rules", number), message, ""
         # A rule on its own may fail because it refers to another one; these errors are its own.
         fault = find_fault(msgspec.structs.replace(rules, rules=(rule,)))
         if isinstance(fault, re.error | AttributeError):

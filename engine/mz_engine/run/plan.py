@@ -294,7 +294,7 @@ def load_configured_pipeline(
 def known_names(config: Config, material: PipelineFiles) -> KnownNames:
     """Return the names that a pipeline of this repository may use."""
     return KnownNames(
-        rule_sets=frozenset(material.rules),
+        rule_sets=material.rules,
         rules=frozenset(FEATURE_RULES),
         templates=frozenset(material.templates),
         missing_blocks=missing_blocks(material.templates) if material.files else {},

@@ -88,12 +88,12 @@ class ChangesChecked(OutcomeEvent, frozen=True, kw_only=True, tag="changes.check
 class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 
-    SCHEMA = 2
+    SCHEMA = 3
     artifact: str
     phase: str
     unit: str
     path: Path | None
-    """None: the artifact is the reply itself."""
+    """None: the artifact is the reply itself. With `*`: it is the files that match."""
     digest: Digest
     units: tuple[Unit, ...] = ()
     files: tuple[Path, ...] = ()
@@ -101,6 +101,10 @@ class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.pars
     """Enum-like fields that the pipeline may refer to: severity, cause, ..."""
     names: tuple[str, ...] = ()
     """Names that it lists in the field that its rule set chooses."""
+    ids: tuple[str, ...] = ()
+    """Ids that it defines in the field that its rule set chooses."""
+    counts: dict[str, int] = {}
+    """Numbers of its items by name, as its rule set counts them."""
 
 
 class ArtifactValidated(DerivedEvent, frozen=True, kw_only=True, tag="artifact.validated"):

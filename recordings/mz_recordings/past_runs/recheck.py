@@ -28,6 +28,7 @@ from mz_recordings.record.recorder import phase_outputs
 
 TEXTS_ERASED = "texts that were erased or lost"
 NO_RULES = "artifacts whose rule set no longer exists"
+TREE_NEEDED = "artifacts that are several files, or whose rules look at the tree or the unit"
 
 
 class RecheckRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +114,8 @@ class RunRecheck:
                 self.result.not_recomputed[TEXTS_ERASED] += 1
             elif name not in self.rules.rule_sets:
                 self.result.not_recomputed[NO_RULES] += 1
+            elif "*" in (output.path or "") or self.rules.rule_sets[name].depends_on_feature:
+                self.result.not_recomputed[TREE_NEEDED] += 1
             else:
                 self.result.artifacts += 1
                 location = output.path or output.artifact

@@ -1,0 +1,169 @@
+"""What a phase has to give, and what it is given, in a whole run: outputs of several files, rules about the feature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from mz_engine.artifacts.load import assemble_rules
+from mz_engine.model.pins import Pins
+from mz_engine.model.rules import RuleSet
+from mz_engine.pipelines.load import PipelineSource
+from mz_engine.ports import CallSpec
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureDelivered
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked
+from mz_events.names import FeatureId, feature_stream
+from mz_qa.simulation import trial
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Commands, Files, ScriptedReply, World
+
+Written = Mapping[str, str | None]
+Act = Callable[[str, int], Written | str]
+"""What an agent writes, or says, in the call of a phase (`PHASE`, `PHASE/UNIT` or `PHASE.ROLE`) with this number."""
+TEXTS = {"requirement": "Be right.", "message": "wrong: {found}"}
+TEMPLATE = """\
+{% for output in outputs %}{% for rule in output.requirements %}RULE {{ rule }}
+{% endfor %}{% endfor %}{% if rework %}{% for message in rework.messages %}MEND {{ message }}
+{% endfor %}{% endif %}{% for name, text in inputs.items() %}INPUT {{ name }}
+{{ text }}
+{% endfor %}"""
+SHIP = """
+- phase: ship
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
+  deliver: [open_pr]
+"""
+LETTER: Written = {"letters/b.md": "a letter about b"}
+
+
+class Delivery(msgspec.Struct, kw_only=True):
+    world: World
+    pins: Pins
+    prompts: dict[str, str]
+    """By `PHASE[/UNIT][.ROLE]/ITERATION/ATTEMPT`."""
+
+    def resume(self) -> None:
+        drive_run(self.world, trial.RUN, self.pins, 1)
+
+    @property
+    def events(self) -> list[Event]:
+        return [item.event for item in self.world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+
+    @property
+    def calls(self) -> list[str]:
+        return list(self.prompts)
+
+    def messages(self) -> list[str]:
+        """What was rejected, by the first message of each report."""
+        verdicts = [event for event in self.events if isinstance(event, ArtifactValidated) and event.report]
+        return [json.loads(self.world.blobs.get(verdict.report))[0] for verdict in verdicts if verdict.report]
+
+
+def rule_set(name: str, form: str, *rules: dict[str, Any], **extract: Any) -> RuleSet:
+    numbered = [{"id": f"{name}.{number}", **TEXTS, **rule} for number, rule in enumerate(rules)]
+    return assemble_rules({"name": name, "version": 1, "form": form, "extract": extract, "rules": numbered}, {})
+
+
+def deliver(
+    text: str, act: Act, rules: Mapping[str, RuleSet] | None = None, commands: Commands = trial.commands
+) -> Delivery:
+    """Run one feature, whose last phase is `ship`, through this pipeline."""
+    pipeline, _ = PipelineSource(name="p.yaml", text=f"pipeline: p\nversion: 1\n{text}{SHIP}").parse()
+    pins = replace(trial.pins(), pipeline=pipeline, templates={"do.md.j2": TEMPLATE})
+    pins, prompts = replace(pins, rules={**pins.rules, **(rules or {})}), dict[str, str]()
+
+    def script(spec: CallSpec, _: Files) -> ScriptedReply:
+        phase, unit, iteration, attempt, role = spec.key.split("/")[2:]
+        name = phase if unit == "-" else f"{phase}/{unit}"
+        name += "" if role == "agent.builder" else f".{role.removeprefix('agent.')}"
+        prompts[f"{name}/{iteration}/{attempt}"] = spec.prompt
+        number = sum(key.startswith(f"{name}/") for key in prompts)
+        written = LETTER if name == "ship" else act(name, number)
+        return ScriptedReply(text=written) if isinstance(written, str) else ScriptedReply(files=dict(written))
+
+    world = World(trial.FILES, script, commands)
+    trial.begin(world, pins, {"b": ()})
+    delivery = Delivery(world=world, pins=pins, prompts=prompts)
+    delivery.resume()
+    return delivery
+
+
+# outputs --------------------------------------------------------------------------------------------------------------
+DECISIONS = """\
+phases:
+- phase: decide
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: adr, path: "tasks/{feature}/adr-*.md", rules: adr}]
+- phase: build
+  agent: {}
+  prompt: do.md.j2
+  inputs: [{artifact: adr}]
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+"""
+NOTE: Written = {"notes/b.md": "this is a note"}
+
+
+def test_each_file_of_an_output_is_judged() -> None:
+    adr = rule_set("adr", "markdown", {"kind": "file"}, {"kind": "title", "max": 9})
+    written: list[Written] = [
+        {"tasks/b/other.md": "# Stray"},
+        {"tasks/b/adr-1.md": "# One", "tasks/b/adr-2.md": "# A title that is too long", "tasks/b/old-adr-3.md": "x"},
+        {"tasks/b/adr-2.md": "# Two"},
+    ]
+    delivery = deliver(DECISIONS, lambda phase, number: written[number - 1] if phase == "decide" else NOTE,
+                       {"adr": adr})  # fmt: skip
+    assert delivery.messages() == [
+        "tasks/b/adr-*.md: wrong:  [adr.0]", "tasks/b/adr-2.md:1: wrong: it has 24 characters [adr.1]",
+    ]  # fmt: skip
+    text = "<!-- tasks/b/adr-1.md -->\n\n# One\n\n<!-- tasks/b/adr-2.md -->\n\n# Two"
+    assert delivery.prompts["build/1/1"].endswith(f"INPUT adr\n{text}\n")
+    parsed = [event for event in delivery.events if isinstance(event, ArtifactParsed) and event.artifact == "adr"]
+    assert [event.path for event in parsed] == ["tasks/b/adr-*.md"] * 2
+    reverted = [event.forbidden_changes for event in delivery.events if isinstance(event, ChangesChecked)]
+    assert [[change.path for change in changes] for changes in reverted[:3]] == [
+        ["tasks/b/other.md"], ["tasks/b/old-adr-3.md"], [],
+    ]  # fmt: skip
+
+
+UNITS = """\
+phases:
+- phase: plan
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: work, path: "work.yaml", rules: work}]
+- phase: build
+  agent: {}
+  prompt: do.md.j2
+  for_each: {artifact: work}
+  outputs: [{artifact: note, path: "notes/{unit}.md", rules: covering}]
+"""
+
+
+def test_rules_look_at_the_tree_and_at_the_present_unit() -> None:
+    units = {"id": "id", "depends_on": "depends_on", "files": "files"}
+    exists = {"kind": "exists", "field": "files", "new": "new"}
+    work = rule_set("work", "yaml", {"kind": "yaml", "root": "list"}, exists, units=units, ids="id")
+    covering = rule_set("covering", "markdown", {"kind": "covers", "of": "unit", "field": "criteria"})
+    plans = [f"- {{id: u1, files: [README.md, src/a.py], criteria: [AC-1, AC-2]{more}}}\n" for more in ("", NEW)]
+
+    def act(name: str, number: int) -> Written:
+        if name == "plan":
+            return {"work.yaml": plans[number - 1]}
+        return {"notes/u1.md": "AC-1" if number == 1 else "AC-1 and AC-2"}
+
+    delivery = deliver(UNITS, act, {"work": work, "covering": covering})
+    assert delivery.messages() == [
+        'work.yaml:1: wrong: "src/a.py" [work.1]', "notes/u1.md: wrong: AC-2 [covering.0]",
+    ]  # fmt: skip
+    (parsed,) = {event.ids for event in delivery.events if isinstance(event, ArtifactParsed) and event.ids}
+    assert parsed == ("u1",)
+    assert isinstance(delivery.events[-1], FeatureDelivered)
+
+
+NEW = ", new: [src/a.py]"
