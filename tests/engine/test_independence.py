@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from mz_engine.decide.recovery import agent_for, allowed_agents
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
-from mz_engine.pipelines.lint import KnownNames, lint_pipeline
+from mz_engine.pipelines.lint import lint_pipeline
+from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.call import AgentRequested, AgentSwitched, Problem, ProblemClass
@@ -105,7 +106,7 @@ def test_without_any_other_agent_the_run_halts() -> None:
 def test_before_a_run_another_agent_is_asked_for() -> None:
     pipeline, document = PipelineSource(name="p.yaml", text=PIPELINE).parse()
     names = KnownNames(
-        rule_sets=frozenset({"note", "verdict"}), rules=frozenset(), templates=frozenset({"do.md.j2"}),
+        rule_sets=trial.pins().rules, rules=frozenset(), templates=frozenset({"do.md.j2"}),
         commands=frozenset(), agents=("one",),
     )  # fmt: skip
     codes = [diagnostic.code for diagnostic in lint_pipeline(pipeline, names, document)]
