@@ -218,3 +218,27 @@ def test_a_place_that_cannot_be_written(home: Path, mz: Mz) -> None:
     answer = mz("pipelines", "new", "mine")
     assert answer.exit == 15
     assert "pipelines/mine.yaml cannot be written: " in answer.err
+
+
+BACKLOG = "# Backlog\n\n## [FEAT] month: Show one month\n\nI want to look at a single month of the journal.\n"
+
+
+def test_the_former_limit_of_files_is_refused(home: Path, mz: Mz) -> None:
+    give(home, "old", TRIAL.replace("  agent: {tier: cheap", "  context: {token_budget: 9}\n  agent: {tier: cheap", 1))
+    answer = mz("pipelines", "lint", "old")
+    assert answer.exit == 10
+    assert "MZ2005" in answer.out + answer.err
+    assert "use `tokens_max`" in answer.out + answer.err
+
+
+def test_the_prompt_of_a_phase_before_a_run(empty: Path, mz: Mz) -> None:
+    (empty / "mz.yaml").write_text("backlog: features.md\n")
+    (empty / "features.md").write_text(BACKLOG)
+    answer = mz("pipelines", "prompt", "monozukuri", "techspec", "--item", "month")
+    assert (answer.exit, answer.err) == (0, "not there before a run: prd\n")
+    for text in ("> I want to look at a single month of the journal.", "### The file `README.md`"):
+        assert text in answer.out
+    for phase, message in (("techspc", "did you mean `techspec`?"), ("xyz", "phases with a prompt: prd, techspec")):
+        answer = mz("pipelines", "prompt", "monozukuri", phase, "--item", "month")
+        assert (answer.exit, answer.out) == (2, "")
+        assert message in answer.err

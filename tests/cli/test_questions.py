@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from mz_cli.people.questions import FAILS_TEXT, NEXT_CALL_TEXT, question_text, verdict_effects
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallReserved
+from mz_events.catalog.call import AgentRequested, CallReserved, ContextComposed
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested
 from mz_events.catalog.feature import (
     Blocked,
@@ -47,7 +47,8 @@ COMES: dict[str, tuple[type[Event], ...]] = {
     "the feature continues in spite of baseline.check": (CommandRan, AgentRequested),
     "the work is rejected; you are asked again": (Blocked, HumanRequested),
 }
-"""What is said, and the events that must come next."""
+"""What is said, and the events that must come next, without those of UNTOLD."""
+UNTOLD = (ContextComposed, CallReserved)
 
 
 def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]:
@@ -60,7 +61,7 @@ def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]
     drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [recorded.event for recorded in world.store.read(stream)]
     count = next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered))
-    return texts[verdict], [type(event) for event in events[count + 1 :] if not isinstance(event, CallReserved)]
+    return texts[verdict], [type(event) for event in events[count + 1 :] if type(event) not in UNTOLD]
 
 
 @pytest.mark.parametrize("verdict", Verdict)

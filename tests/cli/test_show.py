@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mz_cli.common.feature_query import report_messages
 from mz_cli.main import main
-from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
+from mz_events.catalog.call import AgentReplied, ContextComposed, ContextPart, Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.feature import PhaseStarted
 from mz_events.catalog.validation import ArtifactParsed, CommandRan, GateChecked, Violation
 from syrupy.assertion import SnapshotAssertion
@@ -54,6 +54,37 @@ def test_what_is_not_there(stored_run: StoredRun, mz: Mz, args: tuple[str, ...],
     answer = mz("show", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
+
+
+PARTS = (
+    ContextPart(source="instructions", tokens=900), ContextPart(source="input", name="prd", tokens=1300),
+    ContextPart(source="file", name="README.md", tokens=2500, left_out=True),
+)  # fmt: skip
+
+
+def test_what_a_prompt_consisted_of(stored_run: StoredRun, mz: Mz) -> None:
+    stored_run.admit("later")
+    stored_run.to_feature("later", PhaseStarted(phase="code", iteration=1))
+    ref = stored_run.ref("later", "code")
+    stored_run.to_feature("later", ContextComposed(key=ref.key, parts=PARTS, tokens_max=1000, over=300))
+    stored_run.ask("later", ref)
+    stored_run.close()
+    assert mz("show", "later", "--context", "code").out.splitlines() == [
+        "attempt 1  builder  claude-code claude-sonnet-4-5",
+        "  1,300 of 1,000 tokens, 300 too many; instructions 900",
+        "  input prd 1,300",
+        "  left out: file README.md 2,500",
+    ]
+    (call,) = msgspec.json.decode(mz("show", "later", "--context", "code", "--json").out)["calls"]
+    assert (call["tokens"], call["parts"][1]) == (
+        2200, {"source": "input", "name": "prd", "tokens": 1300, "left_out": False}
+    )  # fmt: skip
+
+
+def test_an_older_log_has_no_context(stored_run: StoredRun, mz: Mz) -> None:
+    answer = mz("show", "login", "--context", "code")
+    assert (answer.exit, answer.out) == (2, "")
+    assert "login/code has no context" in answer.err
 
 
 def test_the_newest_run_that_has_the_feature(stored_run: StoredRun, mz: Mz) -> None:

@@ -38,9 +38,9 @@ def test_a_file_that_is_too_big_is_left_out_and_those_after_it_are_not() -> None
     files = {"a.md": b"a" * 30, "big.md": b"b" * 100, "c.md": b"c" * 10, "d.md": b"d"}
     replies: dict[tuple[object, ...], object] = {(name,): text for name, text in files.items()}
     replies[(BASE,)] = tuple(Path(name) for name in files)
-    shown, left_out = answered(context_files(BASE, ["*.md"], 10), replies)
+    shown, left_out = answered(context_files(BASE, ["*.md"], 40), replies)
     assert [(file.path, file.text) for file in shown] == [("a.md", "a" * 30), ("c.md", "c" * 10)]
-    assert left_out == ("big.md", "d.md")
+    assert left_out == {"big.md": 25, "d.md": 0}
 
 
 def test_not_every_file_of_a_big_repository_is_read() -> None:

@@ -21,7 +21,7 @@ def past() -> Past:
 
 
 @pytest.mark.parametrize(
-    ("state", "places"), [(Waiting, {"a": [116]}), (Held, {"a": [29, 168], "b": [117], "c": [117]})]
+    ("state", "places"), [(Waiting, {"a": [125]}), (Held, {"a": [31, 180], "b": [125], "c": [125]})]
 )
 @pytest.mark.slow
 def test_code_that_does_not_wait_any_more_is_found(
@@ -52,9 +52,9 @@ def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
     assert [divergence.event_ref for divergence in history.divergences] == [
-        "run/r1/a@173",
-        "run/r1/b@122",
-        "run/r1/c@122",
+        "run/r1/a@185",
+        "run/r1/b@130",
+        "run/r1/c@130",
     ]
 
 
@@ -74,11 +74,11 @@ def test_a_stream_that_ends_before_its_feature_rested_is_found(past: Past, gone:
     replayed = RunStreamReplay(past.run(), past.pins, {**streams, "a": streams["a"][:-gone]}).run()
     (divergence,) = [item for item in replayed.divergences if item.recorded == "feature.stopped"]
     assert (divergence.event_ref, divergence.kind) == ("run/r1@63", "missing")
-    assert f"run/r1/a ends at event {173 - gone}, but the feature stopped at 173" in divergence.note
+    assert f"run/r1/a ends at event {185 - gone}, but the feature stopped at 185" in divergence.note
 
 
 def test_a_rest_that_was_brought_about_from_outside_asks_nothing_of_the_core(past: Past) -> None:
     """A run that was stopped, or a call that was lost: the feature had something to do."""
     at = index_of(past.run(), FeatureStopped)
     stopped = edited(past.run(), at, version=100, status=FeatureOutcome.INTERRUPTED)
-    assert feature_stops(stopped)["a"].keys() == {116, 168, 173}
+    assert feature_stops(stopped)["a"].keys() == {125, 180, 185}

@@ -20,6 +20,7 @@ from mz_cli.deliver.messages import CancelResult
 from mz_cli.deliver.plan import PlanShape
 from mz_cli.help.help_ import ExplainAllShape, ExplainShape
 from mz_cli.housekeeping.clean import CleanResult
+from mz_cli.inspect.context import ContextDocument
 from mz_cli.inspect.diff import DiffReport
 from mz_cli.inspect.show import ArtifactText
 from mz_cli.inspect.state_at import StateAt
@@ -107,6 +108,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "runs": RunList,
     "show": FeatureDetail,
     "show-artifact": ArtifactText,
+    "show-context": ContextDocument,
     "status": RunStatus,
     "transcript": TranscriptReport,
 }

@@ -19,7 +19,8 @@ from mz_cli.common.advice import run_context
 from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
 from mz_cli.common.worktree_diff import patch
-from mz_cli.terminal.console import write_file_bytes, write_lines
+from mz_cli.inspect.context import context_lines, read_context
+from mz_cli.terminal.console import print_line, write_file_bytes, write_lines
 from mz_cli.terminal.json import print_document, shape_of
 
 
@@ -38,6 +39,7 @@ class ArtifactText(ArtifactView, frozen=True, kw_only=True):
         ("mz show login/code#2 --prompt --diff", "one attempt: its prompt and its changes"),
         ("mz show 5f3a9c01", "a text that the log cites by its digest"),
         ("mz show login --artifact techspec > techspec.md", "one artifact in full"),
+        ("mz show login --context code", "what each prompt of a phase consisted of, in tokens"),
         ("mz show login --json | jq '.calls[].rejections'", "the reasons for rejected replies"),
     ),
     next_command="`mz log FEATURE` lists its events; `mz status` shows the run.",
@@ -47,8 +49,13 @@ class ArtifactText(ArtifactView, frozen=True, kw_only=True):
 @click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
 @click.option("--diff", is_flag=True, help="Print the changes of each phase; with #ATTEMPT, of that attempt.")
 @click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.show-artifact/1.")
-def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | None, as_json: bool) -> None:
+@click.option("--context", metavar="PHASE[/UNIT]", help="Print what its prompts consisted of, and what was left out.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one object: mz.show/1, mz.show-artifact/1, mz.show-context/1."
+)
+def show(
+    feature: str, prompt: bool, output: bool, diff: bool, artifact: str | None, context: str | None, as_json: bool
+) -> None:
     """Show one feature: its phases, attempts and results.
 
     FEATURE is a feature of the newest run that has it; RUN/FEATURE, FEATURE/PHASE and FEATURE/PHASE#ATTEMPT choose
@@ -65,11 +72,18 @@ def show(feature: str, prompt: bool, output: bool, diff: bool, artifact: str | N
                 raise click.UsageError("--json needs a feature; a blob is printed as it is stored")
             write_file_bytes(sys.stdout, log.blobs.get(digest))
             return
-        selector = select(log, feature, feature_only=True)
+        selector = select(log, f"{feature}/{context}" if context else feature, feature_only=True)
         view = log.find_feature(selector.run, str(selector.feature))
         if selector.version is not None:
             raise MzError("MZ1002", f"{feature[:80]!r} is an event", hint=f"its state: mz log --at {quote(feature)}")
         part = checked_part(view, selector)
+        if context is not None:
+            document = read_context(log, selector)
+            if as_json:
+                print_document("show-context", document)
+            else:
+                print_line(*context_lines(document))
+            return
         if artifact is not None:
             print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return

@@ -1,4 +1,4 @@
-"""Commands `mz pipelines list`, `show`, `lint` and `new`."""
+"""Commands `mz pipelines list`, `show`, `lint`, `prompt`, `new` and `copy`."""
 
 from __future__ import annotations
 
@@ -263,6 +263,25 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> 
         print_table(Table(columns=columns("location", "severity", "code", "~message", "~hint"), rows=rows, empty=""))
     errors, warnings = count_noun(result.errors, "error"), count_noun(result.warnings, "warning")
     print_note(f"{count_noun(len(result.files), 'file')}: {errors}, {warnings}")
+
+
+@pipelines.command(
+    "prompt",
+    examples=(("mz pipelines prompt monozukuri prd --item login", "the first prompt of a phase, for a backlog item"),),
+    next_command="after a run, `mz show FEATURE --prompt` prints what was sent.",
+)
+@click.argument("pipeline", metavar="NAME")
+@click.argument("phase")
+@click.option("--item", metavar="FEATURE", required=True, help="Item of the backlog.")
+def prompt(pipeline: str, phase: str, item: str) -> None:
+    """Print the prompt that the first call of a phase would get.
+
+    Starts nothing. The request, the rules and the files of the base are real; what earlier phases make and commands
+    print is not there yet: a note names it.
+    """
+    from mz_cli.project.prompt import print_prompt
+
+    print_prompt(pipeline, phase, item)
 
 
 @pipelines.command(

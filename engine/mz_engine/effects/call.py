@@ -123,7 +123,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         escalated_to=tier if escalated_by else "",
         escalated_by=escalated_by,
     )
-    granted: bool = yield ReserveCall(request)
+    granted: bool = yield ReserveCall(composed.ledger(key, prompt, phase.context.tokens_max), request)
     if granted:
         result = yield from call_port(Agents.call, spec)
         yield from _record_outcome(request, result, context)

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import ReplyParsed, SessionDropped, SessionDropReason
+from mz_events.catalog.call import ContextComposed, ContextPart, ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import Unit
@@ -40,10 +40,20 @@ from mz_engine.effects.steps import (
 )
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import FILES_TOKENS_MAX, Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN, Agents, Hints, Secrets, Workspace
-from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
+from mz_engine.prompts.ledger import (
+    CHARACTERS_PER_TOKEN,
+    FAILURES,
+    FILE,
+    bullets,
+    characters_of,
+    covered_tokens,
+    fitting_failures,
+    prompt_parts,
+    tokens_of,
+)
 from mz_engine.prompts.render import (
     CommandData,
     ContextFile,
@@ -174,11 +184,19 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt that a new session would get."""
     seen_marks: tuple[str, ...] = ()
     """Marks of the content that `text` shows; only if later calls may continue the session."""
+    data: PromptData
+    left_out: tuple[ContextPart, ...]
+
+    def ledger(self, key: str, prompt: str, tokens_max: int | None) -> ContextComposed:
+        """Return what the prompt, as the agent gets it, consists of."""
+        parts = prompt_parts(prompt, self.data, self.left_out)
+        over = 0 if tokens_max is None else max(0, covered_tokens(parts) - tokens_max)
+        return ContextComposed(key=key, parts=parts, tokens_max=tokens_max, over=over)
 
 
 def compose_prompt(context: StepContext, role: str, template: str, session_plan: SessionPlan) -> Steps[ComposedPrompt]:
     """Compose the prompt for the next call of this role; in a continued session it holds only new content."""
-    data = yield from _gather_data(context, role)
+    data, left_out = yield from _fit_context(context, (yield from _gather_data(context, role)))
     templates, session = context.pins.templates, session_plan.continued_session
     text = full_text = render(templates, template, data)
     marks: set[str] = set()
@@ -193,7 +211,8 @@ def compose_prompt(context: StepContext, role: str, template: str, session_plan:
         marks = {*marks_in_prompt(text, data, templates)}.difference(seen_marks) | {phase_mark}
     full_text = yield from call_port(Secrets.redact, full_text)
     text = (yield from call_port(Secrets.redact, text)) if session else full_text
-    return ComposedPrompt(text=text, full_text=full_text, seen_marks=tuple(sorted(marks)))
+    mark_list = tuple(sorted(marks))
+    return ComposedPrompt(text=text, full_text=full_text, seen_marks=mark_list, data=data, left_out=left_out)
 
 
 def hold_for_broken_template(error: TemplateError) -> Effect:
@@ -217,13 +236,8 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         excerpt = yield from get_text(ran.excerpt)
         command = config.commands[ran.name].run
         prepared.append(CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=excerpt))
-    selection = phase.context
-    patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude)) if selection.include else ()
     parsed = unit_run.last_event
     is_cut_off = isinstance(parsed, ReplyParsed) and parsed.problem and parsed.problem.code == OUTPUT_LIMIT
-    files_of_context, left_out = yield from context_files(
-        unit_run.tree, expand_patterns(patterns, context), selection.token_budget
-    )
     return PromptData(
         feature=context.feature,
         title=(yield from get_text(started.title)),
@@ -246,12 +260,33 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
         interactive=config.autonomy != "full_auto",
         rework=(yield from _rework_data(context, outputs)),
         notes=(*(yield from get_texts(unit_run.notes)), *([CUT_OFF] if is_cut_off else [])),
-        context=files_of_context,
-        context_left_out=left_out,
+        context=(),
         causes=phase.raisable_causes if role == BUILDER else tuple(route.cause for route in phase.on_block),
         block=None if (block := block_output(context, role)) is None else _output_data(block, context),
         known_failures=tuple(failures),
     )
+
+
+def _fit_context(context: StepContext, data: PromptData) -> Steps[tuple[PromptData, tuple[ContextPart, ...]]]:
+    """Return the data with those known failures and files that fit into the phase's context, and what is left out."""
+    use, left_out = context.phase.context, list[ContextPart]()
+    if use.tokens_max is not None:
+        fixed = characters_of(replace(data, known_failures=()))
+        names = fitting_failures(data.known_failures, use.tokens_max * CHARACTERS_PER_TOKEN - fixed)
+        others = data.known_failures[len(names) :]
+        if others:
+            name, tokens = f"{len(others)} tests", tokens_of(bullets(others))
+            left_out.append(ContextPart(source=FAILURES, name=name, tokens=tokens, left_out=True))
+        data = replace(data, known_failures=names, known_failures_left_out=len(others))
+    patterns = (*use.include, *(f"!{pattern}" for pattern in use.exclude)) if use.include else ()
+    characters = (FILES_TOKENS_MAX if use.token_budget is None else use.token_budget) * CHARACTERS_PER_TOKEN
+    if use.tokens_max is not None:
+        characters = use.tokens_max * CHARACTERS_PER_TOKEN - characters_of(data)
+    files, others_by_path = yield from context_files(
+        context.unit_run.tree, expand_patterns(patterns, context), characters
+    )
+    left_out += [ContextPart(source=FILE, name=path, tokens=t, left_out=True) for path, t in others_by_path.items()]
+    return replace(data, context=files, context_left_out=tuple(others_by_path)), tuple(left_out)
 
 
 def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
@@ -363,11 +398,11 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
 
 
 def context_files(
-    tree: Commit, patterns: Sequence[str], token_budget: int
-) -> Steps[tuple[tuple[ContextFile, ...], tuple[str, ...]]]:
-    """Return the files that match the patterns, in the tree's order, and the paths of those that no longer fit into the
-    token budget. After many of those, no more files are read."""
-    files, left_out, characters_left = list[ContextFile](), list[str](), token_budget * CHARACTERS_PER_TOKEN
+    tree: Commit, patterns: Sequence[str], characters: int
+) -> Steps[tuple[tuple[ContextFile, ...], dict[str, int]]]:
+    """Return the files that match the patterns, in the tree's order, and paths and tokens of those that no longer fit
+    into that many characters. After many of those, no more files are read; their tokens are 0."""
+    files, left_out, characters_left = list[ContextFile](), dict[str, int](), characters
     paths = (yield from call_port(Workspace.paths, tree)) if patterns else ()
     for path in select(patterns, paths):
         text = (yield from read_file(tree, path)) if len(left_out) < LEFT_OUT_READ_MAX else None
@@ -375,8 +410,8 @@ def context_files(
             characters_left -= len(text)
             files.append(ContextFile(path=path, text=text))
         else:
-            left_out.append(path)
-    return tuple(files), tuple(left_out)
+            left_out[path] = tokens_of(text or "")
+    return tuple(files), left_out
 
 
 def read_file(tree: Commit, path: Path) -> Steps[str | None]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentReplied, AgentRequested
+from mz_events.catalog.call import AgentReplied, AgentRequested, ContextComposed
 from mz_events.names import Digest
 from mz_events.store import Blobs
 from mz_projections.feature.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
@@ -46,8 +46,10 @@ class Emit(msgspec.Struct, frozen=True):
 
 
 class ReserveCall(msgspec.Struct, frozen=True):
-    """Request to reserve money. Result: True once the request is in the stream, False once `CallOverBudget` is."""
+    """Request to reserve money. Result: True once the request is in the stream, after what its prompt consists of;
+    False once `CallOverBudget` is."""
 
+    composed: ContextComposed
     request: AgentRequested
 
 

@@ -91,12 +91,20 @@ class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
         return self.artifact or f"{self.of}.{self.record}"
 
 
-class PromptFiles(PipelineStruct, frozen=True, kw_only=True):
-    """Files of the worktree that go into the prompt, within a token budget."""
+FILES_TOKENS_MAX = 2000
+"""Limit of the files in a prompt where a phase has none of its own."""
+
+
+class PhaseContext(PipelineStruct, frozen=True, kw_only=True):
+    """What the agents of a phase are shown beside their task."""
 
     include: tuple[str, ...] = ()
+    """Patterns of files that go into the prompt."""
     exclude: tuple[str, ...] = ()
-    token_budget: int = 2000
+    tokens_max: int | None = None
+    """Limit of the prompt without rules and instructions; absent: only the files are limited."""
+    token_budget: int | None = None
+    """Limit of the files alone in pipelines that an older mz pinned."""
 
 
 class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):
@@ -199,7 +207,7 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     """Name of a template."""
     inputs: tuple[PhaseInput, ...] = ()
     claim: Claim | None = None
-    context: PromptFiles = PromptFiles()
+    context: PhaseContext = PhaseContext()
     prepare: tuple[PreparedCommand, ...] = ()
     for_each: ForEach | None = None
     outputs: tuple[PhaseOutput, ...] = ()

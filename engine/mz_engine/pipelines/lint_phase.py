@@ -126,13 +126,17 @@ def _check_new(names: References, used_names: set[str], kind: str) -> Iterator[L
 
 
 def check_numbers(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3014 for numbers below their minimum."""
+    """Yield MZ3014 for numbers below their minimum, and MZ2005 for a limit that only pins may have."""
     numbers: list[tuple[KeyPath, int, int]] = [(("attempts",), phase.attempts, 1), (("retries",), phase.retries, 0)]
-    numbers.append((("context", "token_budget"), phase.context.token_budget, 0))
+    if phase.context.token_budget is not None:
+        hint = "use `tokens_max`: it limits request, inputs and notes too, and files give way"
+        yield LintFinding(("context", "token_budget"), "MZ2005", "unknown key `token_budget` in `context`", hint)
+    if phase.context.tokens_max is not None:
+        numbers.append((("context", "tokens_max"), phase.context.tokens_max, 1))
     numbers += [(route, times, 1) for route, times in entries_of(phase, "on_block", "max_times")]
     counts = [((*route, "rolled_back"), entry.rolled_back) for route, entry in conditions_of(phase)]
     numbers += [(route, count, 1) for route, count in counts if count is not None]
-    return too_small(numbers)
+    yield from too_small(numbers)
 
 
 def too_small(numbers: Iterable[tuple[KeyPath, int, int]]) -> Iterator[LintFinding]:

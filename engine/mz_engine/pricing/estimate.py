@@ -15,8 +15,8 @@ from mz_events.catalog.call import Usage
 from mz_projections.usage import sum_all
 
 from mz_engine.model.pipeline import Phase
+from mz_engine.prompts.ledger import CHARACTERS_PER_TOKEN
 
-CHARACTERS_PER_TOKEN = 4
 WRITING_TOKENS = 8_000
 """Baseline of a phase whose agent reads and writes texts: a third of Monozukuri's 25,000 for planning."""
 BUILDING_TOKENS = 24_000

@@ -117,7 +117,7 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """From a person, or from the phase that rolled back."""
     context: tuple[ContextFile, ...]
     context_left_out: tuple[str, ...] = ()
-    """Paths of context files that do not fit into the token budget."""
+    """Paths of context files that do not fit."""
     known: SeenContent = SeenContent()
     """Optional for templates: one that ignores it renders the full prompt in a session too."""
     causes: tuple[str, ...] = ()
@@ -126,6 +126,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """The file that the builder may write instead of its outputs, to block the phase."""
     known_failures: tuple[str, ...] = ()
     """Ids of tests whose failure in a command of the phase is known: from the base, or accepted by a person."""
+    known_failures_left_out: int = 0
+    """Number of those that do not fit."""
 
 
 # rendering ------------------------------------------------------------------------------------------------------------
@@ -182,10 +184,16 @@ def known_variables(sources: tuple[tuple[str, str], ...], name: str) -> frozense
 
 def contains_text(prompt: str, text: str) -> bool:
     """Return True if a rendered prompt contains the text, plain, fenced or quoted; False for very short texts."""
+    return shown_form(prompt, text) != ""
+
+
+def shown_form(prompt: str, text: str) -> str:
+    """Return the text as a rendered prompt contains it; empty if it does not, and for very short texts."""
     plain = text.strip()
-    return len(plain) >= DISTINCTIVE_CHARS_MIN and (
-        plain in prompt or quoted(text).replace(KEPT_NEWLINE, "\n") in prompt
-    )
+    if len(plain) < DISTINCTIVE_CHARS_MIN or plain in prompt:
+        return plain if len(plain) >= DISTINCTIVE_CHARS_MIN else ""
+    in_quotes = quoted(text).replace(KEPT_NEWLINE, "\n")
+    return in_quotes if in_quotes in prompt else ""
 
 
 def template_environment(templates: Mapping[str, str]) -> SandboxedEnvironment:

@@ -79,7 +79,7 @@ class Coordinator:
         feature_events: tuple[Event, ...]
         self.apply_decisions()
         match step:
-            case ReserveCall(request=request):
+            case ReserveCall(composed=composed, request=request):
                 ref, now_us = request.ref, self.clock.now_us()
                 nanousd, tokens = request.estimated_nanousd, request.estimated_tokens
                 call = CallOverBudget(feature=feature, key=ref.key, role=ref.role, nanousd=nanousd, tokens=tokens)
@@ -90,7 +90,9 @@ class Coordinator:
                     run_event = reserve_money(self.state, call, self.pins, day)
                     if isinstance(run_event, CallReserved):
                         self.spending.add(ref.key, call_amount(run_event), now_us, charged=False)
-                feature_events = (run_event,) if isinstance(run_event, CallOverBudget) else (run_event, request)
+                feature_events = (
+                    (run_event,) if isinstance(run_event, CallOverBudget) else (composed, run_event, request)
+                )
             case SettleCall(key=key, events=events):
                 charged = step.charge(self.state.tracks[feature].reservations.get(key, Amount()))
                 with self.spending.lock():  # Before the event: after a crash between them the call is charged again.

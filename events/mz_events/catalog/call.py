@@ -108,6 +108,32 @@ class CallOverBudget(DerivedEvent, frozen=True, kw_only=True, tag="call.over-bud
     """When the call fits into the budget of the day if nothing else is spent; None: not by waiting."""
 
 
+class ContextPart(EventPart, frozen=True, kw_only=True, omit_defaults=True):
+    """What a prompt shows from one source."""
+
+    source: str
+    """request, unit, note, input, command, rework, failures, file or learning; instructions: everything else, such as
+    the rules."""
+    name: str = ""
+    """Such as an artifact or a path; empty: the source has no parts."""
+    tokens: int = 0
+    """Estimate: characters / 4."""
+    left_out: bool = False
+    """It did not fit: the prompt does not show it."""
+
+
+class ContextComposed(OutcomeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="context.composed"):
+    """What the prompt of the request that follows consists of; the parts that are not left out add up to the prompt."""
+
+    key: str
+    """Key of the call."""
+    parts: tuple[ContextPart, ...] = ()
+    tokens_max: int | None = None
+    """Limit of the phase for all parts but the instructions; None: it has none."""
+    over: int = 0
+    """Tokens above the limit: what must not be left out is longer."""
+
+
 class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
     """Intent, durable before anything is spawned, and appended once.
 

@@ -18,6 +18,7 @@ from mz_events.catalog.call import (
     CallPriced,
     CallReserved,
     CallSettled,
+    ContextComposed,
     ReplyParsed,
 )
 from mz_events.catalog.delivery import (
@@ -177,6 +178,7 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     ReplyParsed: _on_reply_parsed,
     CallOverBudget: lambda run, event, _: replace(run, role=event.role, last_event=event),
     AgentSwitched: _on_agent_switched,
+    ContextComposed: lambda run, _event, _at_us: run,
     CallReserved: lambda run, _event, _at_us: run,
     CallPriced: lambda run, _event, _at_us: run,
     CallSettled: lambda run, _event, _at_us: run,

@@ -101,6 +101,14 @@ def _feature_stopped(event: run.FeatureStopped) -> str:
     return f"{event.feature} stopped: {event.status.value}{reason}"
 
 
+def _context_composed(event: call.ContextComposed) -> str:
+    shown = [part for part in event.parts if not part.left_out]
+    left_out = count_noun(len(event.parts) - len(shown), "part")
+    return f"{event.key}: {sum(part.tokens for part in shown)} tokens, {left_out} left out" + (
+        f", {event.over} tokens over the limit" if event.over else ""
+    )
+
+
 def _agent_requested(event: call.AgentRequested) -> str:
     prompt = "full prompt" if event.full_prompt else "new content only"
     prompt += " in a continued session" * event.resumes
@@ -285,6 +293,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.FeatureCancelled: lambda _: "cancelled by a person",
     call.CallReserved: lambda e: f"{_usd(e.nanousd)} reserved for {e.key}",
     call.CallOverBudget: lambda e: f"{e.key} exceeds the budget{f' {e.budget}' * bool(e.budget)}: {_usd(e.nanousd)}",
+    call.ContextComposed: _context_composed,
     call.AgentRequested: _agent_requested,
     call.SessionDropped: lambda e: f"{e.key}: session dropped, {e.reason.value}; the next prompt is a full one",
     call.AgentSwitched: lambda e: f"{_call_name(e.ref)}: {e.to} takes over from {e.source} ({e.code})",

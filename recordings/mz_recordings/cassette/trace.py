@@ -1,6 +1,7 @@
 """The trace of a feature: its events, as far as a replay on any machine must reproduce them, a JSON object per line.
 
-Excluded are events that depend on circumstances: cost, waiting and the forge. Names of people and the agent's own
+Excluded are events that depend on circumstances: cost, waiting and the forge; and what a prompt consists of, since the
+prompt itself is compared. Names of people and the agent's own
 description of a problem, which contains paths and times, are removed. Of a stored trace only types, calls and counts
 are relied on; the other fields are compared.
 """
@@ -25,6 +26,7 @@ from mz_events.catalog.call import (
     CallRef,
     CallReserved,
     CallSettled,
+    ContextComposed,
     ReplyParsed,
     Usage,
 )
@@ -77,7 +79,7 @@ def is_in_trace(event: Event) -> bool:
         return event.hold not in WAITS
     if isinstance(event, CommandRan) and event.stage == "setup" and not event.phase and event.environment is not None:
         return False  # Whether a checkout needs a set-up depends on which one is free.
-    return not isinstance(event, (*MONEY_EVENTS, *FORGE_EVENTS))
+    return not isinstance(event, (*MONEY_EVENTS, *FORGE_EVENTS, ContextComposed))
 
 
 def _normalise(event: Event) -> Event:

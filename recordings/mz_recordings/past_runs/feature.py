@@ -23,7 +23,7 @@ from mz_engine.ports import Interrupted, RemoteError, RepositoryUnusable
 from mz_engine.prompts.render import TemplateError
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_events.catalog.base import Event, EventKind
-from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
+from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved, CallSettled, ContextComposed
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold
 from mz_events.names import FeatureId
@@ -187,13 +187,15 @@ def _append_step(step: Emit | RunStep, context: StepContext, stream: RecordedStr
     match step:
         case Emit(events=events):
             return events, True
-        case ReserveCall(request=request):
+        case ReserveCall(composed=composed, request=request):
             key, role = request.ref.key, request.ref.role
             refused, granted = stream.find_near(CallOverBudget), stream.find_near(CallReserved)
             if refused is not None and stream.first_of(CallReserved, CallOverBudget) is CallOverBudget:
                 return (replace(refused, feature=feature, key=key, role=role),), False
             granted = granted or CallReserved(feature=feature, key=key, nanousd=request.estimated_nanousd)
-            return (replace(granted, feature=feature, key=key), request), True
+            events = replace(granted, feature=feature, key=key), request
+            is_older = stream.find_near(AgentRequested) and not stream.find_near(ContextComposed)
+            return (events if is_older else (composed, *events)), True  # An older mz did not record the composition.
         case SettleCall(key=key, events=events):
             charged = step.charge(reserved := _reserved(stream, key))
             tokens = charged.tokens if reserved.tokens else 0  # An older mz reserved and charged none.

@@ -317,12 +317,14 @@ class LiveCoordinator(ScriptedPeople):
         self.spending = self._live.spending
         match step:
             case ReserveCall(request=request) if self._live.choose_source(feature, request):
-                step, self.spending = ReserveCall(replace(request, estimated_nanousd=0)), NOT_RECORDED
+                step = replace(step, request=replace(request, estimated_nanousd=0))
+                self.spending = NOT_RECORDED
             case ReserveCall(request=request) if exceeds_budget(
                 request.estimated_nanousd, self.state.committed_nanousd, self._budget_nanousd
             ):
                 # Exceeds the budget, so that the engine holds the feature as for any such call.
-                step = ReserveCall(replace(request, estimated_nanousd=(self._budget_nanousd or 0) + 1))
+                too_much = (self._budget_nanousd or 0) + 1
+                step = replace(step, request=replace(request, estimated_nanousd=too_much))
             case SettleCall(key=key) if self._live.agents.is_free(key):
                 step, self.spending = SettleCall(key, 0, step.events), NOT_RECORDED
         return super().request(feature, version, step)
