@@ -26,6 +26,7 @@ from mz_cli.inspect.show import ArtifactText
 from mz_cli.inspect.state_at import StateAt
 from mz_cli.inspect.status import RunList
 from mz_cli.people.inbox import MessageResult
+from mz_cli.project.cards import CardList, CardRoute
 from mz_cli.project.config import ConfigShape, ConfigValidShape
 from mz_cli.project.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.recordings.library import CassetteList, RecordingsLint
@@ -61,6 +62,9 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "audit-verify": VerifyResult,
     "calibrate": CalibrateResult,
     "cancel": CancelResult,
+    "cards-list": CardList,
+    "cards-route": CardRoute,
+    "cards-validate": LintResult,
     "check": CheckReport,
     "clean": CleanResult,
     "clean-blobs": CollectedGarbage,
