@@ -31,7 +31,7 @@ from tools.docs.json_documents import markdown_page as json_page
 
 PAGES = dict(command_pages())
 COMMAND_PAGES = {title: page for title, page in PAGES.items() if not isinstance(page, click.Group)}
-PLAIN = {"mz completion", "mz schema", "mz seal", "mz erase", "mz pipelines prompt"}
+PLAIN = {"mz completion", "mz schema", "mz seal", "mz erase", "mz pipelines prompt", "mz pipelines contract"}
 """They print a text or a file for a program of its own, so there is no `--json`."""
 LINES = {"mz log"}
 """Their JSON is lines."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from mz_engine.effects.records import difference, result_text
-from mz_events.names import Path
+from mz_events.names import FeatureId, Path, feature_stream
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import progress_of
+from mz_qa.simulation import trial
 
+from tests.engine.test_conversations import deliver, new_world, pins
 from tests.support.steps import COMMAND
 
 PATH = Path("src/a.py")
@@ -47,3 +51,17 @@ def test_files_with_too_many_lines_are_only_named() -> None:
 )  # fmt: skip
 def test_the_result_of_a_command(fields: dict[str, int | None], expected: str) -> None:
     assert result_text(replace(COMMAND, **fields)) == expected
+
+
+def test_a_unit_that_starts_again_on_its_tree_keeps_its_first_changes() -> None:
+    """A review sends the second unit of `a` back, which changes only its note then."""
+    world = deliver(new_world(), pins())
+    progress = progress_of(fold(world.store.read(feature_stream(trial.RUN, FeatureId("a")))))
+    assert progress is not None
+    changed = [
+        sorted(path for path in after if after[path] != before.get(path))
+        for before, after in (
+            (world.objects[old].files, world.objects[new].files) for old, new in progress.unit_trees["build/u2"]
+        )
+    ]
+    assert changed == [["a2.txt", "notes/a.u2.md"], ["notes/a.u2.md"]]

@@ -18,6 +18,7 @@ from mz_cli.cost.report import CostReport
 from mz_cli.cost.sessions import SessionsReport
 from mz_cli.deliver.messages import CancelResult
 from mz_cli.deliver.plan import PlanShape
+from mz_cli.export.command import ExportResult
 from mz_cli.help.help_ import ExplainAllShape, ExplainShape
 from mz_cli.housekeeping.clean import CleanResult
 from mz_cli.inspect.context import ContextDocument
@@ -80,6 +81,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "doctor-self-test": CheckReport,
     "drift": DriftResult,
     "error": ErrorDocument,
+    "export": ExportResult,
     "fork": RunStatus,
     "help-code": ExplainShape,
     "help-codes": ExplainAllShape,

@@ -27,6 +27,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "diff": ("inspect.diff", "Compare two runs."),
         "transcript": ("usage.transcript", "Summarise an agent's output file."),
         "import": ("usage.import_", "Import agents' own session files."),
+        "export": ("export.command", "Write a run as files of another system."),
     },
     "Prove": {
         "record": ("recordings.record", "Make a cassette of a past run, from its log alone."),

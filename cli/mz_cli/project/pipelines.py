@@ -1,4 +1,4 @@
-"""Commands `mz pipelines list`, `show`, `lint`, `prompt`, `new` and `copy`."""
+"""Commands `mz pipelines list`, `show`, `contract`, `lint`, `prompt`, `new` and `copy`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mz_engine.run.settings import load_config
 from mz_events.names import InvalidName, parse_name
 
 from mz_cli.app.context import find_root
-from mz_cli.app.help import command_family, format_options
+from mz_cli.app.help import command_family, did_you_mean, format_options
 from mz_cli.project.config import value_text
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
@@ -206,6 +206,33 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     rows = [*property_rows("-", {"file": file or BUILT_IN, **head})]
     rows += [row for phase in phases for row in property_rows(phase.pop("phase"), phase)]
     print_table(Table(columns=columns("*phase", "*property", "~value"), rows=rows))
+
+
+@pipelines.command(
+    "contract",
+    examples=(("mz pipelines contract monozukuri techspec", "what a phase needs, makes, may change and may not do"),),
+    next_command="`mz export --as agentswe` writes them beside what a run made.",
+)
+@click.argument("pipeline", metavar="NAME")
+@click.argument("phase", required=False)
+def contract(pipeline: str, phase: str | None) -> None:
+    """Print the contract of a phase, or of all, as YAML.
+
+    A contract lists required inputs, outputs, their rules, gates, files that may change, outputs of others that may
+    not, files that the prompt shows, and how the agent can block the phase. mz enforces all of it.
+    """
+    from mz_cli.common.contract import contract_of, to_yaml
+
+    root = project_root(Path.cwd())
+    definition, _ = find_source(pipeline, root).parse()
+    names = [entry.phase for entry in definition.phases]
+    if phase is not None and phase not in names:
+        raise click.UsageError(
+            f"{pipeline} has no phase {phase!r}{did_you_mean(phase, names)}; it has: {', '.join(names)}"
+        )
+    rules, limits = load_pipeline_files(root).rules, load_settings(root).limits
+    chosen = [entry for entry in definition.phases if phase in (None, entry.phase)]
+    print_line("---\n".join(to_yaml(contract_of(entry, definition, rules, limits)) for entry in chosen).rstrip("\n"))
 
 
 @pipelines.command(

@@ -47,7 +47,7 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.run import ClaimRejected, FeatureOutcome, FilesClaimed, Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, CommandRan
-from mz_events.names import BUILDER, Digest
+from mz_events.names import BUILDER, Commit, Digest
 from mz_events.store import Recorded
 
 from mz_projections.feature.rollback import superseded_phases
@@ -386,16 +386,22 @@ def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> 
         if unit_run.unit:
             artifacts[f"{name}/{unit_run.unit}"] = artifact
     gate_runs = {**progress.gate_runs, **unit_run.gate_runs}
-    key, runs = f"{phase}/{unit_run.unit}", (*unit_run.preparation_runs, *unit_run.gate_runs.values())
-    trees = (*progress.unit_trees.get(key, ()), (unit_run.base, unit_run.tree))
+    runs = (*unit_run.preparation_runs, *unit_run.gate_runs.values())
     return replace(
         progress,
         artifacts=artifacts,
         tree=progress.tree if unit_run.commit is None else unit_run.tree,  # After the delivery nothing is committed.
         gate_runs=gate_runs,
-        unit_trees={**progress.unit_trees, key: trees},
-        unit_results={**progress.unit_results, key: runs},
+        unit_trees=_add_trees(progress, phase, unit_run),
+        unit_results={**progress.unit_results, f"{phase}/{unit_run.unit}": runs},
     )
+
+
+def _add_trees(
+    progress: FeatureProgress, phase: str, unit_run: UnitRun
+) -> dict[str, tuple[tuple[Commit, Commit], ...]]:
+    key = f"{phase}/{unit_run.unit}"
+    return {**progress.unit_trees, key: (*progress.unit_trees.get(key, ()), (unit_run.base, unit_run.tree))}
 
 
 def _complete_phase(progress: FeatureProgress, phase: str, units: tuple[str, ...]) -> FeatureProgress:
@@ -423,7 +429,8 @@ def _roll_back(state: InPhase, unit_run: UnitRun, event: RolledBack) -> State:
     agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
     progress = replace(progress, rollback_count=progress.rollback_count + 1, agent_session=agent_session)
     if event.units or event.keeps_tree:
-        progress = replace(progress, unit_trees=state.progress.unit_trees)
+        trees = _add_trees(state.progress, state.phase, unit_run)  # What the blocked unit changed stays in the tree.
+        progress = replace(progress, unit_trees=trees if unit_run.tree != unit_run.base else state.progress.unit_trees)
     if event.units:
         is_own = event.to == state.phase
         finished = state.finished_units if is_own else progress.finished_units.get(event.to, ())

@@ -133,7 +133,8 @@ class FeatureProgress(StateStruct, frozen=True):
     kept_units: dict[str, tuple[str, ...]] = {}
     """Finished units of a phase that a rollback of other units left intact."""
     unit_trees: dict[str, tuple[tuple[Commit, Commit], ...]] = {}
-    """Trees before and after the work on each completed unit, by `phase/unit`: of each iteration that was kept."""
+    """Trees before and after the work on each unit, by `phase/unit`: of each iteration whose changes were kept, also
+    where it was blocked and the unit started again on its tree."""
     unit_results: dict[str, tuple[CommandRan, ...]] = {}
     """The commands run for each completed unit, preparations first, by `phase/unit`."""
     finished_units: dict[str, tuple[str, ...]] = {}

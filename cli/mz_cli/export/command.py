@@ -1,0 +1,101 @@
+"""Command `mz export`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.files import write_bytes
+from mz_events.names import Commit
+
+from mz_cli.app.context import open_log
+from mz_cli.app.help import command, format_options
+from mz_cli.common.worktree_diff import CAPTURES_MISSING, patch
+from mz_cli.export.agentswe import agentswe_files
+from mz_cli.export.model import exported_run
+from mz_cli.export.monozukuri import monozukuri_files
+from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.text import count_noun
+
+FORMATS = {"agentswe": agentswe_files, "monozukuri": monozukuri_files}
+
+
+class ExportResult(Shape, frozen=True, kw_only=True):
+    """`mz export --json`."""
+
+    run: str
+    form: str
+    folder: str
+    files: tuple[str, ...]
+    """Relative to the folder."""
+    patches_missing: int
+    """Patches that are left out, since their captures are no longer in the repository."""
+
+
+@command(
+    "export",
+    examples=(
+        ("mz export --as agentswe --to out", "the newest run, as task folders"),
+        ("mz export r4f1 --as monozukuri --to out", "another run, as state files"),
+    ),
+    next_command="`mz log RUN --export FILE` writes a run with all its events, to import it elsewhere.",
+)
+@click.argument("run", required=False)
+@click.option("--as", "form", type=click.Choice(sorted(FORMATS)), required=True, help="Whose files to write.")
+@click.option("--to", "folder", metavar="DIR", type=click.Path(path_type=Path), required=True,
+              help="A folder that does not exist, or is empty.")  # fmt: skip
+@format_options("Print one object with the schema mz.export/1.")
+def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
+    """Write a run as files of another system.
+
+    Everything comes from the log, patches from the captures in the repository; two exports of a run are equal. RUN is a
+    run's id or its beginning (default: the newest run). The files are copies: mz never reads them.
+    """
+    missing = 0
+
+    def read_patch(before: Commit, after: Commit) -> str:
+        nonlocal missing
+        text = patch(log.root, before, after, excluded=papers)
+        missing += text == CAPTURES_MISSING
+        return "" if text == CAPTURES_MISSING else text
+
+    with open_log() as log:
+        run_id = log.find_run(run)
+        events = tuple(log.events(run_id))
+        exported = exported_run(run_id, events, log.load_pins, log.load_text, read_patch)
+        artifacts = (artifact for feature in exported.features for artifact in feature.view.artifacts)
+        papers = frozenset(artifact.path for artifact in artifacts if artifact.path)
+        files = dict(sorted(FORMATS[form](exported)))
+    write_folder(folder, files)
+    if as_json:
+        result = ExportResult(run=run_id, form=form, folder=str(folder), files=tuple(files), patches_missing=missing)
+        print_document("export", result)
+        return
+    print_line(f"{count_noun(len(files), 'file')} in {folder}")
+    if missing:
+        print_note(f"{count_noun(missing, 'patch')} left out: the captures are no longer in the repository")
+    if exported.pins is None:
+        print_note("contracts left out: the run's pins are missing, or another version of mz made them")
+
+
+def write_folder(folder: Path, files: dict[str, str]) -> None:
+    """Write all files or none. Raises MzError (MZ1007, MZ2015)."""
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise MzError("MZ2015", f"{folder} is not an empty folder", hint="name another one with --to")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            for path, text in files.items():
+                (new / path).parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(new / path, text.encode("utf-8", "surrogateescape"))
+            new.chmod(0o755)
+            new.replace(folder)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    except OSError as error:
+        raise MzError("MZ1007", f"{error.filename}: {error.strerror}", hint="make it writable") from None

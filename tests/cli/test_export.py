@@ -1,0 +1,110 @@
+"""`mz export`: a run as files of another system, from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from mz_cli.export.agentswe import agentswe_files
+from mz_cli.export.model import ExportedFile, ExportedRun, exported_run
+from mz_cli.export.monozukuri import monozukuri_files
+from mz_engine.effects.records import difference
+from mz_engine.model.pins import Pins, decode_pins
+from mz_events.names import Commit, Digest
+from mz_events.names import Path as TreePath
+from mz_qa.simulation import trial
+from mz_qa.simulation.world import World
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.drive import Mz, decoded
+from tests.cli.stored_run import StoredRun
+from tests.engine.test_conversations import deliver, new_world, pins
+
+Layout = Callable[[ExportedRun], Iterator[ExportedFile]]
+LAYOUTS: list[Layout] = [agentswe_files, monozukuri_files]
+
+
+@pytest.fixture(scope="module")
+def delivered() -> ExportedRun:
+    """Three features of the trial pipeline: units, a rework, a rollback of a unit, a question to a person."""
+    world = deliver(new_world(), pins())
+    return read(world)
+
+
+def read(world: World) -> ExportedRun:
+    def load_text(digest: Digest | None) -> str:
+        return "" if digest is None else world.blobs.get(digest).decode()
+
+    def load_pins(digest: Digest | None) -> Pins | None:
+        return None if digest is None else decode_pins(world.blobs.get(digest))
+
+    def patch(before: Commit, after: Commit) -> str:
+        old, new = world.objects[before].files, world.objects[after].files
+        paths = (path for path in sorted({**old, **new}) if old.get(path) != new.get(path))
+        return "".join("".join(difference(TreePath(path), old.get(path), new.get(path))) for path in paths)
+
+    return exported_run(trial.RUN, tuple(world.store.read_all()), load_pins, load_text, patch)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_file_of_a_run(layout: Layout, delivered: ExportedRun, snapshot: SnapshotAssertion) -> None:
+    files = list(layout(delivered))
+    assert len({path for path, _ in files}) == len(files), "no file is written twice"
+    assert files == list(layout(delivered))
+    for path, text in files:
+        if path.endswith(".json"):
+            msgspec.json.decode(text)
+        elif path.endswith(".yaml"):
+            list(yaml.safe_load_all(text))
+    assert dict(files) == snapshot
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_run_at_any_event_has_files(layout: Layout, delivered: ExportedRun) -> None:
+    events = sorted((item for feature in delivered.features for item in feature.events), key=lambda item: item.position)
+    for end in range(0, len(events), 7):
+        some = exported_run(trial.RUN, events[:end], lambda digest: None, delivered.load_text, lambda *trees: "")
+        assert list(layout(some))
+
+
+def test_what_waits_and_what_is_blocked_is_marked(stored_run: StoredRun, mz: Mz) -> None:
+    result = decoded(mz("export", "--as", "agentswe", "--to", "out", "--json"))
+    assert set(result["files"]) == {str(path.relative_to("out")) for path in Path("out").rglob("*") if path.is_file()}
+    assert not [path for path in result["files"] if path.startswith("phases/")]
+    queue = Path("out/shared/human-review-queue.md").read_text()
+    assert "- [ ] " in queue
+    marked = [path for path in result["files"] if path.endswith("HUMAN_REVIEW_REQUIRED.md")]
+    assert len(marked) == queue.count("- [ ] ")
+    again = mz("export", "--as", "agentswe", "--to", "other")
+    assert again.exit == 0
+    assert "contracts left out" in again.err
+    for path in result["files"]:
+        assert Path("out", path).read_bytes() == Path("other", path).read_bytes()
+
+
+def test_nothing_is_overwritten(stored_run: StoredRun, mz: Mz) -> None:
+    Path("out").mkdir()
+    Path("out/mine.txt").write_text("mine")
+    result = mz("export", "--as", "monozukuri", "--to", "out")
+    assert result.exit == 10
+    assert "MZ2015" in result.err
+    assert [path.name for path in Path("out").iterdir()] == ["mine.txt"]
+    Path("file").write_text("mine")
+    assert "MZ2015" in mz("export", "--as", "monozukuri", "--to", "file").err
+    assert "MZ1007" in mz("export", "--as", "monozukuri", "--to", "file/below").err
+    assert mz("export", "nope", "--as", "monozukuri", "--to", "new").exit == 2
+    assert not Path("new").exists()
+
+
+def test_a_contract_is_what_the_pipeline_says(empty: Path, mz: Mz) -> None:
+    every = [yaml.safe_load(text) for text in mz("pipelines", "contract", "monozukuri").out.split("---\n")]
+    assert [contract["phase"] for contract in every] == ["prd", "techspec", "tasks", "code", "tests", "pr"]
+    techspec = yaml.safe_load(mz("pipelines", "contract", "monozukuri", "techspec").out)
+    assert techspec == every[1]
+    assert techspec["required_inputs"] == ["tasks/{feature}/prd.md"]
+    assert techspec["allowed_mutations"] == techspec["produced_outputs"] == ["tasks/{feature}/techspec.md"]
+    assert "write tasks/{feature}/prd.md" in techspec["forbidden_actions"]
+    assert "did you mean" in mz("pipelines", "contract", "monozukuri", "techspek").err
