@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.cli.drive import Result, spawn_in
+from tests.cli.drive import Result, fork
+from tests.support import preloaded
 from tests.support.workshop import Workshop
 
 pytestmark = pytest.mark.slow
@@ -18,8 +20,9 @@ SETTINGS = 'budget: {call: "0.05", day: "0.08", feature_tokens: 1000000}\n'
 
 
 def mz(workshop: Workshop, data: Path, *arguments: str, code: int = 0, **more: str) -> Result:
-    environment = {**workshop.environment, "MZ_DATA": str(data), "NO_COLOR": "1", **more}
-    result = spawn_in(workshop.root, arguments, environment)
+    own = {"MZ_DATA": str(data), "NO_COLOR": "1", **more}
+    environment = {**workshop.environment, **preloaded.read_at_start(os.environ), **own}
+    result = fork(workshop.root, arguments, environment)
     assert result.exit == code, result
     return result
 

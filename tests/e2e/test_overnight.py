@@ -4,6 +4,7 @@ question and two kills end with the right exit code, everything else delivered, 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import time
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.drive import fork
+from tests.support import preloaded
 from tests.support.bench import MZ
 from tests.support.workshop import Workshop
 
@@ -82,7 +85,8 @@ SCRIPT: dict[str, dict[str, object]] = {
 class Night:
     def __init__(self, folder: Path) -> None:
         workshop = Workshop(folder, SCRIPT)
-        self.root, self.environment = workshop.root, {**workshop.environment, "NO_COLOR": "1"}
+        self.root = workshop.root
+        self.environment = {**workshop.environment, **preloaded.read_at_start(os.environ), "NO_COLOR": "1"}
         self.repository = workshop.repository
         self.repository.write(
             {
@@ -104,10 +108,9 @@ class Night:
         )
 
     def mz(self, *arguments: str, code: int = 0) -> str:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == code, f"{arguments} gave {process.returncode}\n{out}\n{err}"
-        return out
+        done = fork(self.root, arguments, self.environment, seconds=300)
+        assert done.exit == code, f"{arguments} gave {done.exit}\n{done.out}\n{done.err}"
+        return done.out
 
     def delivered(self) -> int:
         """Return how many features the log has as delivered; 0 before there is a log."""

@@ -1,5 +1,5 @@
 """The real CLI, whose model behaves otherwise than when it was recorded: every class of drift that an agent can cause,
-once; only what is asked reaches the model, and what was recorded anew plays."""
+once; and what was recorded anew plays. Other classes are in `tests/recordings/test_rerecord.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from mz_engine.run.process import RunProcess
 from mz_recordings.cassette.files import load, save
-from mz_recordings.cassette.model import RecordedCall
 from mz_recordings.record.recorder import RecordSources, record_run
 
 from tests.cli.drive import Result, fork
@@ -145,57 +143,8 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         assert replayed.exit == 0, replayed.out
         assert len(endpoint.requests) == count
         new = load(folder)
-        the_question_has_changed(root, outside, endpoint)
-        answers_are_old_and_one_is_asked_for_no_more(root, outside, folder)
     assert new.manifest.provenance == "scripted-model"
     assert new.manifest.fixture == made.manifest.fixture
     assert not (root / ".mz" / "rerecord").exists() or not [
         path for path in (root / ".mz" / "rerecord").iterdir() if path.is_dir()
     ]
-
-
-def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endpoint) -> None:
-    """PROMPT and CONFIG: what did not change is not asked again."""
-    template = root / "pipelines" / "templates" / "write.md.j2"
-    template.write_text(
-        template.read_text().replace("{{ title }}.", "{{ title }}.{{ ' Briefly.' if title == 'built' else '' }}")
-    )
-    count = len(endpoint.requests)
-    done = mz(root, outside, "rerecord", "--changed", "--yes", "--accept", "ALL", "--json")
-    assert (done.exit, endpoint.complaints) == (0, []), done.err[-6000:]
-    (summary,) = json.loads(done.out)["cassettes"]
-    assert summary["called"] == ["built/write"], (summary, done.err)
-    assert ("PROMPT", "built") in {(item["kind"], item["feature"]) for item in summary["differences"]}
-    assert len(endpoint.requests) > count
-
-    (root / "mz.yaml").write_text("pipeline: notes\nmodels: {mid: claude-opus-4-6}\n")
-    args = ("files/write#1", "--changed", "--yes", "--accept", "ALL", "--json")
-    done = mz(root, outside, "rerecord", *args)
-    assert (done.exit, endpoint.complaints) == (0, []), done.err[-6000:]
-    (summary,) = json.loads(done.out)["cassettes"]
-    assert summary["called"] == ["files/write"]
-    assert ("CONFIG", "files") in {(entry["kind"], entry["feature"]) for entry in summary["differences"]}
-    (root / "mz.yaml").write_text("pipeline: notes\n")
-
-
-def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, str], location: Path) -> None:
-    """EXPIRED and UNUSED."""
-    cassette = load(location)
-    first = next(element for element in cassette.calls if element.recording.identity.path == "built/write")
-    old = first._replace(recording=replace(first.recording, recorded_at="2020-01-01T00:00:00Z"))
-    surplus = replace(first.recording, identity=replace(first.recording.identity, attempt=9))
-    renamed = {name.replace("write.", "write.a9.", 1): data for name, data in first.contents.items()}
-    files = tuple(replace(file, name=file.name.replace("write.", "write.a9.", 1)) for file in surplus.files)
-    others = tuple(call for call in cassette.calls if call is not first)
-    manifest = replace(cassette.manifest, max_age_days=90)
-    recorded = (old, RecordedCall(replace(surplus, files=files), renamed), *others)
-    save(cassette._replace(manifest=manifest, calls=recorded), location, replace=True)
-    result = {item["kind"] for item in json.loads(mz(root, outside, "drift", "--json").out)["cassettes"][0]["findings"]}
-    assert {"EXPIRED", "UNUSED"} <= result
-    done = mz(root, outside, "rerecord", "--expired", "--prune", "--yes", "--accept", "ALL", "--json")
-    assert done.exit == 0, done.err[-6000:]
-    (summary,) = json.loads(done.out)["cassettes"]
-    assert summary["called"] == ["built/write"]
-    left = {entry.recording.identity.path: entry.recording.recorded_at for entry in load(location).calls}
-    assert "built/write.a9" not in left
-    assert left["built/write"] > "2026"

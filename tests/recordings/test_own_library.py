@@ -121,10 +121,10 @@ def test_together_they_cover_what_can_go_wrong() -> None:
 @pytest.mark.cli
 @pytest.mark.timeout(900)
 def test_a_feature_of_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -> None:
-    """The same calls, prompts, patches, artifacts and story, by the real program: the feature with units, reviews,
-    reworks and a rollback."""
-    kept, ends = cassette(TRIAL), {"bread": FeatureOutcome.DELIVERED}
-    made = record_scene(SCENES[TRIAL]._replace(ends=ends), tmp_path)
+    """The same calls, prompts, patches, artifacts and story, by the real program: the feature with a unit, reviews and
+    a rollback."""
+    kept, ends = cassette(TRIAL), {"soup": FeatureOutcome.DELIVERED}
+    made = record_scene(SCENES[TRIAL]._replace(ends=ends, output={}), tmp_path)
     again = {item.recording.identity: item for item in made.calls}
     recorded = [call for call in kept.calls if call.recording.identity.feature in ends]
     assert again.keys() == {call.recording.identity for call in recorded}

@@ -36,6 +36,16 @@ def edit(path: str, old: str, new: str) -> Callable[[Copy], None]:
     return lambda copy: copy.edit(path, old, new)
 
 
+def both(*changes: Callable[[Copy], None]) -> Callable[[Copy], None]:
+    """Change several things, whose findings are compared at once."""
+
+    def change(copy: Copy) -> None:
+        for single in changes:
+            single(copy)
+
+    return change
+
+
 def settings(lines: str) -> Callable[[Copy], None]:
     def change(copy: Copy) -> None:
         file = copy.root / "mz.yaml"
@@ -116,13 +126,21 @@ CASES = {
         edit("pipelines/notes.yaml", ASKS, f"{ASKS}\n  gates: [{{run: check}}]"),
         {"DECISION"}, executed=3,
     ),
+    "calls": Case(
+        both(
+            edit("pipelines/notes.yaml", "tools: [read, write]", "tools: [read]"),
+            settings("models: {mid: claude-haiku-4-5}\nparallel_max: 2"),
+        ),
+        {"CONFIG"},
+    ),
     "tier": Case(edit("pipelines/notes.yaml", "tier: mid", "tier: premium"), {"CONFIG"}),
-    "tools": Case(edit("pipelines/notes.yaml", "tools: [read, write]", "tools: [read]"), {"CONFIG"}),
-    "models": Case(settings("models: {mid: claude-haiku-4-5}"), {"CONFIG"}),
     "variables": Case(settings("pass_environment: [LANG_OF_TESTS]"), set(), executed=3),
-    "parallel": Case(settings("parallel_max: 2"), set()),
-    "person-missing": Case(fixture(lambda fixture: replace(fixture, decisions=())), {"UNUSED"}),
-    "copied": Case(manifest(max_age_days=1, provenance="copied"), {"COPIED"}),
+    "person-missing": Case(
+        both(
+            fixture(lambda fixture: replace(fixture, decisions=())), manifest(max_age_days=1, provenance="copied")
+        ),
+        {"UNUSED", "COPIED"},
+    ),
     "recording-deleted": Case(calls(lambda call: None if call.identity.path == "beta/sign" else call), {"MISSING"}),
     "patch-changed": Case(content("patch", b"long enough", b"LONG ENOUGH"), {"FILES", "PROMPT"}, in_memory=False),
     "patch-removed": Case(calls(without_patch), {"MISSING"}),
