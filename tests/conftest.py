@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 from _pytest.runner import runtestprotocol
 from filelock import FileLock
 from hypothesis import settings
@@ -38,6 +39,21 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # What is collected stays to the end.
     if not config.option.basetemp and "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room():
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
+    if [Path(argument).name for argument in config.args] == ["tests"]:
+        _compile_share(config)
+
+
+def _compile_share(config: pytest.Config) -> None:
+    """Compile what falls to this worker of the tests that nobody has compiled yet: each would compile all of them."""
+    number, workers = (os.environ.get(f"PYTEST_XDIST_WORKER{part}", "") for part in ("", "_COUNT"))
+    if number:
+        state = config.stash[rewrite.assertstate_key]
+        for path in sorted(Path(__file__).parent.rglob("test_*.py"))[int(number[2:]) :: int(workers)]:
+            pyc = path.parent / "__pycache__" / f"{path.stem}{rewrite.PYC_TAIL}"
+            if rewrite._read_pyc(path, pyc) is None:
+                pyc.parent.mkdir(exist_ok=True)
+                stat, code = rewrite._rewrite_test(path, config)
+                rewrite._write_pyc(state, code, stat, pyc)
 
 
 def _has_room() -> bool:
