@@ -86,7 +86,7 @@ def test_every_kind_of_rule_and_its_keys_are_explained() -> None:
 
 
 def test_every_rule_and_template_that_a_pipeline_may_name_is_listed() -> None:
-    text = page("pipelines")
+    text = page("pipelines") + page("agentswe")
     names = {name for name in load_templates() if "/" not in name and name not in ("base.md.j2", "continuation.md.j2")}
     assert sorted(name for name in {*load_rules(), *FEATURE_RULES, *names} if f"`{name}`" not in text) == []
 

@@ -19,10 +19,12 @@ from mz_engine.model.rules import (
     AcyclicItems,
     ByteSize,
     CoversIds,
+    ExactIds,
     FieldRule,
     FileList,
     FilePaths,
     FileRule,
+    ItemList,
     JsonForm,
     Limit,
     MaximumField,
@@ -42,7 +44,7 @@ SAMPLE_WORDS = (
 )  # fmt: skip
 DEFINITION_LINES = (
     "### FR-{0:03d}: x", "- FR-{0:03d}: x", "### NFR-{0:03d}: x", "### AC-{0}: x", "- AC-{0}: x", "### REQ-{0}: x",
-    "- T{0}: x", "## T{0}: x", "- [ ] {0}: x", "{0}. x", "[x{0}]", "x{0}",
+    "- T{0}: x", "## T{0}: x", "- [ ] {0}: x", "- [ ] AC-{0:03d}: x", "{0}. x", "[x{0}]", "x{0}",
 )  # fmt: skip
 """Lines that may define an id, for various patterns of ids."""
 SECTION_WORDS = 8
@@ -83,7 +85,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GeneratedArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A generated artifact: title and sections of a Markdown artifact, items of a JSON one."""
+    """A generated artifact: title and sections of a Markdown artifact, items of a JSON one or of a list of Markdown."""
 
     rules: RuleSet
     limits: Limits
@@ -101,7 +103,11 @@ class GeneratedArtifact(msgspec.Struct, frozen=True, kw_only=True):
             text = json.dumps(value, ensure_ascii=False, indent=1)
             return text + " " * (self.bytes_min - len(text.encode())) + "\n"
         title = [f"# {self.title}"] if self.title else []
-        return "\n\n".join([*title, *(f"{part.heading_line}\n\n{part.body}" for part in self.parts)]) + "\n"
+        bodies = {part.rule: part.body for part in self.parts}
+        for rule in self.rules_of(ItemList) if self.items else ():
+            bodies[rule.section] = f"{item_lines(rule, self.items)}\n\n{bodies.get(rule.section, '')}"
+        parts = (f"{part.heading_line}\n\n{bodies[part.rule] if part.rule else part.body}" for part in self.parts)
+        return "\n\n".join([*title, *parts]) + "\n"
 
     @property
     def bytes_min(self) -> int:
@@ -148,6 +154,12 @@ def _generate_other_artifacts(artifact: GeneratedArtifact, rng: random.Random) -
             texts[rule.artifact] = "\n\n".join(f"{line}\n\nwords" for line in lines if line) + "\n"
         elif rule.field:
             fields.setdefault(rule.artifact, []).append(rule.field)
+    for exact in artifact.rules_of(ExactIds):
+        if exact.artifact and exact.pattern:
+            lines = [definition(exact.pattern, number) for number in numbers]
+            texts[exact.artifact] = "\n".join(line for line in lines if line) + "\n"
+        elif exact.artifact and exact.artifact_field:
+            fields.setdefault(exact.artifact, []).append(exact.artifact_field)
     for reference in artifact.rules_of(ReferencesIds):
         if reference.artifact:
             fields.setdefault(reference.artifact, []).append(reference.to)
@@ -192,7 +204,30 @@ def _generate_markdown(artifact: GeneratedArtifact, rng: random.Random) -> Gener
     for title_rule in artifact.rules_of(TitleRule):
         title = title[: artifact.limit(title_rule.max)].strip()
     artifact = replace(artifact, title=title, parts=tuple(parts))
-    return pad_to_size(add_paragraph(artifact, _required_mentions(artifact)))
+    listings = artifact.rules_of(ItemList)
+    least = max((artifact.limit(rule.min) for rule in listings), default=0)
+    items = _generate_items(artifact, max(least, rng.randint(1, ITEMS_MAX)), rng) if listings else ()
+    return pad_to_size(add_paragraph(replace(artifact, items=items), _required_mentions(artifact)))
+
+
+def item_lines(rule: ItemList, items: tuple[dict[str, Any], ...]) -> str:
+    """Return a list of Markdown in the shape of the rule."""
+    if rule.shape == "checklist":
+        marks = {"yes": "[x]", "no": "[ ]"}
+        entries = (
+            (marks.get(str(item.get("done", "no")), "[ ]"), item.get("id"), item.get("text", "")) for item in items
+        )
+        return "\n".join(f"- {mark} {name}: {text}" if name else f"- {mark} {text}" for mark, name, text in entries)
+    if rule.shape == "entries":
+        blocks = ((item.get("id", f"entry{at}"), {**item, "id": None}) for at, item in enumerate(items))
+        return "\n\n".join(f"#### {name}\n\n```yaml\n{json.dumps(fields)}\n```" for name, fields in blocks)
+    names = list(dict.fromkeys(name for item in items for name in item))
+    rows = [[_cell(item.get(name, "")) for name in names] for item in items]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows))
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _heading_line(rule: SectionRule, sections: list[SectionRule], rng: random.Random) -> str:
@@ -229,6 +264,7 @@ def add_paragraph(artifact: GeneratedArtifact, text: str) -> GeneratedArtifact:
     if not text:
         return artifact
     lists, parts = {rule.section for rule in artifact.rules_of(FileList)}, list(artifact.parts)
+    lists |= {listing.section for listing in artifact.rules_of(ItemList)}
     for at, part in reversed(list(enumerate(parts))):
         if part.rule not in lists:
             parts[at] = replace(part, body=f"{part.body}\n\n{text}")
@@ -254,7 +290,7 @@ def _generate_json(artifact: GeneratedArtifact, rng: random.Random) -> Generated
     sources = [rule.artifact for rule in artifact.rules_of(ReferencesIds) if rule.artifact]
     most = min((len(json.loads(artifact.other_artifacts[name])) for name in sources), default=ITEMS_MAX)
     count = 1 if artifact.is_object else rng.randint(1, most)
-    items = [_generate_item(artifact, None, number, rng) for number in range(count)]
+    items = _generate_items(artifact, count, rng)
     for rule in artifact.rules_of(MaximumField):
         for item in items:
             item[rule.field] = _maximum(artifact, rule, item)
@@ -265,7 +301,23 @@ def _generate_json(artifact: GeneratedArtifact, rng: random.Random) -> Generated
     if mentions and texts:
         longest = max(texts, key=lambda rule: 10**9 if rule.max is None else artifact.limit(rule.max))
         items[-1][longest.field] = f"{mentions} {items[-1][longest.field]}"
-    return replace(artifact, items=tuple(items))
+    return replace(artifact, items=items)
+
+
+def _generate_items(artifact: GeneratedArtifact, count: int, rng: random.Random) -> tuple[dict[str, Any], ...]:
+    """Generate so many items, or as many as there are ids of which each must have one."""
+    ids = {rule.field: expected_ids(artifact, rule) for rule in artifact.rules_of(ExactIds)}
+    count = next((len(names) for names in ids.values()), count)
+    items = (_generate_item(artifact, None, number, rng) for number in range(count))
+    return tuple({**item, **{field: ids[field][at] for field in ids}} for at, item in enumerate(items))
+
+
+def expected_ids(artifact: GeneratedArtifact, rule: ExactIds) -> list[str]:
+    """Return the values that a rule wants, as generated."""
+    text = artifact.other_artifacts.get(rule.artifact or "", "")
+    if rule.pattern:
+        return _ids(rule.pattern, text)
+    return [str(item[rule.artifact_field]) for item in json.loads(text or "[]")] or list(rule.values)
 
 
 def _generate_item(artifact: GeneratedArtifact, within: str | None, number: int, rng: random.Random) -> dict[str, Any]:
@@ -280,7 +332,7 @@ def _generate_value(artifact: GeneratedArtifact, rule: FieldRule, number: int, r
     """Return a valid value of a field; `number` makes items distinct."""
     least = artifact.limit(rule.min)
     most = artifact.limit(rule.max) if rule.max is not None else least + 10
-    many = rng.randint(max(least, 1), max(least, 1, min(most, least + 3)))
+    many = min(most, rng.randint(max(least, 1), max(least, 1, min(most, least + 3))))
     match rule.type:
         case "text":
             return _generate_text(artifact, least, most, number, rng)
@@ -294,7 +346,7 @@ def _generate_value(artifact: GeneratedArtifact, rule: FieldRule, number: int, r
             return [_generate_text(artifact, 1, 60, number * 100 + at, rng) for at in range(many)]
         case "names":
             is_reference = any(reference.field == rule.field for reference in artifact.rules_of(ReferencesIds))
-            return [f"T{at + 1}" for at in range(number if is_reference else many)][:most]
+            return [f"T{at + 1}" for at in range(max(number, least) if is_reference else many)][:most]
         case "paths":
             return [f"src/file_{at}.py" for at in range(many)]
     return [_generate_item(artifact, rule.field, at, rng) for at in range(rng.randint(least, max(least, min(most, 2))))]
@@ -372,6 +424,12 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
                 yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
         case JsonForm():
             yield from _invalid_json(artifact, rule)
+        case ItemList():
+            yield from _wrong_lists(artifact, rule)
+        case ExactIds():
+            if len(artifact.items) > 1:
+                yield Mutation("that leaves an id out", replace(artifact, items=artifact.items[1:]).text)
+            yield Mutation("with an id too much", _with_value(artifact, rule.field, "no-such-id"))
         case UniqueIds(field=str() as field):
             yield from _duplicates(artifact, field)
         case ReferencesIds():
@@ -386,7 +444,11 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
                 if value != artifact.items[0][rule.field]:
                     yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
         case FieldRule():
-            for description, value in _bad_values(artifact, rule):
+            shapes = [listing.shape for listing in artifact.rules_of(ItemList)]
+            for description, value in _bad_values(artifact, rule) if artifact.items else ():
+                is_text = isinstance(value, str) and (value or "checklist" not in shapes)
+                if shapes and "entries" not in shapes and not is_text:
+                    continue  # All of a row is text, and an entry without any is none.
                 yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
 
 
@@ -417,10 +479,21 @@ def _sections(artifact: GeneratedArtifact, rule: SectionRule) -> Iterator[Mutati
     others = tuple(part for part in artifact.parts if part.rule != rule.id)
     (section,) = (part for part in artifact.parts if part.rule == rule.id)
     yield Mutation("without the section", _with_neutral_end(artifact, others))
-    yield Mutation("whose section is empty", _with_neutral_end(artifact, (replace(section, body=""), *others)))
+    no_list = replace(artifact, items=()) if rule.id in [r.section for r in artifact.rules_of(ItemList)] else artifact
+    yield Mutation("whose section is empty", _with_neutral_end(no_list, (replace(section, body=""), *others)))
     if section.heading_line.startswith("## "):
         lower = replace(section, heading_line=f"##{section.heading_line}")
         yield Mutation("whose section has a heading of level 4", _with_neutral_end(artifact, (*others, lower)))
+
+
+def _wrong_lists(artifact: GeneratedArtifact, rule: ItemList) -> Iterator[Mutation]:
+    if artifact.limit(rule.min) > 0:
+        yield Mutation("without its list", _with_body(replace(artifact, items=()), rule.section, "words, and no list"))
+    if rule.max is not None and artifact.limit(rule.max) <= ENTRIES_MAX:
+        many = replace(artifact, items=artifact.items[:1] * (artifact.limit(rule.max) + 1))
+        yield Mutation("with too many items", many.text)
+    if rule.shape == "entries":
+        yield Mutation("with a heading and no mapping", _with_body(replace(artifact, items=()), rule.section, "#### x"))
 
 
 def _with_neutral_end(artifact: GeneratedArtifact, parts: tuple[Part, ...]) -> str:
@@ -486,6 +559,7 @@ def _bad_values(artifact: GeneratedArtifact, rule: FieldRule) -> Iterator[tuple[
         entry: Any = "w" if rule.type == "text" else [{} if rule.type == "objects" else "x.py"]
         if least > 0:
             yield "is empty", entry * 0
+            yield "is too short", entry * (least - 1)
         if most is not None and most <= (BYTES_MAX if rule.type == "text" else ENTRIES_MAX):
             yield "is too long", entry * (most + 1)
 

@@ -161,12 +161,12 @@ def test_a_copy_passes_the_lint(home: Path, mz: Mz, texts: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("name", built_in_pipelines())
 def test_a_copy_with_its_material_renders_the_same_prompts(home: Path, mz: Mz, name: str) -> None:
-    commands(home, "build", "lint", "test")
+    commands(home, "build", "lint", "test", "integration", "regression", "secrets")
     give_template(home, "partials/notes.md.j2", "a person's own")
     before = load_pipeline_files(home)
     answer = decoded(mz("pipelines", "copy", name, "--json"))
     assert (answer["file"], answer["copied_from"], answer["errors"]) == (f"pipelines/{name}.yaml", name, 0)
-    assert {"pipelines/templates/base.md.j2", "pipelines/rules/pr.yaml"} <= set(answer["material"])
+    assert "pipelines/templates/base.md.j2" in answer["material"]
     assert "pipelines/templates/partials/notes.md.j2" not in answer["material"], "never overwritten"
     after = load_pipeline_files(home)
     assert (after.templates, after.rules) == (before.templates, before.rules)

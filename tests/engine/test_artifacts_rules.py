@@ -24,6 +24,7 @@ from mz_engine.model.rules import (
 from syrupy.assertion import SnapshotAssertion
 
 from tests.engine.test_artifacts_cases import Case, cases
+from tests.support.agentswe import SAMPLES
 from tests.support.artifact_strategies import PLACEHOLDERS
 
 SETS = sorted(load_rules().values(), key=lambda rules: rules.name)
@@ -32,7 +33,7 @@ each_set = pytest.mark.parametrize("rules", SETS, ids=lambda rules: rules.name)
 
 def test_there_is_a_rule_set_for_every_kind_of_artifact() -> None:
     artifacts = {"prd", "techspec", "tasks", "commit_summary", "code", "tests", "pr", "verdict", "block"}
-    assert set(load_rules()) == {*artifacts, "change"}
+    assert set(load_rules()) == {*artifacts, "change", *SAMPLES}
 
 
 def test_runs_pin_rules_without_loss() -> None:

@@ -14,14 +14,17 @@ from mz_cli.project.schema import ARTIFACTS
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
+from mz_engine.decoding.yaml import load_yaml
 from mz_engine.git.files import write_engine_files
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import FieldRule
 from mz_events.names import Path as RepositoryPath
 
+from tests.support.agentswe import SAMPLES
 from tests.support.artifact_strategies import drafts
 from tests.support.examples import examples
 
+DRAWN = tuple(name for name in ARTIFACTS if name not in SAMPLES)
 FILES = {RepositoryPath(".mz/schemas/tasks.json"): b"{}\n"}
 
 
@@ -35,7 +38,12 @@ def test_every_json_artifact_has_one() -> None:
         jsonschema.Draft7Validator.check_schema(schema(name))
 
 
-@pytest.mark.parametrize("name", ARTIFACTS)
+@pytest.mark.parametrize("name", sorted(SAMPLES.keys() & set(ARTIFACTS)))
+def test_samples_keep_to_the_schema(name: str) -> None:
+    jsonschema.Draft7Validator(schema(name)).validate(load_yaml(SAMPLES[name]))
+
+
+@pytest.mark.parametrize("name", DRAWN)
 @examples(100, quick=5)
 @given(data=st.data())
 @pytest.mark.slow
@@ -44,7 +52,7 @@ def test_what_keeps_the_rules_keeps_to_the_schema(name: str, data: st.DataObject
     jsonschema.Draft7Validator(schema(name)).validate(json.loads(draft.text))
 
 
-@pytest.mark.parametrize("name", ARTIFACTS)
+@pytest.mark.parametrize("name", DRAWN)
 @examples(100, quick=5)
 @given(data=st.data())
 def test_what_lacks_a_field_breaks_both(name: str, data: st.DataObject) -> None:

@@ -41,7 +41,9 @@ def write(root: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", built_in_pipelines())
 def test_built_in_pipelines_are_clean(tmp_path: Path, name: str) -> None:
-    _, warnings = load_pipeline(name, tmp_path, expected("test", "lint", "build"))
+    _, warnings = load_pipeline(
+        name, tmp_path, expected("test", "lint", "build", "integration", "regression", "secrets")
+    )
     assert warnings == ()
 
 
@@ -76,7 +78,7 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
         load_pipeline("smal", tmp_path)
     actual = str(caught.value)
     assert actual == "error[MZ3001] pipelines/smal.yaml there is no pipeline `smal`\nhint: did you mean `small`?"
-    with pytest.raises(MzError, match="known here: monozukuri, quick, small"):
+    with pytest.raises(MzError, match="known here: agentswe, monozukuri, quick, small"):
         load_pipeline("qqq", tmp_path)
 
 

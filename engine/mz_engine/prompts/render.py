@@ -141,9 +141,9 @@ class TemplateError(Exception):
 
 def load_templates() -> dict[str, str]:
     """Return the templates that come with `mz` by name, such as `prd.md.j2` and `partials/rework.md.j2`."""
-    folder = resources.files("mz_engine.prompts") / "templates"
-    entries = {entry.name: entry for entry in folder.iterdir()}
-    entries |= {f"partials/{entry.name}": entry for entry in (folder / "partials").iterdir()}
+    entries = {entry.name: entry for entry in (resources.files("mz_engine.prompts") / "templates").iterdir()}
+    for folder in [name for name, entry in entries.items() if entry.is_dir()]:
+        entries |= {f"{folder}/{entry.name}": entry for entry in entries.pop(folder).iterdir()}
     return {name: entry.read_text("utf-8") for name, entry in sorted(entries.items()) if name.endswith(TEMPLATE_SUFFIX)}
 
 

@@ -91,15 +91,20 @@ def commands(command: str, files: Files) -> tuple[int, str]:
     return (1, f"{broken[0]} is broken\n1 failed, 2 passed") if broken else (0, "3 passed")
 
 
-def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None:
+def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]], request: bytes = b"Please.") -> None:
     """The run's first append: what it was started with, and its items with their dependencies."""
     put = world.blobs.put
     started = RunStarted(
-        run=RUN, pipeline="trial", base="main", base_commit=world.base, pins=put(encode_pins(pinned)), mz_version="test"
+        run=RUN,
+        pipeline=pinned.pipeline.pipeline,
+        base="main",
+        base_commit=world.base,
+        pins=put(encode_pins(pinned)),
+        mz_version="test",
     )
     added = [
         ItemAdded(
-            feature=FeatureId(name), source=f"features.md#{name}", priority=3, order=order, body=put(b"Please."),
+            feature=FeatureId(name), source=f"features.md#{name}", priority=3, order=order, body=put(request),
             depends_on=tuple(FeatureId(other) for other in depends_on), title=put(f"Feature {name}".encode()),
         )
         for order, (name, depends_on) in enumerate(items.items())
