@@ -15,15 +15,19 @@ from tests.support.agentswe import SAMPLES, agentswe
 EDITS = [
     ("spec", "## Intent", "## Why", "spec.intent"),
     ("spec", "AC-003: the", "the", "spec.id"),
+    ("spec", "AC-003", "AC-3", "spec.form"),
     ("spec", "AC-003", "AC-001", "spec.unique"),
     ("spec", "None\n", "- Is five the limit?\n", "spec.answered"),
     ("spec", "## Open Questions\nNone\n", "", "spec.open"),
     ("criteria", "- id: AC-003", "- id: AC-004", "criteria.all"),
     ("criteria", "unit_test\n", "by_hand\n", "criteria.method"),
     ("criteria", "- id", "```yaml\n- id", "criteria.yaml"),
+    ("criteria", "  test_file: tests/test_limit.py\n", "", "criteria.test_file"),
     ("constraints", "## Constraints", "Constraints", "constraints.list"),
     ("adr", "## Alternatives Rejected", "## More", "adr.alternatives"),
     ("adr", "# ADR", "## ADR", "adr.title"),
+    ("adr", "# ADR-001: Wait", "# Wait", "adr.number"),
+    ("adr", "Accepted", "Maybe", "adr.state"),
     ("interfaces", "errors: []", "error: []", "interfaces.errors"),
     ("interfaces", "```", "", "interfaces.entries"),
     ("services", "rate_limit: five calls in ten seconds\n", "", "services.rate_limit"),
@@ -37,6 +41,13 @@ EDITS = [
     ("work", "[unit-002]", "[unit-009]", "work.known"),
     ("work", "depends_on: []\n", "depends_on: [unit-001]\n", "work.order"),
     ("work", "coverage_threshold: 80", "coverage_threshold: 101", "work.threshold"),
+    ("work", "  test_file: tests/test_limit.py\n", "", "work.test_file"),
+    ("work", "  fixtures: a journal with three waits\n", "", "work.fixtures"),
+    ("work", "method: unit_tests", "method: migration_runs_clean", "work.rollback"),
+    ("work", "security: sensitive", "security: ordinary", "work.sensitive"),
+    ("work", "  new_files: [pager/limit.py, tests/test_limit.py]\n", "", "work.present"),
+    ("commit_message", "feat(pager): wait", "Wait", "commit_message.subject"),
+    ("commit_message", "AC-002, ", "", "commit_message.criteria"),
     ("execution_plan", "| unit-003 | shows what the others do |\n", "", "execution_plan.all"),
     ("self_check", "- [x] only", "- [ ] only", "self_check.done"),
     ("self_check", "- [x] only files of the unit changed\n", "", "self_check.list"),
@@ -45,10 +56,13 @@ EDITS = [
     ("report", "| REVIEW | NIT |", "| REVIEW | MAJOR |", "report.severity"),
     ("report", "| Security |", "| Safety |", "report.axes"),
     ("owasp", '"blocking_findings": []', '"blocking_findings": ["a token is logged"]', "owasp.blocking"),
+    ("owasp", '"id": "A10"', '"id": "A1"', "owasp.all"),
     ("owasp", '"status": "PASS", "notes": "one', '"status": "REVIEW", "notes": "one', "owasp.worst"),
     ("owasp", '"notes": "no new ones"', '"note": "no new ones"', "owasp.item_notes"),
     ("auth_paths", "## Auth Paths", "## Paths", "auth_paths.paths"),
     ("merge_plan", "## Merge Status", "## Result", "merge_plan.status"),
+    ("merge_plan", "APPROVED", "APPROVABLE", "merge_plan.approved"),
+    ("report", "PASSED", "FAILED", "report.passed"),
     ("compatibility", '"PASS"', '"BROKEN"', "compatibility.result"),
     ("deployment", "## Rollback", "## Back", "deployment.rollback"),
     ("threats", "## Mitigations", "## What helps", "threats.mitigations"),
@@ -59,7 +73,8 @@ EDITS = [
 
 
 def broken(artifact: str, text: str) -> set[str]:
-    findings = validate(load_rules()[artifact], text, artifact, Limits(), SAMPLES)
+    unit = {"criteria_covered": ["AC-001", "AC-002"]}
+    findings = validate(load_rules()[artifact], text, artifact, Limits(), SAMPLES, unit, paths=("README.md",))
     return {finding.violation.rule for finding in findings}
 
 

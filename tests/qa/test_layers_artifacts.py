@@ -11,8 +11,9 @@ from mz_engine.artifacts.validate import validate
 from mz_engine.decoding.yaml import load_yaml
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import ByteSize, FieldRule, RuleSet, SectionRule
-from mz_qa.generators import Mutation, generate_artifact, mutations
+from mz_qa.generators import generate_artifact
 from mz_qa.layers.artifacts import check_project_rules, check_rules, rejection_error
+from mz_qa.mutations import Mutation, mutations
 
 from tests.support.gates import checked, findings, remarks
 from tests.support.tree import ROOT
@@ -35,6 +36,7 @@ def field(name: str, kind: str, **more: Any) -> dict[str, Any]:
 
 JSON = {"kind": "json", "root": "list"}
 FILE = {"kind": "file"}
+SECTION = {"kind": "section", "aliases": ["Plan"]}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,6 +99,40 @@ OBEYABLE = {
         {"kind": "worst", "field": "level", "within": "all"},
         form="json",
     ),
+    "some items": rules_of(
+        JSON,
+        field("kind", "choice", values=["big", "small"]),
+        field("reason", "text", min=4, when={"field": "kind", "in": ["big"]}),
+        field("files", "paths", min=1),
+        {"kind": "exists", "field": "files"},
+        form="json",
+    ),
+    "ids within items": rules_of(
+        JSON | {"root": "object"},
+        field("parts", "objects"),
+        field("id", "name", within="parts"),
+        {"kind": "exactly", "field": "id", "within": "parts", "values": ["a", "b"]},
+        form="json",
+    ),
+    "patterns": rules_of(
+        SECTION,
+        {"kind": "items", "section": "own.section0", "shape": "checklist"},
+        field("id", "name"),
+        {"kind": "pattern", "where": "id", "pattern": r"^AC-\d{3}$"},
+        {"kind": "pattern", "pattern": "^PASSED", "example": "`PASSED: all`"},
+        {"kind": "covers", "of": "unit", "field": "criteria"},
+    ),
+    "entries": rules_of(
+        SECTION,
+        {"kind": "items", "section": "own.section0", "shape": "entries", "max": 3},
+        field("errors", "texts", min=1),
+    ),
+    "a table": rules_of(
+        SECTION,
+        {"kind": "items", "section": "own.section0", "shape": "table"},
+        field("unit", "name"),
+        {"kind": "exactly", "field": "unit", "artifact": "work", "artifact_field": "id"},
+    ),
 }
 
 
@@ -107,12 +143,12 @@ def test_rules_of_all_kinds_can_be_obeyed(name: str) -> None:
     assert remarks(outputs) == []
 
 
-SECTION = {"kind": "section", "aliases": ["Plan"]}
 CONTRADICTION = "its rules contradict each other"
 WRONG = {
     "the same heading": (rules_of(SECTION, SECTION), "no heading fulfils own.section1"),
     "bytes": (rules_of({"kind": "bytes", "min": 50, "max": 40}), CONTRADICTION),
     "title": (rules_of({"kind": "title", "max": 0}), CONTRADICTION),
+    "no example": (rules_of(SECTION, {"kind": "pattern", "pattern": "^PASSED"}), "no `example` that matches"),
     "every word": (
         rules_of({"kind": "placeholders", "patterns": [r"\w+"], "aliases": ["x"]}),
         "its placeholder patterns match ordinary words",
@@ -160,13 +196,12 @@ def test_a_rule_that_is_not_enforced_is_told_apart_from_one_that_is() -> None:
 def test_every_mutation_changes_something() -> None:
     for kind in KINDS:
         artifact = generate_artifact(load_rules()[kind], Limits(), 0)
-        assert validate(artifact.rules, artifact.text, "x", Limits(), artifact.other_artifacts) == ()
+        others, unit = artifact.other_artifacts, artifact.unit
+        assert validate(artifact.rules, artifact.text, "x", Limits(), others, unit, artifact.paths) == ()
         for rule in artifact.rules.rules:
             for mutation in mutations(artifact, rule):
-                assert (mutation.text, mutation.other_artifacts or artifact.other_artifacts) != (
-                    artifact.text,
-                    artifact.other_artifacts,
-                ), (rule.id, mutation.description)
+                changed = mutation.text, mutation.other_artifacts or others, mutation.unit or unit
+                assert changed != (artifact.text, others, unit), (rule.id, mutation.description)
 
 
 @pytest.mark.slow

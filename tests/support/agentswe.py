@@ -20,4 +20,5 @@ def agentswe() -> Pipeline:
 def outputs_of(phase: str, feature: str, unit: str = "") -> dict[str, str | None]:
     """Return the files with which a phase is done."""
     outputs = ((output.artifact, output.path or "") for output in agentswe().find_phase(phase).outputs)
-    return {path.replace("{feature}", feature).replace("{unit}", unit): SAMPLES[name] for name, path in outputs}
+    filled = ((name, path.replace("{feature}", feature).replace("{unit}", unit)) for name, path in outputs)
+    return {path.replace("*", "001"): SAMPLES[name] for name, path in filled}

@@ -350,7 +350,12 @@ def exact_ids(rule: kinds.ExactIds, subject: ArtifactSubject) -> Iterator[RuleVi
         if rule.artifact not in subject.earlier_artifacts:
             return
         expected = subject.ids_of(rule.artifact, rule.artifact_field, rule.pattern)
-    actual = Counter(value for item in subject.items for value in subject.values(item, rule.field))
+    items = subject.items
+    if within := rule.within:
+        items = tuple(
+            Item(value) for item in items for value in subject.objects(item, within) if isinstance(value, dict)
+        )
+    actual = Counter(value for item in items for value in subject.values(item, rule.field))
     for name in dict.fromkeys(expected):
         if name not in actual:
             yield RuleViolation(actual=f"{name} is missing")

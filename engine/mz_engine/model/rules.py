@@ -136,6 +136,8 @@ class ExactIds(RuleBase, frozen=True, kw_only=True, tag="exactly"):
     CoversIds."""
 
     field: str
+    within: str | None = None
+    """Name of the list field whose objects are looked at, instead of the items themselves."""
     values: tuple[str, ...] = ()
     artifact: str | None = None
     artifact_field: str | None = None

@@ -19,7 +19,8 @@ from mz_engine.pipelines.load import RULES_FOLDER, load_pipeline_files
 from mz_recordings.findings.model import Finding
 
 from mz_qa.conformance.parsing import damage
-from mz_qa.generators import CannotGenerate, GeneratedArtifact, Mutation, generate_artifact, mutations
+from mz_qa.generators import CannotGenerate, GeneratedArtifact, generate_artifact
+from mz_qa.mutations import Mutation, mutations
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 
 SEED_COUNT = 6
@@ -79,7 +80,8 @@ def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutp
         except CannotGenerate as error:
             yield _rule_finding(rules, file, f"cannot be fulfilled: {error}")
             return
-        diagnostics = validate(rules, artifact.text, ARTIFACT_NAME, limits, artifact.other_artifacts)
+        others, unit, paths = artifact.other_artifacts, artifact.unit, artifact.paths
+        diagnostics = validate(rules, artifact.text, ARTIFACT_NAME, limits, others, unit, paths)
         yield CheckedItem("artifacts")
         if diagnostics:
             detail = (
@@ -116,7 +118,8 @@ def rejection_error(artifact: GeneratedArtifact, rule: Rule, mutation: Mutation)
     """Return empty if the rule rejected the mutation; None if an earlier rule stopped validation; else what is
     wrong."""
     others = artifact.other_artifacts if mutation.other_artifacts is None else mutation.other_artifacts
-    diagnostics = validate(artifact.rules, mutation.text, ARTIFACT_NAME, artifact.limits, others)
+    unit = artifact.unit if mutation.unit is None else mutation.unit
+    diagnostics = validate(artifact.rules, mutation.text, ARTIFACT_NAME, artifact.limits, others, unit, artifact.paths)
     violated_rules = {diagnostic.violation.rule for diagnostic in diagnostics}
     if rule.id in violated_rules:
         message_with_slot = next((entry.message for entry in diagnostics if MESSAGE_SLOT.search(entry.message)), "")
