@@ -102,6 +102,23 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
             yield Mutation(f"whose `{field}` does not match", _with_value(artifact, field, "no-match"))
         case ExistingPaths():
             yield Mutation("that names a file which is not there", _with_value(artifact, rule.field, ["no/such.py"]))
+        case JsonForm():
+            yield from _invalid_json(artifact, rule)
+        case FieldRule():
+            shapes = [listing.shape for listing in artifact.rules_of(ItemList)]
+            for description, value in _bad_values(artifact, rule) if artifact.items else ():
+                is_text = isinstance(value, str) and (value or "checklist" not in shapes)
+                if shapes and "entries" not in shapes and not is_text:
+                    continue  # All of a row is text, and an entry without any is none.
+                yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
+        case _:
+            yield from _in_prose(artifact, rule)
+            yield from _between_items(artifact, rule)
+
+
+def _in_prose(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
+    """Yield ways to break a rule about Markdown."""
+    match rule:
         case UniqueIds(pattern=str() as pattern):
             if line := definition(pattern, 7):
                 text = f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
@@ -123,8 +140,11 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
             for path in INVALID_PATHS:
                 listed = file_list(max(1, artifact.limit(lists.min)), False, path)
                 yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
-        case JsonForm():
-            yield from _invalid_json(artifact, rule)
+
+
+def _between_items(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
+    """Yield ways to break a rule about the items."""
+    match rule:
         case ItemList():
             yield from _wrong_lists(artifact, rule)
         case ExactIds(within=str() as field):
@@ -148,13 +168,6 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
             for value in choice_values(artifact, rule):
                 if value != artifact.items[0][rule.field]:
                     yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
-        case FieldRule():
-            shapes = [listing.shape for listing in artifact.rules_of(ItemList)]
-            for description, value in _bad_values(artifact, rule) if artifact.items else ():
-                is_text = isinstance(value, str) and (value or "checklist" not in shapes)
-                if shapes and "entries" not in shapes and not is_text:
-                    continue  # All of a row is text, and an entry without any is none.
-                yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
 
 
 def _with_text(artifact: GeneratedArtifact, text: str) -> str | None:

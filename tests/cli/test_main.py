@@ -78,7 +78,7 @@ def test_summaries_are_the_commands_own(name: str) -> None:
         (("--nonsense",), "no such option --nonsense"),
         (("show", "x", "--format", "tsv"), "no such option --format\nhint: see `mz show --help`; its options:"),
         (("completion",), "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish\n"),
-        (("schema",), "Choose from: config, pipeline, events, tasks, commit_summary, verdict, block\n"),
+        (("schema",), "Choose from: config, pipeline, events, tasks, commit_summary, verdict, block"),
         (("run", "-j", "0"), "0 is not in the range 1<=x<=64"),
         (("run", "-j", "99"), "99 is not in the range 1<=x<=64"),
     ],

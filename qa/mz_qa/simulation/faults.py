@@ -21,7 +21,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import Verdict
-from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream
+from mz_events.names import BUILDER, Commit, Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append, Recorded, StoreUnusable, VersionConflict
 from mz_projections.feature.state import Waiting
 
@@ -34,6 +34,7 @@ RATES = {
     "crash": 0.006, "cut": 0.05, "race": 0.006, "disk": 0.005, "git": 0.004, "outage": 0.02, "forge": 0.15,
     "clock": 0.004, "base": 0.003, "person": 0.006, "rate-limit": 0.05, "hang": 0.05, "garbage": 0.05, "killed": 0.05,
     "login": 0.02, "worktree": 0.03, "wrong": 0.12, "secret": 0.03, "command": 0.06, "check": 0.3, "visit": 0.15,
+    "block": 0.3,
 }  # fmt: skip
 """How probable each fault is wherever it can happen; a seed multiplies each by 0, 1 or 4."""
 BACKLOGS: tuple[dict[str, tuple[str, ...]], ...] = (
@@ -62,7 +63,10 @@ def faulty_pins(rng: Random) -> Pins:
         papers=rng.choice((None, "branch", "log")), commits=rng.choice(("phases", "squash")),
         budget=Budget(run_nanousd=rng.choice((None, None, None, Usd(3_000_000), Usd(6_000_000)))),
     )  # fmt: skip
-    return trial.pins(config)
+    pinned = trial.pins(config)
+    return (
+        msgspec.structs.replace(pinned, pipeline=trial.with_blocks(pinned.pipeline)) if rng.random() < 0.5 else pinned
+    )
 
 
 class FaultyStore(SimulatedStore):
@@ -175,6 +179,15 @@ class FaultyWorld(World):
             reply = msgspec.structs.replace(reply, files=dict.fromkeys(reply.files, "broken"))
         if self.strikes("secret"):
             reply = msgspec.structs.replace(reply, files={**reply.files, f"{spec.worktree.feature}1.txt": "a SECRET"})
+        phase = self.pins.pipeline.find_phase(spec.key.split("/")[2])
+        can_block = self.pins.pipeline.block_file and phase.raisable_causes and spec.key.endswith(BUILDER)
+        if can_block and self.strikes("block"):
+            cause, unit = (
+                self.rng.choice(phase.raisable_causes),
+                self.rng.choice(("", "units: [u1]", "units: [u2, u3]")),
+            )
+            block = f"cause: {cause}\nreason: It cannot be done as it is.\nmissing: [what is meant]\n{unit}\n"
+            reply = msgspec.structs.replace(reply, files={f"blocked/{spec.worktree.feature}.md": block})
         self.invariants.finished.add(spec.key)
         return reply
 

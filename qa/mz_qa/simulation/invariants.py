@@ -100,6 +100,7 @@ class Invariants:
         require(trial.commands("check", files)[0] == 0, f"{where}: delivered without passing its gates")
         missing = {f"{feature}{number}.txt" for number in (1, 2, 3)} - files.keys()
         require(not missing, f"{where}: delivered without {', '.join(sorted(missing))}")
+        require(f"blocked/{feature}.md" not in files, f"{where}: delivered with a block")
         require("stray.txt" not in files, f"{where}: delivered with a forbidden change")
         require(not any(b"SECRET" in data for data in files.values()), f"{where}: delivered with a secret")
 

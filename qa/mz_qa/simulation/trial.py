@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins, encode_pins
-from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.pipeline import BlockRoute, Check, Condition, PathsCheck, PhaseOutput, Pipeline
 from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
 from mz_events.catalog.run import ItemAdded, RunStarted
@@ -36,6 +37,22 @@ def pins(config: Config | None = None) -> Pins:
     pipeline, made = pipeline_and_files()
     templates = {name: text for name, text in made.templates.items() if name.startswith("trial/")}
     return Pins(pipeline=pipeline, rules=made.rules, templates=templates, config=config or trial_config())
+
+
+def with_blocks(pipeline: Pipeline) -> Pipeline:
+    """Return the trial pipeline with blocks that its agents raise, a phase that takes place only for features that
+    share a file, and one after the delivery that is not required."""
+    plan, build, ship = pipeline.phases
+    build = replace(build, on_block=(*build.on_block, BlockRoute(cause="unclear", to="plan")))
+    look = replace(
+        ship, phase="look", when=(Condition(rule="shares"),), deliver=(),
+        outputs=(PhaseOutput(artifact="look", path="looks/{feature}.md", rules="note"),),
+        on_block=(BlockRoute(cause="wrong", to="build", scope="unit"), BlockRoute(cause="unclear", to="person")),
+    )  # fmt: skip
+    lesson = PhaseOutput(artifact="lesson", path="lessons/{feature}.md", rules="note")
+    learn = replace(ship, phase="learn", required=False, deliver=(), on_block=(), outputs=(lesson,))
+    checks: dict[str, Check] = {"shares": PathsCheck(patterns=("shared.txt",))}
+    return replace(pipeline, block_file="blocked/{feature}.md", checks=checks, phases=(plan, build, look, ship, learn))
 
 
 def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tuple[str, ...] = ()) -> Config:
@@ -66,7 +83,8 @@ def script(spec: CallSpec, files: Files) -> ScriptedReply:
         return ScriptedReply(text=json.dumps(verdict(feature, unit, prompt)))
     if phase == "build":
         return ScriptedReply(files=built(feature, unit, prompt))
-    return ScriptedReply(files={f"letters/{feature}.md": f"A letter about {feature}"})
+    folder = {"ship": "letters", "look": "looks", "learn": "lessons"}[phase]
+    return ScriptedReply(files={f"{folder}/{feature}.md": f"A letter about {feature}"})
 
 
 def verdict(feature: str, unit: str, prompt: str) -> dict[str, object]:
