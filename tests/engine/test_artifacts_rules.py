@@ -85,7 +85,7 @@ def test_rules_name_only_what_is_there(rules: RuleSet) -> None:
                 assert rule.section in sections
             case FilePaths():
                 assert rule.files in files
-            case CoversIds() | ReferencesIds(artifact=str()):
+            case CoversIds(of="artifact") | ReferencesIds(artifact=str()):
                 assert rule.artifact in load_rules()
             case ReferencesIds():
                 assert {rule.field, rule.to} <= fields
