@@ -22,6 +22,10 @@ class PortValue(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the values that ports take and return."""
 
 
+SCOPED_PREFIX = "_scoped."
+"""No feature's name begins so."""
+
+
 # workspace ------------------------------------------------------------------------------------------------------------
 class FeatureWorktree(PortValue, frozen=True, kw_only=True):
     """The worktree of one feature."""
@@ -29,6 +33,13 @@ class FeatureWorktree(PortValue, frozen=True, kw_only=True):
     run: str
     feature: str
     branch: str
+    is_scoped: bool = False
+    """Not the worktree itself, but a directory beside it with only those of its files that an agent sees."""
+
+    @property
+    def folder(self) -> str:
+        """Return the name of its directory."""
+        return f"{SCOPED_PREFIX}{self.feature}" if self.is_scoped else self.feature
 
 
 class WorkspaceCreated(PortValue, frozen=True, kw_only=True):
@@ -109,6 +120,14 @@ class Workspace(Protocol):
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         """Capture the content of the worktree by walking it. Ignore rules are those of the worktree as
         it is."""
+
+    def lay_out(self, worktree: FeatureWorktree, tree: Commit, paths: tuple[Path, ...]) -> Commit:
+        """Make the worktree's scoped directory anew: with these files of `tree`, and a repository without history or
+        objects of other files. Return a capture of what is in it."""
+
+    def collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        """Capture `tree` with what was changed in the scoped directory since it was laid out. What is in the place of
+        another file of `tree` is a forbidden change, and left out. Ignore rules are those of `tree`."""
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         """Record the ignored files of the worktree in this capture's manifest after the set-up: `ensure` keeps them. Of

@@ -60,13 +60,17 @@ PARTS = (
     ContextPart(source="instructions", tokens=900), ContextPart(source="input", name="prd", tokens=1300),
     ContextPart(source="file", name="README.md", tokens=2500, left_out=True),
 )  # fmt: skip
+LAID_OUT = (ContextPart(source="file", name="src/app.py", tokens=258),)
 
 
 def test_what_a_prompt_consisted_of(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.admit("later")
     stored_run.to_feature("later", PhaseStarted(phase="code", iteration=1))
     ref = stored_run.ref("later", "code")
-    stored_run.to_feature("later", ContextComposed(key=ref.key, parts=PARTS, tokens_max=1000, over=300))
+    stored_run.to_feature(
+        "later",
+        ContextComposed(key=ref.key, parts=PARTS, tokens_max=1000, over=300, laid_out=LAID_OUT, hidden_files=212),
+    )
     stored_run.ask("later", ref)
     stored_run.close()
     assert mz("show", "later", "--context", "code").out.splitlines() == [
@@ -74,6 +78,8 @@ def test_what_a_prompt_consisted_of(stored_run: StoredRun, mz: Mz) -> None:
         "  1,300 of 1,000 tokens, 300 too many; instructions 900",
         "  input prd 1,300",
         "  left out: file README.md 2,500",
+        "  laid out: src/app.py 258",
+        "  not in scope: 212 files",
     ]
     (call,) = msgspec.json.decode(mz("show", "later", "--context", "code", "--json").out)["calls"]
     assert (call["tokens"], call["parts"][1]) == (

@@ -7,7 +7,10 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import PhaseContext
+from mz_engine.ports import CallSpec
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome
@@ -17,7 +20,7 @@ from mz_projections.feature.fold import fold
 from mz_projections.feature.state import Ended
 from mz_projections.run.fold import RunState, fold_run
 from mz_qa.simulation import trial
-from mz_qa.simulation.world import Crash, World
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import driving
 from tests.support.crashing import CrashingWorld
@@ -153,6 +156,38 @@ def survives(pinned: Pins, seed: int, part: int, parts: int) -> None:
 def test_a_crash_at_every_step_loses_nothing_and_pays_nothing_twice(part: int) -> None:
     pinned = trial.pins()
     survives(pinned, 7, part, 4)
+
+
+def scoped_pins() -> Pins:
+    """Every agent sees the files of its unit, and what the engine adds to them."""
+    pins = trial.pins()
+    use = PhaseContext(files=("{unit.files}", "{dependencies.files}"))
+    phases = tuple(replace(phase, context=use) for phase in pins.pipeline.phases)
+    return replace(pins, pipeline=replace(pins.pipeline, phases=phases))
+
+
+def test_an_agent_that_sees_only_its_files_reaches_the_same_end() -> None:
+    visible: dict[str, list[str]] = {}
+
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        visible.setdefault("/".join(spec.key.split("/")[1:7]), sorted(files))
+        return trial.script(spec, files)
+
+    world = World(trial.FILES, script, trial.commands)
+    trial.begin(world, scoped_pins(), ITEMS)
+    driving.deliver(world, scoped_pins(), seed=1)
+    assert outcome(world)["ends"] == outcome(clean(trial.pins(), seed=1))["ends"]
+    nothing_twice(world)
+    plan = "plans/b.json"
+    assert visible["b/plan/-/1/1/agent.builder"] == []
+    assert visible["b/build/u1/1/1/agent.builder"] == [plan]
+    assert visible["b/build/u1/1/1/agent.reviewer"] == ["b1.txt", "notes/b.u1.md", plan], "the work that it judges"
+    assert visible["b/build/u2/1/1/agent.builder"] == ["b1.txt", plan], "what the unit depends on"
+    assert visible["b/ship/-/1/1/agent.builder"] == [f"notes/b.u{number}.md" for number in (1, 2, 3)] + [plan]
+
+
+def test_a_crash_beside_laid_out_files_loses_nothing() -> None:
+    survives(scoped_pins(), 7, 1, 12)
 
 
 @pytest.mark.slow

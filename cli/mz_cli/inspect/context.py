@@ -11,7 +11,7 @@ from mz_events.catalog.call import AgentRequested, ContextComposed, ContextPart
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.selectors import Selector, part_text
 from mz_cli.terminal.json import Shape
-from mz_cli.terminal.text import format_count
+from mz_cli.terminal.text import count_noun, format_count
 
 
 class CallContext(Shape, frozen=True, kw_only=True):
@@ -36,6 +36,10 @@ class CallContext(Shape, frozen=True, kw_only=True):
     over: int
     """Tokens above the limit."""
     parts: tuple[ContextPart, ...]
+    laid_out: tuple[ContextPart, ...]
+    """The files that the agent saw, if its phase names them."""
+    hidden_files: int
+    """Number of files that it did not see."""
 
 
 class ContextDocument(Shape, frozen=True, kw_only=True):
@@ -81,6 +85,8 @@ def _call_context(request: AgentRequested, composed: ContextComposed) -> CallCon
         tokens_max=composed.tokens_max,
         over=composed.over,
         parts=composed.parts,
+        laid_out=composed.laid_out,
+        hidden_files=composed.hidden_files,
     )
 
 
@@ -97,6 +103,9 @@ def context_lines(document: ContextDocument) -> Iterator[str]:
         yield f"  {format_count(call.tokens - rules)}{limit} tokens{over}; instructions {format_count(rules)}"
         yield from (f"  {_part_text(part)}" for part in shown if part.source != "instructions")
         yield from (f"  left out: {_part_text(part)}" for part in call.parts if part.left_out)
+        yield from (f"  laid out: {_part_text(part).removeprefix('file ')}" for part in call.laid_out)
+        if call.hidden_files:
+            yield f"  not in scope: {count_noun(call.hidden_files, 'file')}"
 
 
 def _part_text(part: ContextPart) -> str:

@@ -19,6 +19,7 @@ from mz_events.catalog.call import (
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import GateChecked, Violation
+from mz_events.names import Commit
 from mz_events.store import Blobs
 from mz_projections.feature.fold import AgentOutcome
 from mz_projections.feature.state import AgentSession
@@ -28,7 +29,7 @@ from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.conditions import escalation
 from mz_engine.decide.recovery import agent_for, allowed_agents
-from mz_engine.effects.prompt import compose_prompt, configured_model, plan_session, write_schemas
+from mz_engine.effects.prompt import Scope, compose_prompt, configured_model, plan_session, write_schemas
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
 from mz_engine.effects.validation import broken_rules, ensure_worktree, gate_checked, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
@@ -67,7 +68,6 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     yield from ensure_worktree(context, unit_run.tree)
     if (yield from keep_artifacts(context)):
         return
-    yield from write_schemas(context, action.role)
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
     allowed = allowed_agents(phase_state.progress, phase, action.role, context.pins)
@@ -84,9 +84,11 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     session = session_plan.continued_session
     composed = yield from compose_prompt(context, action.role, template, session_plan)
     prompt = adapter.format_prompt(composed.text)
+    worktree, laid_out = yield from _lay_out(context, composed.scope)
+    yield from write_schemas(context, action.role, worktree)
     spec = CallSpec(
         key=key,
-        worktree=context.worktree,
+        worktree=worktree,
         agent=agent,
         model=model,
         prompt=prompt,
@@ -100,7 +102,6 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         session_usage_before=session.usage if session else (),
     )
     tokens = adapter.estimate_tokens(prompt)
-    full_prompt_tokens = adapter.estimate_tokens(adapter.format_prompt(composed.full_text)) if session else None
     counted = yield from call_port(Agents.count_tokens, spec)
     input_tokens = estimated_input_tokens(counted, tokens, session)
     request = AgentRequested(
@@ -118,10 +119,11 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         keeps_session=session_plan.keeps_session,
         seen_marks=composed.seen_marks,
         prompt_tokens=tokens if session else None,
-        full_prompt_tokens=full_prompt_tokens,
+        full_prompt_tokens=adapter.estimate_tokens(adapter.format_prompt(composed.full_text)) if session else None,
         counted_tokens=counted,
         escalated_to=tier if escalated_by else "",
         escalated_by=escalated_by,
+        laid_out=laid_out,
     )
     granted: bool = yield ReserveCall(composed.ledger(key, prompt, phase.context.tokens_max), request)
     if granted:
@@ -139,6 +141,14 @@ def _call_ref(action: CallAgent, context: StepContext) -> CallRef:
         attempt=attempt,
         role=role,
     )
+
+
+def _lay_out(context: StepContext, scope: Scope | None) -> Steps[tuple[FeatureWorktree, Commit | None]]:
+    """Return the directory in which the agent works, and a capture of what is in it, if it is not the whole tree."""
+    if scope is None:
+        return context.worktree, None
+    laid_out = yield from call_port(Workspace.lay_out, context.worktree, context.unit_run.tree, scope.paths)
+    return replace(context.worktree, is_scoped=True), laid_out
 
 
 def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: AgentSession | None) -> int:
@@ -217,6 +227,8 @@ def _capture_worktree(worktree: FeatureWorktree, request: AgentRequested) -> Ste
     """Capture the worktree. None: it cannot be read. Raises RepositoryUnusable if git fails: the intent stays open, so
     that the reply is read from its spool once git works again."""
     try:
+        if request.laid_out is not None:
+            return (yield from call_port(Workspace.collect, worktree, request.tree, request.laid_out))
         return (yield from call_port(Workspace.capture, worktree, request.tree))
     except RepositoryUnusable as error:
         if isinstance(error, StorageFailed) or error.code not in WORKTREE_CODES:

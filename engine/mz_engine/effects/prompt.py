@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +43,7 @@ from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import FILES_TOKENS_MAX, Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import select
-from mz_engine.ports import TEMPLATE_BROKEN, Agents, Hints, Secrets, Workspace
+from mz_engine.ports import TEMPLATE_BROKEN, Agents, FeatureWorktree, Hints, Secrets, Workspace
 from mz_engine.prompts.ledger import (
     CHARACTERS_PER_TOKEN,
     FAILURES,
@@ -116,7 +117,7 @@ def schema_path(output: PhaseOutput, pins: Pins) -> str:
     return "" if pins.rules[output.rules].form == "markdown" else f"{SCHEMA_FOLDER}/{output.rules}.json"
 
 
-def write_schemas(context: StepContext, role: str) -> Effect:
+def write_schemas(context: StepContext, role: str, worktree: FeatureWorktree) -> Effect:
     """Write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip."""
     files, block = dict[Path, bytes](), block_output(context, role)
     for output in (*outputs_of(context, role), *([block] if block else [])):
@@ -124,7 +125,7 @@ def write_schemas(context: StepContext, role: str) -> Effect:
             schema = artifact_schema(context.pins.rules[output.rules], context.pins.config.limits)
             files[Path(path)] = msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
     if files:
-        yield from call_port(Workspace.provide, context.worktree, files)
+        yield from call_port(Workspace.provide, worktree, files)
 
 
 class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,8 +145,10 @@ def configured_model(config: Config, agent: str, tier: str) -> str | None:
 
 def keeps_session(phase: Phase, role: str, config: Config) -> bool:
     """Return True if calls of this role continue the feature's session. A reviewer's never do, nor do those
-    with `not_as`."""
+    with `not_as`, nor those that see only some files."""
     use = phase.agent
+    if phase.context.files is not None:
+        return False
     return role == BUILDER and use is not None and not use.not_as and (use.session or config.sessions) == "continue"
 
 
@@ -176,6 +179,35 @@ def drop_reason(session: AgentSession, run: str, agent: str, model: str) -> Sess
     return SessionDropReason.MODEL if session.model != model else None
 
 
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that an agent sees, if its phase names them."""
+
+    paths: tuple[Path, ...]
+    parts: tuple[ContextPart, ...]
+    hidden_files: int
+
+
+def _scope(context: StepContext) -> Steps[Scope | None]:
+    """Return what the phase's agents see: its files, inputs and outputs, and what was changed for the unit so far.
+    None: everything."""
+    unit_run, progress = context.unit_run, context.phase_state.progress
+    if context.phase.context.files is None:
+        return None
+    all_paths = yield from call_port(Workspace.paths, unit_run.tree)
+    changes = yield from call_port(Workspace.changes, unit_run.base, unit_run.tree)
+    uses = (use for use in context.phase.inputs if use.artifact)
+    inputs = (input_artifacts(progress, use, current_unit(context)).values() for use in uses)
+    own = {change.path for change in changes} | {artifact.path for of_units in inputs for artifact in of_units}
+    own |= {Path(output.path or "") for output in outputs_of(context, BUILDER)}
+    several = [f"/{path}" for path in own if path and "*" in path]
+    own |= {*select([*expand_patterns(context.phase.context.files, context, "/"), *several], all_paths)}
+    paths, parts = tuple(path for path in all_paths if path in own), list[ContextPart]()
+    for number, path in enumerate(paths):
+        text = (yield from read_file(unit_run.tree, path)) if number < LEFT_OUT_READ_MAX else None
+        parts.append(ContextPart(source=FILE, name=path, tokens=tokens_of(text or "")))
+    return Scope(paths=paths, parts=tuple(parts), hidden_files=len(all_paths) - len(paths))
+
+
 class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt of one call, redacted."""
 
@@ -186,17 +218,22 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """Marks of the content that `text` shows; only if later calls may continue the session."""
     data: PromptData
     left_out: tuple[ContextPart, ...]
+    scope: Scope | None
 
     def ledger(self, key: str, prompt: str, tokens_max: int | None) -> ContextComposed:
         """Return what the prompt, as the agent gets it, consists of."""
         parts = prompt_parts(prompt, self.data, self.left_out)
         over = 0 if tokens_max is None else max(0, covered_tokens(parts) - tokens_max)
-        return ContextComposed(key=key, parts=parts, tokens_max=tokens_max, over=over)
+        composed = ContextComposed(key=key, parts=parts, tokens_max=tokens_max, over=over)
+        if self.scope is None:
+            return composed
+        return replace(composed, laid_out=self.scope.parts, hidden_files=self.scope.hidden_files)
 
 
 def compose_prompt(context: StepContext, role: str, template: str, session_plan: SessionPlan) -> Steps[ComposedPrompt]:
     """Compose the prompt for the next call of this role; in a continued session it holds only new content."""
-    data, left_out = yield from _fit_context(context, (yield from _gather_data(context, role)))
+    scope = yield from _scope(context)
+    data, left_out = yield from _fit_context(context, (yield from _gather_data(context, role)), scope)
     templates, session = context.pins.templates, session_plan.continued_session
     text = full_text = render(templates, template, data)
     marks: set[str] = set()
@@ -212,7 +249,9 @@ def compose_prompt(context: StepContext, role: str, template: str, session_plan:
     full_text = yield from call_port(Secrets.redact, full_text)
     text = (yield from call_port(Secrets.redact, text)) if session else full_text
     mark_list = tuple(sorted(marks))
-    return ComposedPrompt(text=text, full_text=full_text, seen_marks=mark_list, data=data, left_out=left_out)
+    return ComposedPrompt(
+        text=text, full_text=full_text, seen_marks=mark_list, data=data, left_out=left_out, scope=scope
+    )
 
 
 def hold_for_broken_template(error: TemplateError) -> Effect:
@@ -267,7 +306,9 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
     )
 
 
-def _fit_context(context: StepContext, data: PromptData) -> Steps[tuple[PromptData, tuple[ContextPart, ...]]]:
+def _fit_context(
+    context: StepContext, data: PromptData, scope: Scope | None
+) -> Steps[tuple[PromptData, tuple[ContextPart, ...]]]:
     """Return the data with those known failures and files that fit into the phase's context, and what is left out."""
     use, left_out = context.phase.context, list[ContextPart]()
     if use.tokens_max is not None:
@@ -283,10 +324,11 @@ def _fit_context(context: StepContext, data: PromptData) -> Steps[tuple[PromptDa
     if use.tokens_max is not None:
         characters = use.tokens_max * CHARACTERS_PER_TOKEN - characters_of(data)
     files, others_by_path = yield from context_files(
-        context.unit_run.tree, expand_patterns(patterns, context), characters
+        context.unit_run.tree, expand_patterns(patterns, context), characters, scope
     )
     left_out += [ContextPart(source=FILE, name=path, tokens=t, left_out=True) for path, t in others_by_path.items()]
-    return replace(data, context=files, context_left_out=tuple(others_by_path)), tuple(left_out)
+    data = replace(data, context=files, context_left_out=tuple(others_by_path), is_scoped=scope is not None)
+    return data, tuple(left_out)
 
 
 def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
@@ -321,9 +363,9 @@ def write_scope(context: StepContext, role: str) -> tuple[str, ...]:
     return (*expand_patterns(context.phase.writable, context), *paths)
 
 
-def expand_patterns(patterns: Iterable[str], context: StepContext) -> list[str]:
+def expand_patterns(patterns: Iterable[str], context: StepContext, top: Literal["", "/"] = "") -> list[str]:
     """Fill in placeholders; `{unit.files}` and `{dependencies.files}`, with a `!` before them too, become a pattern for
-    each file of the unit, or of those that it depends on."""
+    each file of the unit, or of those that it depends on; with `top` for no file of that name in another folder."""
     units = listed_units(context.phase_state.progress, context.phase)
     unit, expanded = units.get(context.unit_run.unit), list[str]()
     needed = [units[name] for name in unit.depends_on if name in units] if unit else []
@@ -334,7 +376,7 @@ def expand_patterns(patterns: Iterable[str], context: StepContext) -> list[str]:
     for pattern in patterns:
         sign, name = pattern[: pattern.startswith("!")], pattern.removeprefix("!")
         plain = fill_placeholders(pattern, context)
-        expanded += [f"{sign}{file}" for file in files[name]] if name in files else [plain]
+        expanded += [f"{sign}{top}{file}" for file in files[name]] if name in files else [plain]
     return expanded
 
 
@@ -398,12 +440,12 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
 
 
 def context_files(
-    tree: Commit, patterns: Sequence[str], characters: int
+    tree: Commit, patterns: Sequence[str], characters: int, scope: Scope | None = None
 ) -> Steps[tuple[tuple[ContextFile, ...], dict[str, int]]]:
-    """Return the files that match the patterns, in the tree's order, and paths and tokens of those that no longer fit
-    into that many characters. After many of those, no more files are read; their tokens are 0."""
+    """Return the files of the scope that match the patterns, in the tree's order, and paths and tokens of those that no
+    longer fit into that many characters. After many of those, no more files are read; their tokens are 0."""
     files, left_out, characters_left = list[ContextFile](), dict[str, int](), characters
-    paths = (yield from call_port(Workspace.paths, tree)) if patterns else ()
+    paths = scope.paths if scope else (yield from call_port(Workspace.paths, tree)) if patterns else ()
     for path in select(patterns, paths):
         text = (yield from read_file(tree, path)) if len(left_out) < LEFT_OUT_READ_MAX else None
         if text is not None and len(text) <= characters_left:

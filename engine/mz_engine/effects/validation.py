@@ -61,6 +61,7 @@ from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspa
 TREE_CHANGES = {
     "special": "is a FIFO, socket or device, or has a name that no commit can hold",
     "nested-git": "is a git repository inside the worktree",
+    "hidden": "is in the place of a file of the repository that this phase does not see",
     "too-big": f"is larger than {FILE_BYTES_MAX // 1_000_000} MB",
 }
 """Forbidden changes that no commit can hold, and so no revert: rejected like a violated rule."""

@@ -139,6 +139,23 @@ def revert_paths(tree: TreeListing, before: TreeListing, paths: Iterable[Path]) 
     return content
 
 
+def with_changes(
+    tree: TreeListing, laid_out: TreeListing, now: TreeListing
+) -> tuple[dict[bytes, TreeEntry], tuple[ForbiddenChange, ...]]:
+    """Return `tree` with the files of `now` in place of those that were `laid_out`, and the files left out, because
+    they are in the place of another file of the tree."""
+    others = tree.keys() - laid_out.keys()
+    folders = parent_directories(others)
+    hidden = {
+        path
+        for path in now.keys() - laid_out.keys()
+        if path in others or path in folders or not parent_directories((path,)).isdisjoint(others)
+    }
+    content = {path: entry for path, entry in tree.items() if path in others}
+    content |= {path: entry for path, entry in now.items() if path not in hidden}
+    return content, tuple(ForbiddenChange(kind="hidden", path=display_path(path)) for path in sorted(hidden))
+
+
 def _overlay(content: dict[bytes, TreeEntry], entries: TreeListing) -> None:
     """Add entries, removing conflicting ones: a file where a directory is needed, or the other way round."""
     for directory in parent_directories(entries):

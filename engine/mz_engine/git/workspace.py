@@ -98,8 +98,10 @@ class GitWorkspace:
 
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
-            self._worktrees.pop((worktree.run, worktree.feature), None)
-            GitWorktree(self._git, worktree).delete()
+            scoped = replace(worktree, branch=worktree.branch or "-", is_scoped=True)  # Without a branch refs would go.
+            for identity in (scoped, worktree):
+                self._worktrees.pop((identity.run, identity.folder), None)
+                GitWorktree(self._git, identity).delete()
 
     # checkouts --------------------------------------------------------------------------------------------------------
     def checkout(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> Checkout:
@@ -203,11 +205,7 @@ class GitWorkspace:
         git_worktree.save_notes()
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
-        git_worktree = self._git_worktree(worktree)
-        for _ in range(CAPTURE_TRIES - 1):
-            with contextlib.suppress(RefMovedError):
-                return self._capture(git_worktree, before)
-        return self._capture(git_worktree, before)
+        return _repeated(partial(self._capture, self._git_worktree(worktree), before))
 
     def _capture(self, git_worktree: GitWorktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
@@ -223,6 +221,34 @@ class GitWorkspace:
             newest = self._write_capture(git_worktree, content, newest, before, git_worktree.path)
             git_worktree.write_manifest(newest, ignored)
         return Capture(tree=newest, forbidden_changes=forbidden_changes)
+
+    def lay_out(self, worktree: FeatureWorktree, tree: Commit, paths: tuple[Path, ...]) -> Commit:
+        git_worktree, listing = self._git_worktree(worktree), self._objects.listing(tree)
+        content = {path: listing[path] for path in map(os.fsencode, paths)}
+        capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
+        scoped = self._git_worktree(replace(worktree, is_scoped=True))
+        head = self._objects.make_commit(capture, (), b"The files of this phase")
+        try:
+            scoped.write_own_repository(head)
+        except OSError as error:
+            raise file_error("worktree-unusable", f"{error.filename} cannot be written", error) from error
+        restore(self._objects, scoped.top, content, self._scan(scoped, capture), set())
+        scoped.change_notes(hash_cache=self._scan(scoped, capture).hash_cache)
+        scoped.update_index(head, content, written=True)
+        return capture
+
+    def collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        return _repeated(partial(self._collect, worktree, tree, laid_out))
+
+    def _collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        git_worktree, scoped = self._git_worktree(worktree), self._git_worktree(replace(worktree, is_scoped=True))
+        files = self._objects.listing(laid_out)
+        now, offences = git_content.capture_content(self._scan(scoped, laid_out, rules=tree), files)
+        content, hidden = git_content.with_changes(self._objects.listing(tree), files, now)
+        newest = git_worktree.read_refs().capture
+        capture = self._write_capture(git_worktree, content, newest, tree, scoped.path)
+        git_worktree.write_manifest(capture, git_worktree.manifest(tree))
+        return Capture(tree=capture, forbidden_changes=(*offences, *hidden))
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         git_worktree, scan = self._git_worktree(worktree), self._scan(self._git_worktree(worktree), tree)
@@ -360,7 +386,7 @@ class GitWorkspace:
 
     # ------------------------------------------------------------------------------------------------------------------
     def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
-        name = (worktree.run, worktree.feature)
+        name = (worktree.run, worktree.folder)
         with self._lock:
             if name not in self._worktrees:
                 self._worktrees[name] = GitWorktree(self._git, worktree)
@@ -373,17 +399,27 @@ class GitWorkspace:
                 raise RepositoryUnusable("no-base", message)
         return merge_all(self._git, self._objects, starts_from, worktree.feature)
 
-    def _scan(self, git_worktree: GitWorktree, commit: Commit, reads_rules: bool = False) -> WorktreeScan:
+    def _scan(
+        self, git_worktree: GitWorktree, commit: Commit, reads_rules: bool = False, rules: Commit | None = None
+    ) -> WorktreeScan:
         return WorktreeScanner(
             top=git_worktree.top,
             tracked=self._objects.listing(commit),
-            ignore_rules=IgnoreRules({}) if reads_rules else self._objects.ignore_rules(commit),
+            ignore_rules=IgnoreRules({}) if reads_rules else self._objects.ignore_rules(rules or commit),
             reads_rules=reads_rules,
             keep_rules=self._kept_rules if git_worktree.keeps_ignored else IgnoreRules({}),
             copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
             repository=self._git.repository,
             hash_cache=git_worktree.notes.hash_cache,
         ).scan_worktree()
+
+
+def _repeated(capture: Callable[[], Capture]) -> Capture:
+    """Try a capture several times, while other processes still write."""
+    for _ in range(CAPTURE_TRIES - 1):
+        with contextlib.suppress(RefMovedError):
+            return capture()
+    return capture()
 
 
 def _event_paths(paths: Iterable[bytes]) -> tuple[Path, ...]:

@@ -240,14 +240,10 @@ class GitWorktree:
             remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
         self.user_refs = self.user_refs or f"{PACKED_REFS_HEADER}{self._git.run(*LIST_REFS).text}\n"
-        directory, object_format = self._git.directory, self._git.repository.object_format
-        author, _ = self._git.people
+        directory = self._git.directory
         texts = {
             "HEAD": f"{head}\n",
-            "config": f"[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n\tlogAllRefUpdates = true\n"
-            f"\tfileMode = {str(self._git.repository.has_file_modes).lower()}\n"
-            f"[extensions]\n\tobjectFormat = {object_format}\n"
-            f"[user]\n\tname = {quoted(author.name)}\n\temail = {quoted(author.address)}\n",
+            "config": self._config_text(),
             "objects/info/alternates": f"{directory / 'objects'}\n",
             "packed-refs": self.user_refs,
         }
@@ -268,6 +264,32 @@ class GitWorktree:
                 if text != written.get(name):
                     (self.private / name).write_bytes(text.encode("utf-8", "surrogateescape"))
             self._written = texts, _signatures(self.private)
+        self._write_link()
+
+    def _config_text(self) -> str:
+        author, repository = self._git.people[0], self._git.repository
+        return (
+            f"[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n\tlogAllRefUpdates = true\n"
+            f"\tfileMode = {str(repository.has_file_modes).lower()}\n"
+            f"[extensions]\n\tobjectFormat = {repository.object_format}\n"
+            f"[user]\n\tname = {quoted(author.name)}\n\temail = {quoted(author.address)}\n"
+        )
+
+    def write_own_repository(self, head: Commit) -> None:
+        """Make an empty directory, and a private repository that holds the commit `head`, which has no parent, and no
+        other object."""
+        for path in (self.path, self.private):
+            remove_tree(os.fsencode(path))
+        for folder in (self.path, self.private / "objects/pack", self.private / "refs/heads"):
+            folder.mkdir(parents=True)
+        self._git.run("pack-objects", "-q", "--revs", f"{self.private}/objects/pack/pack", stdin=f"{head}\n".encode())
+        texts = {"HEAD": "ref: refs/heads/main\n", "refs/heads/main": f"{head}\n", "config": self._config_text()}
+        for name, text in texts.items():
+            (self.private / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+        self._write_link()
+
+    def _write_link(self) -> None:
+        """Make the `.git` by which git finds the private repository."""
         link = self.path / ".git"
         if not can_hide():
             write_if_changed(link, f"gitdir: {self.private}\n")

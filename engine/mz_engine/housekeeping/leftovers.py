@@ -25,7 +25,7 @@ from mz_engine.git.worktree import GitWorktree, remove_empty_folders
 from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER, WORKTREE_FOLDERS
-from mz_engine.ports import FeatureWorktree, RepositoryUnusable
+from mz_engine.ports import SCOPED_PREFIX, FeatureWorktree, RepositoryUnusable
 
 LeftoverKind = Literal["worktree", "capture", "rescue", "spool", "pull-request"]
 LeftoverRunStatus = Literal["ended", "open", "held", "told", "unknown"]
@@ -174,8 +174,9 @@ class LeftoverFinder:
 
     def _unsaved_files(self, worktree: GitWorktree, capture: str | None) -> tuple[str, ...]:
         """Return files with content that neither the newest capture nor the branch has. Missing files are no loss, nor
-        is a checkout for commands."""
-        if is_checkout(worktree.identity) or not worktree.path.is_dir() or worktree.path.is_symlink():
+        is a checkout for commands, or a directory that was laid out for a call."""
+        is_made_again = is_checkout(worktree.identity) or worktree.identity.feature.startswith(SCOPED_PREFIX)
+        if is_made_again or not worktree.path.is_dir() or worktree.path.is_symlink():
             return ()
         branch = worktree.read_refs().branch
         newest = capture or branch

@@ -98,6 +98,8 @@ FILES_TOKENS_MAX = 2000
 class PhaseContext(PipelineStruct, frozen=True, kw_only=True):
     """What the agents of a phase are shown beside their task."""
 
+    files: tuple[str, ...] | None = None
+    """Patterns of the files that they see, besides inputs, outputs and what was changed for the unit; absent: all."""
     include: tuple[str, ...] = ()
     """Patterns of files that go into the prompt."""
     exclude: tuple[str, ...] = ()

@@ -43,6 +43,7 @@ from mz_engine.pipelines.lint_phase import (
     check_outputs,
     check_placeholders,
     check_references,
+    check_scope,
     check_writable,
     commands_of,
     conditions_of,
@@ -83,6 +84,7 @@ def lint_pipeline(
             check_writable(pipeline, phase),
             check_references(phase, known_names, pipeline.checks),
             check_commands(phase, known_names, built_in),
+            check_scope(phase),
             check_choices(phase),
             _check_independence(phase, earlier, known_names.agents),
         ):

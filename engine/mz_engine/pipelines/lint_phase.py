@@ -159,6 +159,13 @@ def check_completeness(phase: Phase) -> Iterator[LintFinding]:
         yield LintFinding((), "MZ3015", f"`{phase.phase}` does nothing")
 
 
+def check_scope(phase: Phase) -> Iterator[LintFinding]:
+    """Yield MZ3026 for files of a phase that continues a session."""
+    if phase.context.files is not None and phase.agent and phase.agent.session == "continue":
+        message = "a phase with `files` never continues a session, which saw other files"
+        yield LintFinding(("agent", "session"), "MZ3026", message)
+
+
 def check_delivery(phase: Phase) -> Iterator[LintFinding]:
     """Yield MZ3015 for the order of delivery steps, MZ3012 for a merge whose conflicts have no route."""
     for number, step in enumerate(phase.deliver):
@@ -232,6 +239,7 @@ def check_placeholders(phase: Phase) -> Iterator[LintFinding]:
     in_patterns, context = names | (FILES_OF_UNITS if phase.for_each else set[str]()), phase.context
     texts: list[tuple[KeyPath, str, set[str]]] = [
         *((route, path, names) for route, path in entries_of(phase, "outputs", "path")),
+        *((("context", "files", number), pattern, in_patterns) for number, pattern in enumerate(context.files or ())),
         *((("context", "include", number), pattern, in_patterns) for number, pattern in enumerate(context.include)),
         *((("context", "exclude", number), pattern, in_patterns) for number, pattern in enumerate(context.exclude)),
         *((("writable", number), pattern, in_patterns) for number, pattern in enumerate(phase.writable)),

@@ -98,7 +98,7 @@ def program_folders(environment: Mapping[str, str], worktree: pathlib.Path) -> t
 
 def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
     """Return the path of a feature's worktree; it need not exist."""
-    return worktree_folder(root, worktree.run, worktree.feature)
+    return worktree_folder(root, worktree.run, worktree.folder)
 
 
 def sandbox_mounts(
@@ -138,7 +138,8 @@ def sandbox_mounts(
     if len(home.parts) > 1 and home.is_absolute() and not is_below(home, enclosing or root):
         mounts.append(Mount(home, "overlay"))
     mounts += [Mount(path, "write") for path in writable]
-    mounts += [Mount(path, "read", path) for path in object_directories(common / "objects")]
+    if not worktree.is_scoped:  # Its repository has all that it may see.
+        mounts += [Mount(path, "read", path) for path in object_directories(common / "objects")]
     mounts += [Mount(folder, "write"), Mount(folder / ".git", "write", private_repository(root, worktree))]
     by_target = {mount.target: mount for mount in mounts}
     return tuple(sorted(by_target.values(), key=lambda mount: len(mount.target.parts)))
@@ -162,12 +163,12 @@ def object_directories(directory: pathlib.Path, depth: int = ALTERNATES_MAX) -> 
 
 def private_repository(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
     """Return the repository that git sees in a feature's worktree; it need not exist."""
-    return root / MZ_FOLDER / PRIVATE_FOLDER / worktree.run / worktree.feature
+    return root / MZ_FOLDER / PRIVATE_FOLDER / worktree.run / worktree.folder
 
 
 def environment_file(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
     """Return the file with the folders that the set-up of a checkout made; it exists once the set-up has ended."""
-    return root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / worktree.run / worktree.feature / "environment"
+    return root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / worktree.run / worktree.folder / "environment"
 
 
 def agent_folder(root: pathlib.Path, worktree: FeatureWorktree, path: pathlib.Path) -> pathlib.Path:

@@ -126,6 +126,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """The file that the builder may write instead of its outputs, to block the phase."""
     known_failures: tuple[str, ...] = ()
     """Ids of tests whose failure in a command of the phase is known: from the base, or accepted by a person."""
+    is_scoped: bool = False
+    """The agent sees only some files of the repository."""
     known_failures_left_out: int = 0
     """Number of those that do not fit."""
 

@@ -70,9 +70,9 @@ class Problem(EventPart, frozen=True, kw_only=True):
 class ForbiddenChange(EventPart, frozen=True, kw_only=True):
     """A change by the agent outside its write scope."""
 
-    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "secret"]
+    kind: Literal["outside", "denied", "special", "nested-git", "too-big", "secret", "hidden"]
     """Outside the phase's write scope; on a denied path; FIFO or device; a nested repository; over 50 MB; a file that
-    contains a secret."""
+    contains a secret; in the place of a file that the agent does not see."""
     path: str
     size_bytes: int | None = None
 
@@ -125,6 +125,7 @@ class ContextPart(EventPart, frozen=True, kw_only=True, omit_defaults=True):
 class ContextComposed(OutcomeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="context.composed"):
     """What the prompt of the request that follows consists of; the parts that are not left out add up to the prompt."""
 
+    SCHEMA = 2
     key: str
     """Key of the call."""
     parts: tuple[ContextPart, ...] = ()
@@ -132,6 +133,10 @@ class ContextComposed(OutcomeEvent, frozen=True, kw_only=True, omit_defaults=Tru
     """Limit of the phase for all parts but the instructions; None: it has none."""
     over: int = 0
     """Tokens above the limit: what must not be left out is longer."""
+    laid_out: tuple[ContextPart, ...] = ()
+    """The files that the agent sees, if its phase names them, with their tokens; 0: not counted."""
+    hidden_files: int = 0
+    """Number of files that it does not see."""
 
 
 class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):
@@ -140,8 +145,8 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    SCHEMA = 2
-    NON_DETERMINISTIC = frozenset({"tree", "session"})
+    SCHEMA = 3
+    NON_DETERMINISTIC = frozenset({"tree", "session", "laid_out"})
     ref: CallRef
     agent: str
     model: str
@@ -172,6 +177,8 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     """Tier, if it is better than the phase's own."""
     escalated_by: str = ""
     """Name of the condition that asked for it."""
+    laid_out: Commit | None = None
+    """Capture with only the files that the agent sees; None: all of `tree`."""
 
 
 class SessionDropReason(Enum):

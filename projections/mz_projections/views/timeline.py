@@ -29,6 +29,7 @@ FORBIDDEN_TEXTS = {
     "nested-git": "a nested repository",
     "too-big": "too big",
     "secret": "contains a secret",
+    "hidden": "in the place of a file that the agent does not see",
 }
 """Why a change by an agent was reverted, by kind."""
 ALWAYS = "checkpoint"

@@ -270,6 +270,7 @@ def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput
         rework=None,
         notes=(),
         context=(ContextFile(path="README.md", text=HOSTILE),) if phase.context.include else (),
+        is_scoped=phase.context.files is not None,
         causes=phase.raisable_causes if role == BUILDER else tuple(route.cause for route in phase.on_block),
         block=_output_data(pins, PhaseOutput(artifact=BLOCK, path=block_file, rules=BLOCK)) if block_file else None,
     )

@@ -211,6 +211,24 @@ class SimulatedWorkspace(SimulatedPort):
             forbidden_changes=self.world.forbidden_changes.pop(worktree.feature, ()),
         )
 
+    def lay_out(self, worktree: FeatureWorktree, tree: Commit, paths: tuple[Path, ...]) -> Commit:
+        self.world.tick("lay_out.before")
+        files = self.world.objects[tree].files
+        self.world.worktrees[worktree.feature] = {path: files[path] for path in paths}
+        self.world.tick("lay_out.after")
+        return self.world.write(Tree({path: files[path] for path in paths}, tree))
+
+    def collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        self.world.tick("collect.before")
+        files, before = self.world.objects[tree].files, self.world.objects[laid_out].files
+        others = {path: data for path, data in files.items() if path not in before}
+        now = self.world.worktrees[worktree.feature]
+        hidden = tuple(ForbiddenChange(kind="hidden", path=path) for path in sorted(now.keys() & others.keys()))
+        return Capture(
+            tree=self.world.write(Tree({**now, **others}, tree)),
+            forbidden_changes=(*hidden, *self.world.forbidden_changes.pop(worktree.feature, ())),
+        )
+
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         self.world.tick("adopt.before")
         self.world.set_up_features.add(worktree.feature)

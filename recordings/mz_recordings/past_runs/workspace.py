@@ -23,7 +23,7 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, DeliveryFailed, Pushed, PushRequested
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
@@ -150,6 +150,15 @@ class RecordedWorkspace:
             raise RepositoryUnusable("worktree-lost", "as it was recorded")
         changes = outcome.forbidden_changes if isinstance(outcome, AgentReplied) else ()
         return Capture(tree=outcome.tree, forbidden_changes=changes)
+
+    def lay_out(self, worktree: FeatureWorktree, tree: Commit, paths: tuple[Path, ...]) -> Commit:
+        request = self.stream.find_near(AgentRequested)
+        if request is None or request.laid_out is None:
+            raise NotInRecord
+        return request.laid_out
+
+    def collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        return self.capture(worktree, tree)
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         pass

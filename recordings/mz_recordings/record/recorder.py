@@ -393,8 +393,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = all_adapters(pins.config.agents)[request.agent]
     phase = pins.pipeline.find_phase(request.ref.phase)
-    worktree = FeatureWorktree(run=run, feature=call.feature, branch=call.branch)
-    invocation = invocation_of(adapter, requested_spec(request, worktree, phase, sources.blobs))
+    invocation = invocation_of(adapter, requested_spec(request, call.feature, phase, sources.blobs))
     replied = outcome if isinstance(outcome, AgentReplied) else None
     failed = outcome if isinstance(outcome, AgentFailed) else None
     ended = replied or failed
@@ -416,7 +415,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
         model=request.model,
         argv=tuple("<SESSION>" if word == request.session else word for word in invocation.argv),
         environment=tuple(sorted({*invocation.env, *pins.config.pass_environment})),
-        tree_before=sources.tree_id(request.tree),
+        tree_before=sources.tree_id(request.laid_out or request.tree),
         tree_after=sources.tree_id(tree_after),
         outcome="replied" if replied else "failed" if failed else "lost",
         exit=replied.exit if replied else None,
@@ -431,11 +430,11 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
-def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Phase, blobs: Blobs) -> CallSpec:
+def requested_spec(request: AgentRequested, feature: str, phase: Phase, blobs: Blobs) -> CallSpec:
     """Return the call that a request asks for."""
     return CallSpec(
         key=request.ref.key,
-        worktree=worktree,
+        worktree=requested_worktree(request, feature),
         agent=request.agent,
         model=request.model,
         prompt=blobs.get(request.prompt).decode("utf-8", "replace"),
@@ -445,6 +444,12 @@ def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Ph
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
     )
+
+
+def requested_worktree(request: AgentRequested, feature: str) -> FeatureWorktree:
+    """Return where the call works."""
+    run = request.ref.key.partition("/")[0]  # Of a fork, another run.
+    return FeatureWorktree(run=run, feature=feature, branch="", is_scoped=request.laid_out is not None)
 
 
 def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
@@ -507,8 +512,8 @@ def without_paths(output: bytes, machine_values: tuple[MachineValues, ...]) -> b
 
 def _machine_values(sources: RecordSources, call: LoggedCall, stdout: bytes) -> tuple[MachineValues, ...]:
     """Return the paths of this repository and of other locations that the output names: it may have been moved."""
-    call_run = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
-    worktree_suffix = f"/.mz/worktrees/{call_run}/{call.feature}"
+    worktree = requested_worktree(call.request, call.feature)
+    worktree_suffix = f"/.mz/worktrees/{worktree.run}/{worktree.folder}"
     named_roots = re.findall(rb'"(/[^"\n]*)' + re.escape(worktree_suffix.encode()) + rb'"', stdout)
     roots = dict.fromkeys((str(sources.root.resolve()), *(_parse_json_string(root) for root in named_roots)))
     home, session = sources.environment.get("HOME", ""), call.request.session or ""

@@ -182,6 +182,19 @@ class MemoryWorkspace:
         capture = self._commit_of(self.contents[worktree.feature], before)
         return Capture(tree=capture, forbidden_changes=self.forbidden_changes.pop(worktree.feature, ()))
 
+    def lay_out(self, worktree: FeatureWorktree, tree: Commit, paths: tuple[TreePath, ...]) -> Commit:
+        """Let the worktree hold these files alone, until it is given a tree again."""
+        content, names = self.objects.tree_of(tree), {os.fsencode(path) for path in paths}
+        others = dict.fromkeys(path for path, _ in self.objects.files(content) if path not in names)
+        self.contents[worktree.feature] = self.objects.edit(content, others)
+        return self._commit_of(self.contents[worktree.feature], tree)
+
+    def collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        changed = self.objects.differences(self.objects.tree_of(laid_out), self.contents[worktree.feature])
+        content = self.objects.edit(self.objects.tree_of(tree), {path: entry for path, _, entry in changed})
+        forbidden_changes = self.forbidden_changes.pop(worktree.feature, ())
+        return Capture(tree=self._commit_of(content, tree), forbidden_changes=forbidden_changes)
+
     def _commit_of(self, tree: str, before: Commit) -> Commit:
         if self.objects.tree_of(before) == tree:
             return before

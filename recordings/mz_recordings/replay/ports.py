@@ -164,10 +164,16 @@ class ReplayWorkspace(GitWorkspace):
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         capture = super().capture(worktree, before)
-        self.contents[worktree.feature] = capture.tree
         for run in self.command_runs:
             if run.worktree == worktree and run.after is None:
                 run.after = capture.tree
+        return self._with_recorded_changes(worktree, capture)
+
+    def collect(self, worktree: FeatureWorktree, tree: Commit, laid_out: Commit) -> Capture:
+        return self._with_recorded_changes(worktree, super().collect(worktree, tree, laid_out))
+
+    def _with_recorded_changes(self, worktree: FeatureWorktree, capture: Capture) -> Capture:
+        self.contents[worktree.feature] = capture.tree
         recorded_changes = self.forbidden_changes.pop(worktree.feature, ())
         return replace(capture, forbidden_changes=tuple(dict.fromkeys((*capture.forbidden_changes, *recorded_changes))))
 

@@ -16,7 +16,7 @@ from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
-from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
+from mz_engine.ports import CallResult, CallSpec
 from mz_engine.processes.container import container_of
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import Observer, RequestResult
@@ -204,9 +204,8 @@ class LiveEnvironment(ScratchPorts):
     def choose_source(self, feature: str, request: AgentRequested) -> bool:
         """Choose the source of the call that requests its reservation; return True if the call is free."""
         phase = self.pins.pipeline.find_phase(request.ref.phase)
-        worktree = FeatureWorktree(run=request.ref.key.partition("/")[0], feature=feature, branch="")
-        spec = requested_spec(request, worktree, phase, self.blobs)
-        return self.agents.choose_source(spec, lambda: self._tree_id(request.tree))
+        spec = requested_spec(request, feature, phase, self.blobs)
+        return self.agents.choose_source(spec, lambda: self._tree_id(request.laid_out or request.tree))
 
 
 # the run --------------------------------------------------------------------------------------------------------------
