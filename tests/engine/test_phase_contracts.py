@@ -14,12 +14,17 @@ from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
-from mz_events.catalog.feature import FeatureDelivered
-from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked
+from mz_events.catalog.delivery import PullRequestRequested
+from mz_events.catalog.feature import FeatureDelivered, HumanRequested
+from mz_events.catalog.run import Verdict
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked
 from mz_events.names import FeatureId, feature_stream
+from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Commands, Files, ScriptedReply, World
+
+from tests.support import driving
 
 Written = Mapping[str, str | None]
 Act = Callable[[str, int], Written | str]
@@ -167,3 +172,67 @@ def test_rules_look_at_the_tree_and_at_the_present_unit() -> None:
 
 
 NEW = ", new: [src/a.py]"
+
+
+# judged rules ---------------------------------------------------------------------------------------------------------
+JUDGED = """\
+phases:
+- phase: design
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: interfaces, path: "interfaces.md", rules: interfaces}]
+  agent_review: {role: judge, output: judgement, prompt: do.md.j2}
+"""
+INTERFACES = rule_set(
+    "interfaces", "markdown", {"kind": "file"},
+    {"kind": "prose", "id": "interfaces.bounded", "requirement": "Every external system is bounded."},
+    {"kind": "prose", "id": "interfaces.explicit", "requirement": "Every assumption is explicit."},
+)  # fmt: skip
+
+
+def verdict(**results: str) -> str:
+    answers = [{"id": f"interfaces.{name}", "result": result, "reason": f"it is {result}"}
+               for name, result in results.items()]  # fmt: skip
+    return json.dumps({"severity": "NONE", "cause": "none", "findings": [], "judged": answers})
+
+
+def test_a_reviewer_answers_each_judged_rule_and_a_broken_one_is_mended() -> None:
+    verdicts = [
+        verdict(bounded="met"),
+        verdict(bounded="met", explicit="broken"),
+        verdict(bounded="met", explicit="met"),
+    ]
+
+    def act(name: str, number: int) -> Written | str:
+        return verdicts[number - 1] if name == "design.judge" else {"interfaces.md": f"version {number}"}
+
+    delivery = deliver(JUDGED, act, {"interfaces": INTERFACES})
+    assert delivery.messages() == ["judgement: `judged`: interfaces.explicit is missing [verdict.judged_ids]"]
+    assert delivery.calls == [
+        "design/1/1", "design.judge/1/1", "design.judge/1/2", "design/1/2", "design.judge/1/3", "ship/1/1",
+    ]  # fmt: skip
+    assert "RULE Every assumption is explicit.\n" in delivery.prompts["design/1/1"]
+    assert "`interfaces.explicit`: Every assumption is explicit." in delivery.prompts["design.judge/1/1"]
+    assert "MEND it is broken [interfaces.explicit]\n" in delivery.prompts["design/1/2"]
+    gates = [event for event in delivery.events if isinstance(event, GateChecked)]
+    assert [(gate.passed, [broken.rule for broken in gate.violations], gate.judged_by) for gate in gates] == [
+        (False, ["interfaces.explicit"], "b/design/-/1/2/agent.judge"), (True, [], "b/design/-/1/3/agent.judge"),
+    ]  # fmt: skip
+    assert [describe(gate) for gate in gates] == [
+        "design: gate judged_rules failed: interfaces.explicit, by b/design/-/1/2/agent.judge",
+        "design: gate judged_rules judged as met, by b/design/-/1/3/agent.judge",
+    ]
+    (asked,) = [event for event in delivery.events if isinstance(event, PullRequestRequested)]
+    line = "- design: `interfaces.bounded`, `interfaces.explicit`: judged by `b/design/-/1/3/agent.judge`\n"
+    assert line in delivery.world.blobs.get(asked.body).decode()
+
+
+def test_a_rule_that_stays_broken_is_a_question() -> None:
+    results = verdict(bounded="broken", explicit="met")
+    delivery = deliver(JUDGED, lambda name, _: results if name.endswith("judge") else {"interfaces.md": "same"},
+                       {"interfaces": INTERFACES})  # fmt: skip
+    assert isinstance(delivery.events[-1], HumanRequested)
+    assert delivery.events[-1].code == "design.judged_rules"
+    driving.answer(delivery.world, "b", Verdict.ACCEPT)
+    delivery.resume()
+    assert isinstance(delivery.events[-1], FeatureDelivered)

@@ -76,6 +76,8 @@ class GateEvidence(Shape, frozen=True, kw_only=True):
     messages: tuple[str, ...]
     command: CommandEvidence | None
     """Null: a rule over artifacts and tree decided."""
+    judged_by: str | None
+    """Key, without the run, of the call of the reviewer that judged; null: mz checked it itself."""
     event_ref: str
 
 

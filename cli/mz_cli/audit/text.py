@@ -137,8 +137,11 @@ def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
 
 
 def _gate_text(gate: GateEvidence, digits: int | None) -> str:
-    verdict = "passed" if gate.passed else f"rejected ({', '.join(gate.rules) or 'no rule named'})"
+    passed = "passed" if gate.judged_by is None else "met"
+    verdict = passed if gate.passed else f"rejected ({', '.join(gate.rules) or 'no rule named'})"
     description = f"{_unit_name(gate)}: {gate.gate} {verdict}"
+    if gate.judged_by is not None:
+        return f"{description}, judged by {gate.judged_by}"
     if gate.command is None:
         return f"{description} (rule)"
     command = gate.command

@@ -105,6 +105,11 @@ class ArtifactSubject:
         nested = field_value(self.rules, item, field)
         return nested if isinstance(nested, list) else []
 
+    def members(self, field: str) -> Iterator[Item]:
+        """Yield the objects in a list field of the items."""
+        for item in self.items:
+            yield from (Item(member, item.line) for member in self.objects(item, field) if isinstance(member, dict))
+
     def label(self, item: Item, number: int) -> str:
         """Return an item's number, with its id if that is legal."""
         rules = (rule for rule in self.rules.rules if isinstance(rule, kinds.FieldRule) and rule.type == "name")
@@ -150,6 +155,13 @@ def validate(
 def requirements(rules: RuleSet, limits: Limits) -> tuple[str, ...]:
     """Return the text of every rule that `validate` enforces, with all aliases and numbers."""
     return tuple(fill_slots(rule.requirement, rule, limits) for rule in rules.rules)
+
+
+def judged_answers(rules: RuleSet, text: str) -> list[dict[str, Any]]:
+    """Return the answers of a verdict to the rules that its reviewer judges, as far as they can be read."""
+    return [
+        dict(answer.fields) for answer in ArtifactSubject(rules, text, Limits(), {}, {}, None).members(kinds.JUDGED)
+    ]
 
 
 def rule_finding(rule: Rule, violation: RuleViolation, source: str, limits: Limits) -> RuleFinding:
@@ -350,11 +362,7 @@ def exact_ids(rule: kinds.ExactIds, subject: ArtifactSubject) -> Iterator[RuleVi
         if rule.artifact not in subject.earlier_artifacts:
             return
         expected = subject.ids_of(rule.artifact, rule.artifact_field, rule.pattern)
-    items = subject.items
-    if within := rule.within:
-        items = tuple(
-            Item(value) for item in items for value in subject.objects(item, within) if isinstance(value, dict)
-        )
+    items = subject.items if rule.within is None else tuple(subject.members(rule.within))
     actual = Counter(value for item in items for value in subject.values(item, rule.field))
     for name in dict.fromkeys(expected):
         if name not in actual:

@@ -27,6 +27,8 @@ class Work(Enum):
     """Revert changes outside the write scope."""
     VALIDATE_OUTPUTS = "validate outputs"
     """Parse the outputs and check them against their rules."""
+    CHECK_JUDGED_RULES = "check judged rules"
+    """Record how a reviewer judges the rules that only it can."""
     MAKE_COMMIT = "make commit"
     PUSH_BRANCH = "push branch"
     OPEN_PULL_REQUEST = "open pull request"

@@ -51,7 +51,7 @@ from mz_projections.feature.state import (
     Waiting,
     has_passed,
 )
-from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, REVIEW
+from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES, REVIEW
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
@@ -272,6 +272,10 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
     """Run gates, then the agent review, then ask people, then commit. Gates whose command `mz.yaml` lacks are
     skipped; for a unit that is skipped itself, only the gates of the phase run."""
     is_skipped = unit_run.conditions.get("phase") == ()
+    judged = unit_run.check_results.get(JUDGED_RULES)
+    if judged is False and f"{phase.phase}.{JUDGED_RULES}" not in unit_run.approved_questions:
+        block = act.BlockPhase(cause=phase.phase, check=JUDGED_RULES, reports=unit_run.reports)
+        return after_rejection(unit_run, phase, block)
     if unit_run.role == BUILDER:
         for gate in phase.gates:
             is_last_unit = len(state.finished_units) + 1 >= len(state.units)
@@ -298,7 +302,10 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
     makes_no_commit = makes_no_commit or pins.pipeline.is_after_delivery(phase)
     finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if makes_no_commit else Work.MAKE_COMMIT
     question = _ask_for_approval(state, unit_run, phase, pins, phase.ask_person)
-    return _block_by_review(unit_run, phase) or question or finish
+    if block_by_review := _block_by_review(unit_run, phase):
+        return block_by_review
+    is_judged = judged is not None or unit_run.role == BUILDER or not pins.judged_rules(phase)
+    return (question or finish) if is_judged else Work.CHECK_JUDGED_RULES
 
 
 def _raise_block(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:

@@ -23,6 +23,7 @@ WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
     Work.CREATE_WORKSPACE: workspace.create_workspace,
     Work.CHECK_CHANGES: validation.check_changes,
     Work.VALIDATE_OUTPUTS: validation.validate_outputs,
+    Work.CHECK_JUDGED_RULES: validation.check_judged_rules,
     Work.MAKE_COMMIT: workspace.make_commit,
     Work.PUSH_BRANCH: delivery.push_branch,
     Work.OPEN_PULL_REQUEST: delivery.open_pull_request,

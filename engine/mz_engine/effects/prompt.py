@@ -122,7 +122,8 @@ def write_schemas(context: StepContext, role: str, worktree: FeatureWorktree) ->
     files, block = dict[Path, bytes](), block_output(context, role)
     for output in (*outputs_of(context, role), *([block] if block else [])):
         if path := schema_path(output, context.pins):
-            schema = artifact_schema(context.pins.rules[output.rules], context.pins.config.limits)
+            rules = context.pins.rules_of(context.phase, output)
+            schema = artifact_schema(rules, context.pins.config.limits)
             files[Path(path)] = msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
     if files:
         yield from call_port(Workspace.provide, worktree, files)
@@ -381,7 +382,7 @@ def expand_patterns(patterns: Iterable[str], context: StepContext, top: Literal[
 
 
 def _output_data(output: PhaseOutput, context: StepContext) -> OutputData:
-    rules = context.pins.rules[output.rules]
+    rules = context.pins.rules_of(context.phase, output)
     wanted, schema = requirements(rules, context.pins.config.limits), schema_path(output, context.pins)
     return OutputData(artifact=output.artifact, path=output.path, requirements=wanted, schema=schema)
 

@@ -22,12 +22,12 @@ from mz_events.catalog.validation import (
 )
 from mz_events.names import BUILDER, Commit, Path, parse_path
 from mz_projections.feature.state import RunningSetup, has_passed
-from mz_projections.feature.unit import BLOCK
+from mz_projections.feature.unit import BLOCK, JUDGED_RULES
 
 from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
-from mz_engine.artifacts.validate import validate
+from mz_engine.artifacts.validate import judged_answers, validate
 from mz_engine.decide.actions import CheckConditions, CheckRule, RunGate, RunPreparation, RunSetup
 from mz_engine.decide.conditions import holds
 from mz_engine.effects.checks import check_findings
@@ -53,6 +53,7 @@ from mz_engine.effects.steps import (
     put_blob,
     put_report,
 )
+from mz_engine.model.pins import MET
 from mz_engine.model.pipeline import Condition, PhaseOutput
 from mz_engine.model.rules import ExistingPaths, FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches, select
@@ -262,7 +263,8 @@ def output_findings(
     context: StepContext, output: PhaseOutput, files: Mapping[str, str | None], texts: Mapping[str, str]
 ) -> Steps[list[RuleFinding]]:
     """Return the broken rules of each file of an output; `texts` are those of other artifacts."""
-    rules, limits, findings = context.pins.rules[output.rules], context.pins.config.limits, list[RuleFinding]()
+    rules, limits = context.pins.rules_of(context.phase, output), context.pins.config.limits
+    findings = list[RuleFinding]()
     paths: tuple[Path, ...] | None = None
     if any(isinstance(rule, ExistingPaths) for rule in rules.rules):
         paths = yield from call_port(Workspace.paths, context.unit_run.tree)
@@ -351,6 +353,27 @@ def artifact_texts(context: StepContext) -> Steps[dict[str, str]]:
     if unit_run.unit:
         artifacts |= {f"{name}/{unit_run.unit}": parsed for name, parsed in unit_run.parsed_artifacts.items()}
     return dict(zip(artifacts, (yield from get_texts(parsed.digest for parsed in artifacts.values())), strict=True))
+
+
+def check_judged_rules(context: StepContext) -> Effect:
+    """Record how the reviewer judges the rules that only it can."""
+    review, request = context.phase.agent_review, context.unit_run.request
+    assert review is not None
+    assert request is not None
+    verdict, reasons = context.unit_run.parsed_artifacts.get(review.output), dict[str, str]()
+    met = {rule.id: False for rule in context.pins.judged_rules(context.phase)}
+    if verdict is not None:
+        rules = context.pins.rules_of(context.phase, PhaseOutput(artifact=review.output, rules=review.rules))
+        for answer in judged_answers(rules, (yield from get_text(verdict.digest))):
+            met[answer.get("id", "")] = str(answer.get("result")).strip().casefold() == MET
+            reasons[answer.get("id", "")] = str(answer.get("reason"))
+    findings = tuple(
+        RuleFinding(violation=Violation(rule=id_), message=f"{reasons.get(id_, 'the reviewer gave no answer')} [{id_}]")
+        for id_ in met
+        if not met[id_]
+    )
+    checked = yield from gate_checked(context, JUDGED_RULES, context.phase.phase, findings)
+    yield from emit(replace(checked, judged_by=request.ref.key.partition("/")[2]))
 
 
 def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.config import Command, Config
-from mz_engine.model.pipeline import Pipeline
-from mz_engine.model.rules import RuleSet
+from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
+from mz_engine.model.rules import JUDGED, ExactIds, FieldRule, ProseRule, RuleSet
+
+MET, BROKEN = "met", "broken"
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,6 +23,37 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: Config
     first_commands: Commands | None = None
     """Those with which the run started, if a resumed run read them again."""
+
+    def judged_rules(self, phase: Phase) -> tuple[ProseRule, ...]:
+        """Return the rules about the phase's outputs that its reviewer judges."""
+        return tuple(rule for output in phase.outputs for rule in self.rules[output.rules].judged_rules)
+
+    def rules_of(self, phase: Phase, output: PhaseOutput) -> RuleSet:
+        """Return the rule set of an output; a verdict also has to answer each judged rule."""
+        rules, review = self.rules[output.rules], phase.agent_review
+        judged = self.judged_rules(phase) if review is not None and output.artifact == review.output else ()
+        return replace(rules, rules=(*rules.rules, *answer_rules(rules.name, judged))) if judged else rules
+
+
+def answer_rules(name: str, judged: tuple[ProseRule, ...]) -> tuple[FieldRule | ExactIds, ...]:
+    """Return the rules of a verdict that has to answer each judged rule."""
+    listed = "; ".join(f"`{rule.id}`: {rule.requirement}" for rule in judged)
+    wanted = f"`{JUDGED}` is a list with one object for each of these rules, with its `id` and `result`: {listed}"
+    return (
+        FieldRule(id=f"{name}.judged", field=JUDGED, type="objects", requirement=wanted, message="`judged` {found}"),
+        ExactIds(
+            id=f"{name}.judged_ids", field="id", within=JUDGED, values=tuple(rule.id for rule in judged),
+            requirement="Each of these rules is answered once.", message="`judged`: {found}",
+        ),
+        FieldRule(
+            id=f"{name}.judged_result", field="result", within=JUDGED, type="choice", values=(MET, BROKEN),
+            requirement="Each answer has a `result`: {values}.", message="answer {item}: `result` {found}",
+        ),
+        FieldRule(
+            id=f"{name}.judged_reason", field="reason", within=JUDGED, type="text", min=1,
+            requirement="Each answer has a `reason`.", message="answer {item}: `reason` {found}",
+        ),
+    )  # fmt: skip
 
 
 class Commands(msgspec.Struct, frozen=True):

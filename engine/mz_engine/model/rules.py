@@ -14,6 +14,8 @@ from mz_events.names import Path
 from mz_engine.model.config import Limits
 
 Limit = int | str
+JUDGED = "judged"
+"""List in a verdict with an answer to each rule that its reviewer judges."""
 
 
 class RuleBase(
@@ -137,7 +139,7 @@ class ExactIds(RuleBase, frozen=True, kw_only=True, tag="exactly"):
 
     field: str
     within: str | None = None
-    """Name of the list field whose objects are looked at, instead of the items themselves."""
+    """Name of the list field whose objects have the field, instead of the items themselves."""
     values: tuple[str, ...] = ()
     artifact: str | None = None
     artifact_field: str | None = None
@@ -211,6 +213,12 @@ class MatchingText(RuleBase, frozen=True, kw_only=True, tag="pattern"):
     """The field; absent: the text."""
 
 
+class ProseRule(RuleBase, frozen=True, kw_only=True, tag="prose"):
+    """A requirement that only a reviewer can judge; its verdict has to answer it by id."""
+
+    message: str = ""
+
+
 TextRule = FileRule | ByteSize | WordCount | NoPlaceholders | TitleRule | SectionRule | FileList | FilePaths
 FormRule = JsonForm | YamlForm | ItemList
 ItemRule = (
@@ -223,6 +231,7 @@ ItemRule = (
     | MaximumField
     | ExistingPaths
     | MatchingText
+    | ProseRule
 )
 Rule = TextRule | FormRule | ItemRule
 
@@ -267,6 +276,10 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     form: Literal["markdown", "json", "yaml"]
     extract: Extraction = Extraction()
     rules: tuple[Rule, ...]
+
+    @property
+    def judged_rules(self) -> tuple[ProseRule, ...]:
+        return tuple(rule for rule in self.rules if isinstance(rule, ProseRule))
 
     @property
     def depends_on_feature(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
-from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS
+from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES
 
 from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean
@@ -240,7 +240,7 @@ def _check_own_rules(pipeline: Pipeline, built_in: Collection[str], commands: Co
     """Yield MZ3023 for `checks` with wrong arguments, MZ3003 for unknown artifacts in them."""
     for name, check in pipeline.checks.items():
         route, artifacts = ("checks", name), dict[KeyPath, str]()
-        if name in (*built_in, *commands, DENIED_COMMANDS):
+        if name in (*built_in, *commands, DENIED_COMMANDS, JUDGED_RULES):
             kind = "built-in rule" if name in built_in else "command or gate"
             yield LintFinding(route, "MZ3023", f"`{name}` is a {kind}; choose another name")
         patterns, expression = tuple[str, ...](), ""

@@ -206,6 +206,17 @@ def check_references(phase: Phase, known_names: KnownNames, own_rules: Collectio
             if name and name not in valid_names:
                 hint = did_you_mean(name, sorted(valid_names))
                 yield LintFinding(route, code, f"there is no {kind} `{name[:80]}`", hint)
+    judged = [
+        (number, rule.id)
+        for number, output in enumerate(phase.outputs)
+        if output.rules in known_names.rule_sets
+        for rule in known_names.rule_sets[output.rules].judged_rules
+    ]
+    verdict = known_names.rule_sets.get(review.rules) if review and not review.when else None
+    if judged and (verdict is None or verdict.form == "markdown"):
+        message = f"only a reviewer can judge `{judged[0][1]}`"
+        hint = f"give `{phase.phase}` an `agent_review` without `when`, whose verdict is JSON or YAML"
+        yield LintFinding(("outputs", judged[0][0], "rules"), "MZ3021", message, hint)
     for route, name in templates:
         for block, required_by in known_names.missing_blocks.get(name, ()):
             message = f"the template `{name}` does not define the block `{block[:80]}`, which {required_by} requires"

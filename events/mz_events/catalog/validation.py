@@ -134,6 +134,7 @@ class ConditionsChecked(DerivedEvent, frozen=True, kw_only=True, tag="conditions
 
 
 class GateChecked(DerivedEvent, frozen=True, kw_only=True, tag="gate.checked"):
+    SCHEMA = 2
     phase: str
     unit: str
     gate: str
@@ -144,3 +145,5 @@ class GateChecked(DerivedEvent, frozen=True, kw_only=True, tag="gate.checked"):
     """Blob: JSON array of messages."""
     signature: str = ""
     """Signature of a failed command: see CommandRan."""
+    judged_by: str = ""
+    """Key, without the run, of the reviewer's call that judged; empty: mz checked the gate itself."""

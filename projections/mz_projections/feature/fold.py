@@ -386,14 +386,16 @@ def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> 
         if unit_run.unit:
             artifacts[f"{name}/{unit_run.unit}"] = artifact
     gate_runs = {**progress.gate_runs, **unit_run.gate_runs}
-    runs = (*unit_run.preparation_runs, *unit_run.gate_runs.values())
+    key, runs = f"{phase}/{unit_run.unit}", (*unit_run.preparation_runs, *unit_run.gate_runs.values())
+    judged_by = {**progress.judged_by, key: unit_run.judged_by} if unit_run.judged_by else progress.judged_by
     return replace(
         progress,
         artifacts=artifacts,
         tree=progress.tree if unit_run.commit is None else unit_run.tree,  # After the delivery nothing is committed.
         gate_runs=gate_runs,
+        judged_by=judged_by,
         unit_trees=_add_trees(progress, phase, unit_run),
-        unit_results={**progress.unit_results, f"{phase}/{unit_run.unit}": runs},
+        unit_results={**progress.unit_results, key: runs},
     )
 
 

@@ -137,6 +137,8 @@ class FeatureProgress(StateStruct, frozen=True):
     where it was blocked and the unit started again on its tree."""
     unit_results: dict[str, tuple[CommandRan, ...]] = {}
     """The commands run for each completed unit, preparations first, by `phase/unit`."""
+    judged_by: dict[str, str] = {}
+    """Key, without the run, of the call that judged each completed unit, by `phase/unit`."""
     finished_units: dict[str, tuple[str, ...]] = {}
     """Units of each completed phase that has some."""
     notes: dict[str, tuple[Digest, ...]] = {}
@@ -235,6 +237,8 @@ class UnitRun(StateStruct, frozen=True):
     notes: tuple[Digest, ...] = ()
     parsed_artifacts: dict[str, ArtifactParsed] = {}
     """Outputs of the current reply, by artifact."""
+    judged_by: str = ""
+    """Key, without the run, of the call that judged the rules which only a reviewer can."""
     review_artifacts: tuple[str, ...] = ()
     """Those of them that the reviewer made."""
     reply_event: AgentReplied | None = None

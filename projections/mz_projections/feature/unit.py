@@ -47,6 +47,8 @@ from mz_projections.feature.state import Attempts, UnitRun
 
 DENIED_COMMANDS = "denied_commands"
 """Gate that a call fails by running a denied command."""
+JUDGED_RULES = "judged_rules"
+"""Gate of the rules that a reviewer judges."""
 BLOCK = "block"
 """Artifact in which an agent says why its phase cannot continue."""
 REVIEW = "review"
@@ -144,6 +146,7 @@ def _on_gate_checked(unit_run: UnitRun, event: GateChecked, at_us: int) -> UnitR
         gate_runs = {**unit_run.gate_runs, event.gate: unit_run.failed_setup}
         unit_run = replace(unit_run, gate_runs=gate_runs, failed_setup=None)
     unit_run = replace(unit_run, check_results={**unit_run.check_results, event.gate: event.passed}, last_event=event)
+    unit_run = replace(unit_run, judged_by=event.judged_by) if event.judged_by else unit_run
     if event.passed or event.report is None:
         return unit_run
     if event.cause == "person":

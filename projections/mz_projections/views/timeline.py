@@ -158,7 +158,8 @@ def _artifact_validated(event: validation.ArtifactValidated) -> str:
 def _gate_checked(event: validation.GateChecked) -> str:
     rules = _rule_list(tuple(violation for violation in event.violations if violation.rule != event.gate))
     failed = "failed" + (f": {rules}" if rules != NOTHING else "")
-    return f"{unit_name(event)}: gate {event.gate} {'passed' if event.passed else failed}"
+    passed, judge = ("judged as met", f", by {event.judged_by}") if event.judged_by else ("passed", "")
+    return f"{unit_name(event)}: gate {event.gate} {passed if event.passed else failed}{judge}"
 
 
 def _changes_checked(event: validation.ChangesChecked) -> str:

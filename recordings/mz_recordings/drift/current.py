@@ -12,6 +12,7 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import PhaseOutput
 from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
@@ -131,13 +132,14 @@ def _check_artifacts(cassette: Cassette, pins: Pins) -> tuple[list[Difference], 
             (file.artifact, file.path): (file.sha256, text) for file, text in recorded_calls[call].artifacts().items()
         }
         violations: list[tuple[str, str]] = []
-        outputs = tuple(phase_outputs(pins.pipeline.phases[position], call))
+        outputs, phase = tuple(phase_outputs(pins.pipeline.phases[position], call)), pins.pipeline.phases[position]
         used_rules = [pins.rules[rule_set] for _, _, rule_set in outputs if rule_set in pins.rules]
         if any("*" in path for _, path, _ in outputs) or any(rules.depends_on_feature for rules in used_rules):
             continue  # A replay decides: what the rules look at is not stored with the call.
         for artifact, path, rule_set in outputs:
-            if (rules := pins.rules.get(rule_set)) is None:
+            if rule_set not in pins.rules:
                 continue
+            rules = pins.rules_of(phase, PhaseOutput(artifact=artifact, rules=rule_set))
             sha256, text = stored.get((artifact, path), (None, None))
             problems = validate(rules, text, path or artifact, pins.config.limits, earlier_artifacts)
             violations += [(problem.violation.rule, problem.violation.path) for problem in problems]
