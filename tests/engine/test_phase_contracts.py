@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
+from mz_engine.artifacts.coverage import read_coverage
 from mz_engine.artifacts.load import assemble_rules
 from mz_engine.model.pins import Pins
 from mz_engine.model.rules import RuleSet
@@ -15,7 +17,7 @@ from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestRequested
-from mz_events.catalog.feature import FeatureDelivered, HumanRequested
+from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested
 from mz_events.catalog.run import Verdict
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked
 from mz_events.names import FeatureId, feature_stream
@@ -222,9 +224,9 @@ def test_a_reviewer_answers_each_judged_rule_and_a_broken_one_is_mended() -> Non
         "design: gate judged_rules failed: interfaces.explicit, by b/design/-/1/2/agent.judge",
         "design: gate judged_rules judged as met, by b/design/-/1/3/agent.judge",
     ]
-    (asked,) = [event for event in delivery.events if isinstance(event, PullRequestRequested)]
+    (request,) = [event for event in delivery.events if isinstance(event, PullRequestRequested)]
     line = "- design: `interfaces.bounded`, `interfaces.explicit`: judged by `b/design/-/1/3/agent.judge`\n"
-    assert line in delivery.world.blobs.get(asked.body).decode()
+    assert line in delivery.world.blobs.get(request.body).decode()
 
 
 def test_a_rule_that_stays_broken_is_a_question() -> None:
@@ -236,3 +238,92 @@ def test_a_rule_that_stays_broken_is_a_question() -> None:
     driving.answer(delivery.world, "b", Verdict.ACCEPT)
     delivery.resume()
     assert isinstance(delivery.events[-1], FeatureDelivered)
+
+
+# results of commands --------------------------------------------------------------------------------------------------
+TESTED = """\
+checks:
+  green: {kind: value, artifacts: [lint, unit_tests], field: exit, in: ["0"]}
+phases:
+- phase: build
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+  writable: ["*.txt"]
+- phase: verify
+  agent: {}
+  prompt: do.md.j2
+  prepare: [{run: check, result: before, output: lint%s}]
+  outputs: [{artifact: report, path: "report.md", rules: note}]
+  gates: [{run: final, output: unit_tests}, {rule: green}]
+  on_block: [{cause: regression, to: build}]
+- phase: sum_up
+  when: [{artifact: unit_tests, field: passed, in: ["3"]}]
+  agent: {}
+  prompt: do.md.j2
+  inputs: [{artifact: lint}, {artifact: unit_tests}]
+  outputs: [{artifact: summary, path: "summary.md", rules: note}]
+"""
+REPORT: Written = {"report.md": "this is a report"}
+
+
+def counting(command: str, files: Files) -> tuple[int, str]:
+    broken = b"broken" in files.values()
+    return int(broken), "=== 1 failed, 2 passed in 0.1s ===\n" if broken else "=== 3 passed in 0.1s ===\n"
+
+
+def builds(*contents: str) -> Act:
+    """An agent whose first work is broken, or its later work too."""
+
+    def act(name: str, number: int) -> Written:
+        written: dict[str, Written] = {"verify": REPORT, "sum_up": {"summary.md": "this is a summary"}}
+        return written.get(name) or {**NOTE, "b.txt": contents[number - 1]}
+
+    return act
+
+
+def test_the_result_of_a_command_is_an_artifact() -> None:
+    delivery = deliver(TESTED % "", builds("fine"), commands=counting)
+    result = '{\n  "command": "%s",\n  "exit": 0,\n  "passed": 3,\n  "failed": 0,\n  "coverage": null\n}\n\n'
+    texts = f"INPUT lint\n{result % 'check'}INPUT unit_tests\n{result % 'final'}"
+    assert delivery.prompts["sum_up/1/1"].endswith(texts.removesuffix("\n"))
+    results = [event for event in delivery.events if isinstance(event, ArtifactParsed) and event.origin == "command"]
+    assert [(event.artifact, event.phase, event.fields) for event in results] == [
+        ("lint", "verify", {"exit": "0", "passed": "3", "failed": "0"}),
+        ("unit_tests", "verify", {"exit": "0", "passed": "3", "failed": "0"}),
+    ]
+    assert describe(results[0]) == "verify: lint in the result of a command"
+
+
+def test_a_rule_of_the_pipeline_looks_at_results() -> None:
+    delivery = deliver(TESTED % "", builds("broken"), commands=counting)
+    failed = [event for event in delivery.events if isinstance(event, GateChecked) and not event.passed]
+    assert [event.gate for event in failed] == ["final"] * 3, "what failed before is judged too, when the gate passes"
+    fields = [event.fields for event in delivery.events if isinstance(event, ArtifactParsed) and event.fields]
+    assert fields == [{"exit": "1", "passed": "2", "failed": "1"}] * 4
+
+
+def test_a_failed_preparation_goes_where_its_cause_leads() -> None:
+    delivery = deliver(TESTED % ", must_pass: true, cause: regression", builds("broken", "fine"), commands=counting)
+    (block,) = [event for event in delivery.events if isinstance(event, Blocked)]
+    assert (block.phase, block.cause, block.check) == ("verify", "regression", "check")
+    assert delivery.calls == ["build/1/1", "build/2/1", "verify/2/1", "sum_up/1/1", "ship/1/1"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'<?xml version="1.0"?>\n<coverage line-rate="0.5" lines-covered="3" lines-valid="6">', (3, 6)),
+        (b'<coverage line-rate="0.5">', None),
+        (b'<testsuite lines-covered="3" lines-valid="6"/>', None),
+        (b'{"meta": {}, "totals": {"covered_lines": 7, "num_statements": 9, "percent_covered": 77.7}}', (7, 9)),
+        (b'{"totals": {"covered_lines": 7}}', None),
+        (b'{"totals": {"covered_lines": 10, "num_statements": 9}}', None),
+        (b"{", None),
+        (b"TN:\nSF:a.js\nLF:4\nLH:3\nend_of_record\nSF:b.js\nLF:6\nLH:0\nend_of_record\n", (3, 10)),
+        (b"LF:0\nLH:0\n", None),
+        (b"", None),
+    ],
+)
+def test_covered_lines_are_read_from_reports(data: bytes, expected: tuple[int, int] | None) -> None:
+    assert read_coverage(data) == expected

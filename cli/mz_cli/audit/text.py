@@ -126,7 +126,8 @@ def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) ->
 
 
 def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
-    description = f"{artifact.artifact} (phase {_unit_name(artifact)}): {artifact.path or 'the reply'}, "
+    location = artifact.path or ("the reply" if artifact.agent else "the result of a command")
+    description = f"{artifact.artifact} (phase {_unit_name(artifact)}): {location}, "
     description += f"sha256 {artifact.digest[:digits]}"
     if artifact.agent is None:
         return description

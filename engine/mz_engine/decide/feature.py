@@ -261,10 +261,13 @@ def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins
 
 
 def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
-    must_pass = {preparation.run for preparation in phase.prepare if preparation.must_pass}
+    causes = {
+        preparation.run: preparation.cause or "baseline" for preparation in phase.prepare if preparation.must_pass
+    }
     for ran in unit_run.preparation_runs:
-        if ran.name in must_pass and not has_passed(ran) and f"baseline.{ran.name}" not in unit_run.approved_questions:
-            return act.BlockPhase(cause="baseline", check=ran.name, text=ran.excerpt)
+        cause = causes.get(ran.name)
+        if cause and not has_passed(ran) and f"{cause}.{ran.name}" not in unit_run.approved_questions:
+            return act.BlockPhase(cause=cause, check=ran.name, text=ran.excerpt)
     return None
 
 

@@ -109,6 +109,7 @@ def run_command(
         output=(yield from put_blob(result.output)),
         excerpt=(yield from put_blob(output_excerpt)),
         duration_ms=result.duration_ms,
+        coverage=result.coverage,
         environment=environment,
     )
     return ran, Counts(result.exit, passed, failed, tuple(run[0] for run in runs), passes)

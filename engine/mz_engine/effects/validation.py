@@ -54,11 +54,13 @@ from mz_engine.effects.steps import (
     put_report,
 )
 from mz_engine.model.pins import MET
-from mz_engine.model.pipeline import Condition, PhaseOutput
+from mz_engine.model.pipeline import Condition, Gate, PhaseOutput, PreparedCommand
 from mz_engine.model.rules import ExistingPaths, FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches, select
 from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
 
+KILLED = "killed"
+"""The field `exit` of the result of a command that ran out of time."""
 TREE_CHANGES = {
     "special": "is a FIFO, socket or device, or has a name that no commit can hold",
     "nested-git": "is a git repository inside the worktree",
@@ -82,21 +84,23 @@ def run_setup(action: RunSetup, context: StepContext) -> Effect:
 
 def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
     ran, _ = yield from _run_command(context, "prepare", action.command)
+    uses = [use for use in context.phase.prepare if use.run == action.command]
     if ran.stage != "setup":
-        yield from emit(ran)
+        yield from emit(ran, *(yield from result_artifacts(context, uses, ran)))
         return
     text = f"mz: {_failed_setup_text(ran, action.command)}; it printed:\n{yield from get_text(ran.excerpt)}"
     digest = yield from put_blob(text)
     not_run = replace(ran, stage="prepare", name=action.command, exit=UNSTARTABLE_EXITS[-1], duration_ms=0)
     not_run = replace(not_run, passed=None, failed=None, failures=None, output=digest, excerpt=digest)
-    yield from emit(ran, not_run)
+    yield from emit(ran, not_run, *(yield from result_artifacts(context, uses, not_run)))
 
 
 def run_gate(action: RunGate, context: StepContext) -> Effect:
     gate = action.gate
     ran, reason = yield from _run_command(context, "gate", gate)
+    results = yield from result_artifacts(context, [use for use in context.phase.gates if use.run == gate], ran)
     if has_passed(ran) and not reason:
-        yield from emit(ran, (yield from gate_checked(context, gate, action.cause)))
+        yield from emit(ran, *results, (yield from gate_checked(context, gate, action.cause)))
         return
     output, new = (yield from get_text(ran.excerpt)), ""
     if ran.new_failures is not None:
@@ -110,7 +114,31 @@ def run_gate(action: RunGate, context: StepContext) -> Effect:
     what = f"the command `{gate}` ({command}) {_ending(ran)}" if ran.stage == "gate" else _failed_setup_text(ran, gate)
     message = f"{what}{new or '; '}it printed:\n{output}"
     finding = RuleFinding(violation=Violation(rule=gate), message=message)
-    yield from emit(ran, (yield from gate_checked(context, gate, action.cause, (finding,), ran.signature)))
+    yield from emit(ran, *results, (yield from gate_checked(context, gate, action.cause, (finding,), ran.signature)))
+
+
+def result_artifacts(
+    context: StepContext, uses: Sequence[PreparedCommand | Gate], ran: CommandRan
+) -> Steps[tuple[ArtifactParsed, ...]]:
+    """Return the result of a command as the artifact that the pipeline names for it, if it names one."""
+    name = next((use.output for use in uses if use.output is not None), None)
+    if name is None:
+        return ()
+    coverage = None if ran.coverage is None else round(100 * ran.coverage[0] / ran.coverage[1], 2)
+    values = {"exit": ran.exit, "passed": ran.passed, "failed": ran.failed, "coverage": coverage}
+    text = msgspec.json.format(msgspec.json.encode({"command": uses[0].run, **values}), indent=2)
+    fields = {key: str(value) for key, value in values.items() if value is not None}
+    return (
+        ArtifactParsed(
+            artifact=name,
+            phase=context.phase_state.phase,
+            unit=context.unit_run.unit,
+            path=None,
+            digest=(yield from put_blob(text.decode() + "\n")),
+            fields={**fields, "exit": fields.get("exit", KILLED)},
+            origin="command",
+        ),
+    )
 
 
 def _ending(ran: CommandRan) -> str:

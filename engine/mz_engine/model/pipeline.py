@@ -130,6 +130,10 @@ class PreparedCommand(PipelineStruct, frozen=True, kw_only=True):
     per: Literal["unit", "phase"] = "unit"
     must_pass: bool = False
     """A failure blocks the phase before an agent is paid."""
+    cause: str = ""
+    """Cause of that block; empty: `baseline`."""
+    output: str | None = None
+    """Artifact with the result, for conditions and later phases."""
 
 
 class Gate(PipelineStruct, frozen=True, kw_only=True):
@@ -139,6 +143,8 @@ class Gate(PipelineStruct, frozen=True, kw_only=True):
     rule: str | None = None
     cause: str = ""
     """Cause of the block once attempts are used up; empty: the phase's own name."""
+    output: str | None = None
+    """Artifact with the result of the command, for conditions and later phases."""
     per: Literal["unit", "phase"] = "unit"
 
     @property
@@ -233,6 +239,7 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     def raisable_causes(self) -> tuple[str, ...]:
         """Return the causes that the phase's agent may block it with: those with a route that nothing else raises."""
         others = {gate.cause or self.phase for gate in self.gates} | ENGINE_CAUSES
+        others |= {preparation.cause for preparation in self.prepare}
         return tuple(route.cause for route in self.on_block if route.cause not in others)
 
     @property

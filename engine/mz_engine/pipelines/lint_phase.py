@@ -70,9 +70,10 @@ def commands_of(phase: Phase) -> References:
 
 
 def artifacts_of(phase: Phase) -> References:
-    """Return the artifacts that the phase produces."""
+    """Return the artifacts that the phase produces, with results of its commands."""
+    results = [*entries_of(phase, "prepare", "output"), *entries_of(phase, "gates", "output")]
     verdict: References = [(("agent_review", "output"), phase.agent_review.output)] if phase.agent_review else []
-    return entries_of(phase, "outputs", "artifact") + verdict
+    return entries_of(phase, "outputs", "artifact") + verdict + results
 
 
 def needs_of(phase: Phase) -> References:
@@ -233,11 +234,18 @@ def check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> Ite
 
 
 def check_choices(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3013 for gates that contradict themselves, MZ3011 for reviewers that do not review."""
+    """Yield MZ3013 for gates and preparations that contradict themselves, MZ3011 for reviewers that do not review."""
+    for number, preparation in enumerate(phase.prepare):
+        if preparation.cause and not preparation.must_pass:
+            message = "without `must_pass` a failure blocks nothing, so it has no `cause`"
+            yield LintFinding(("prepare", number, "cause"), "MZ3013", message)
     for number, gate in enumerate(phase.gates):
         if bool(gate.run) == bool(gate.rule):
             keys = "both `run` and `rule`" if gate.run else "neither `run` nor `rule`"
             yield LintFinding(("gates", number), "MZ3013", f"this gate has {keys}; it needs exactly one")
+        elif gate.rule and gate.output:
+            message = "only a command has a result, so a rule has no `output`"
+            yield LintFinding(("gates", number, "output"), "MZ3013", message)
     if (review := phase.agent_review) and review.role == BUILDER:
         message = f"the reviewer has the role of the builder, `{review.role}`"
         yield LintFinding(("agent_review", "role"), "MZ3011", message)

@@ -15,6 +15,7 @@ from itertools import islice
 from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
+from mz_engine.artifacts.coverage import REPORT_NAMES, read_coverage
 from mz_engine.artifacts.junit import REPORT_BYTES_MAX, read_cases
 from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
@@ -170,7 +171,7 @@ class ProcessExecutor(WorktreeProcesses):
     def run(self, feature_worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Run `sh -c command`; output beyond 20 MB loses its middle. Raises Interrupted."""
         launch = replace(self.launch(("sh", "-c", command), feature_worktree, key, NO_UPDATE_CHECKS), merge_stderr=True)
-        output, before = BoundedOutput(self.kept_bytes, Redactor(self._secrets)), dict(xml_files(launch.cwd))
+        output, before = BoundedOutput(self.kept_bytes, Redactor(self._secrets)), dict(report_files(launch.cwd))
         process_end = self.supervise(launch, ProcessLimits(total_seconds=timeout_seconds), output)
         if process_end.reason is EndReason.STOPPED:
             raise Interrupted(command)
@@ -190,29 +191,31 @@ class ProcessExecutor(WorktreeProcesses):
                 for link in links
             ),
         )
-        reports = [read_cases(data) for data in islice(new_reports(launch.cwd, before), REPORTS_MAX)]
+        texts = tuple(islice(new_reports(launch.cwd, before), REPORTS_MAX))
+        reports, measured = [read_cases(data) for data in texts], list(filter(None, map(read_coverage, texts)))
+        coverage = (sum(covered for covered, _ in measured), sum(total for _, total in measured)) if measured else None
         passed, failed = (
             tuple(sorted(self._secrets.redact(" ".join(id_.split())) for report in reports for id_ in report[index]))
             for index in (0, 1)
         )
-        return replace(result, passed_tests=passed, failed_tests=failed)
+        return replace(result, passed_tests=passed, failed_tests=failed, coverage=coverage)
 
 
 def new_reports(folder: pathlib.Path, before: Mapping[pathlib.Path, tuple[int, int, int]]) -> Iterator[bytes]:
-    """Yield XML files below the folder that are not as before; times alone are too coarse to tell what is new."""
+    """Yield reports below the folder that are not as before; times alone are too coarse to tell what is new."""
     unread_bytes = REPORTS_BYTES_MAX
-    for file, state in xml_files(folder):
+    for file, state in report_files(folder):
         if before.get(file) != state and state[1] <= min(REPORT_BYTES_MAX, unread_bytes):
             with suppress(OSError):
                 unread_bytes -= state[1]
                 yield file.read_bytes()
 
 
-def xml_files(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, tuple[int, int, int]]]:
-    """Yield XML files below the folder with time, size and inode, without those of tools and dependencies."""
+def report_files(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, tuple[int, int, int]]]:
+    """Yield what may be reports below the folder with time, size and inode, without those of tools and dependencies."""
     for directory, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - FOREIGN_FOLDERS)
-        for file in (pathlib.Path(directory, name) for name in sorted(names) if name.endswith(".xml")):
+        for file in (pathlib.Path(directory, name) for name in sorted(names) if name.endswith(REPORT_NAMES)):
             with suppress(OSError):
                 status = file.lstat()
                 if stat.S_ISREG(status.st_mode):

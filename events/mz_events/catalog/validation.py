@@ -33,7 +33,7 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     """A process started by `mz`: setup, preparation or gate, or a command on the base, which is in the run's own
     stream. The only source of test counts."""
 
-    SCHEMA = 3
+    SCHEMA = 4
     NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt", "passes", "failures", "missing", "environment"})
     stage: Literal["setup", "prepare", "gate", "base"]
     phase: str
@@ -61,6 +61,8 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     excerpt: Digest
     """Blob: normalised and shortened, as it may enter a prompt."""
     duration_ms: int
+    coverage: tuple[int, int] | None = None
+    """Lines that are covered, and all that could be, by reports that the command wrote; None: there are none."""
     environment: str | None = None
     """In a clean checkout: digest of its set-up and of the files that say what it installs; empty: there is no set-up.
     None: it ran in the agent's worktree."""
@@ -105,6 +107,8 @@ class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.pars
     """Ids that it defines in the field that its rule set chooses."""
     counts: dict[str, int] = {}
     """Numbers of its items by name, as its rule set counts them."""
+    origin: Literal["agent", "command"] = "agent"
+    """`command`: it is the result of a command that mz ran."""
 
 
 class ArtifactValidated(DerivedEvent, frozen=True, kw_only=True, tag="artifact.validated"):

@@ -99,7 +99,8 @@ class Evidence:
                 message = f"forbidden changes by {unit_name(event.ref)} were reverted: {paths}"
                 self._reverted.append(self._gap("reverted", message, event_ref))
             case ArtifactParsed():
-                call = self._call_views.get(self._last_keys.get((event.phase, event.unit), ""))
+                key = self._last_keys.get((event.phase, event.unit), "") if event.origin == "agent" else ""
+                call = self._call_views.get(key)
                 self.artifacts[event.artifact, event.unit] = ArtifactMade(recorded, call)
             case ArtifactValidated():
                 self.replies.append(recorded)

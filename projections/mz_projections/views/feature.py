@@ -199,9 +199,9 @@ def _add_artifact(view: FeatureView, event: ArtifactParsed) -> FeatureView:
     others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
     view = replace(view, artifacts=(*others, artifact))
     call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
-    return (
-        view if call is None else _change_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
-    )
+    if call is None or event.origin == "command":
+        return view
+    return _change_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
 
 
 def _command_view(view: FeatureView, event: CommandRan) -> CommandView:

@@ -215,7 +215,8 @@ def _item_added(event: run.ItemAdded) -> str:
 
 def _artifact_parsed(event: validation.ArtifactParsed) -> str:
     units = f", {count_noun(len(event.units), 'unit')}" if event.units else ""
-    return f"{unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
+    source = "the reply" if event.origin == "agent" else "the result of a command"
+    return f"{unit_name(event)}: {event.artifact} in {event.path or source}{units}"
 
 
 def _conditions_checked(event: validation.ConditionsChecked) -> str:

@@ -300,7 +300,8 @@ class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
     """The output if it is not text."""
     passed_tests: tuple[str, ...] = ()
     failed_tests: tuple[str, ...] = ()
-    """Both as in `CommandResult`."""
+    coverage: tuple[int, int] | None = None
+    """All as in `CommandResult`."""
 
     @classmethod
     def of(cls, output: bytes, **fields: Any) -> Self:

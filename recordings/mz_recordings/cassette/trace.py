@@ -146,7 +146,8 @@ def kept_artifacts(cassette: Cassette) -> frozenset[str]:
     paths: set[str] = set()
     for trace in cassette.traces.values():
         kept = [(event["phase"], event["unit"]) for event in trace_events(trace, KEPT)]
-        paths.update(event["path"] for event in trace_events(trace, PARSED) if (event["phase"], event["unit"]) in kept)
+        made = (event for event in trace_events(trace, PARSED) if event["path"])
+        paths.update(event["path"] for event in made if (event["phase"], event["unit"]) in kept)
     return frozenset(paths)
 
 

@@ -172,6 +172,7 @@ class RecordedPorts:
             duration_ms=command_ran.duration_ms,
             passed_tests=next(ids),
             failed_tests=next(ids),
+            coverage=command_ran.coverage,
         )
 
     # agents -----------------------------------------------------------------------------------------------------------

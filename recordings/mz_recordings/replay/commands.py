@@ -116,7 +116,7 @@ def recorded_commands(
             continue
         environment = environment_digest(config, run.history, trees.get(run.start, ""))
         key = CommandKey(tree, run.command, int(run.timeout_seconds), setup, environment)
-        fields = {name: getattr(run.result, name) for name in ("exit", "passed_tests", "failed_tests")}
+        fields = {name: getattr(run.result, name) for name in ("exit", "passed_tests", "failed_tests", "coverage")}
         entry = RecordedCommand.of(output, **fields, **key._asdict())
         earlier = entries.setdefault(key, entry)
         size += len(output)

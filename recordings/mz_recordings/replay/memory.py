@@ -462,6 +462,7 @@ class MemoryExecutor:
             root=root,
             passed_tests=recorded.passed_tests,
             failed_tests=recorded.failed_tests,
+            coverage=recorded.coverage,
         )
 
     def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
