@@ -193,6 +193,13 @@ def test_an_artifact_is_printed_whole(stored_run: StoredRun, capsysbinary: pytes
         assert capsysbinary.readouterr().out == text
 
 
+def test_a_record_is_computed_from_the_log(stored_run: StoredRun, mz: Mz) -> None:
+    assert mz("show", "login", "--artifact", "prd.history").out == "nothing\n", "no phase has started yet"
+    document = msgspec.json.decode(mz("show", "login", "--artifact", "order", "--json").out)
+    assert (document["artifact"], document["phase"], document["text"]) == ("order", "", "nothing")
+    assert mz("show", "login", "--artifact", "none.history").exit == 2
+
+
 def test_an_artifact_of_several_units_is_asked_for_by_unit(stored_run: StoredRun, mz: Mz) -> None:
     unit_story(stored_run)
     answer = mz("show", "later", "--artifact", "code")

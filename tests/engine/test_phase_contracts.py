@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.artifacts.coverage import read_coverage
 from mz_engine.artifacts.load import assemble_rules
+from mz_engine.decide.records import NOTES_LINES_MAX, cited_texts, record_text
 from mz_engine.model.pins import Pins
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
@@ -20,13 +22,17 @@ from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested
 from mz_events.catalog.run import Verdict
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked
-from mz_events.names import FeatureId, feature_stream
+from mz_events.names import Digest, FeatureId, feature_stream
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import progress_of
 from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Commands, Files, ScriptedReply, World
 
+from tests.engine.test_decide_phase import IN_BUILD
 from tests.support import driving
+from tests.support.steps import state_after
 
 Written = Mapping[str, str | None]
 Act = Callable[[str, int], Written | str]
@@ -327,3 +333,100 @@ def test_a_failed_preparation_goes_where_its_cause_leads() -> None:
 )
 def test_covered_lines_are_read_from_reports(data: bytes, expected: tuple[int, int] | None) -> None:
     assert read_coverage(data) == expected
+
+
+# records --------------------------------------------------------------------------------------------------------------
+RECORDED = """\
+block_file: "BLOCKED.{phase}"
+phases:
+- phase: plan
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: plan, path: "plans/{feature}.json", rules: plan}]
+- phase: build
+  agent: {}
+  prompt: do.md.j2
+  for_each: {artifact: plan}
+  outputs: [{artifact: note, path: "notes/{unit}.md", rules: note}]
+  gates: [{run: check}]
+- phase: look
+  agent: {}
+  prompt: do.md.j2
+  ask_person: [{}]
+  outputs: [{artifact: report, path: "report.md", rules: note}]
+  on_block: [{cause: code, to: build, scope: unit}]
+- phase: sum_up
+  agent: {}
+  prompt: do.md.j2
+  inputs: [{record: approvals}, {record: order}, {record: history, of: build}, {record: secrets}, {record: notes}]
+  outputs: [{artifact: summary, path: "summary.md", rules: note}]
+"""
+PLAN = '[{"id": "u2", "depends_on": ["u1"], "files": ["b"]}, {"id": "u1", "files": ["a"]}]'
+BLOCK = "cause: code\nreason: The units contradict each other.\nmissing: [which holds]\nunits: [u2]\n"
+
+
+def test_records_tell_what_happened() -> None:
+    def act(name: str, number: int) -> Written:
+        blocked: Written = {"BLOCKED.look": BLOCK}
+        written: dict[str, Written] = {"plan": {"plans/b.json": PLAN}, "sum_up": {"summary.md": "this is a summary"}}
+        written["look"] = blocked if number == 1 else REPORT
+        return written.get(name) or {f"notes/{name[-2:]}.md": f"a note on {name} {number}"}
+
+    delivery = deliver(RECORDED, act)
+    driving.answer(delivery.world, "b", Verdict.APPROVE, "good\nwork")
+    delivery.resume()
+    _, *records = re.split(r"INPUT (.*)\n", delivery.prompts["sum_up/1/1"])
+    assert {name: text.strip() for name, text in zip(records[::2], records[1::2], strict=True)} == {
+        "approvals": """\
+- plan: completed in iteration 1
+- build: completed in iteration 1
+  - build/u1: gate check: exit 0
+  - build/u2: gate check: exit 0
+- look: completed in iteration 2
+  - look: checkpoint: approve by tester: good work""",
+        "order": "- build/u1\n- build/u2, after u1",
+        "build.history": """\
+- build: started, iteration 1
+- build: completed
+- build: started, iteration 1
+- build: completed""",
+        "secrets": "nothing",
+        "notes": """\
+## State
+- plan: completed
+- build: completed
+- look: completed
+- sum_up: open
+- ship: open
+
+## Decisions
+- look: checkpoint: approve by tester: good work
+
+## Risks
+- code: blocked 1 times
+
+## Hand-offs
+- look, cause code: cause: code reason: The units contradict each other. missing: [which holds] units: [u2]""",
+    }
+    progress = progress_of(fold(delivery.world.store.read(feature_stream(trial.RUN, FeatureId("b")))))
+    assert progress is not None
+    texts = {digest: delivery.world.blobs.get(digest).decode() for digest in cited_texts(progress)}
+    history = record_text("history", None, progress, delivery.pins.pipeline.phases, texts)
+    assert "- look: blocked by raised.code, cause code\n- look: back to build, units u2\n" in history
+    assert isinstance(delivery.events[-1], FeatureDelivered)
+
+
+def test_notes_have_at_most_so_many_lines() -> None:
+    phases = trial.pins().pipeline.phases
+    blocks = tuple(
+        Blocked(phase="build", unit=f"u{number}", cause="code", check="test", note=Digest(f"{number:064}"))
+        for number in range(200)
+    )
+    texts = {block.note: f"reason {number}" for number, block in enumerate(blocks) if block.note}
+    progress = progress_of(state_after(*IN_BUILD))
+    assert progress is not None
+    progress = replace(progress, history=blocks)
+    lines = record_text("notes", None, progress, phases, texts).splitlines()
+    assert len(lines) == NOTES_LINES_MAX - 1
+    assert lines[-1].endswith("reason 199")
+    assert not any(line.endswith("reason 0") for line in lines)

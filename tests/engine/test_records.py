@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.effects.records import difference, result_text
+from mz_engine.decide.records import result_text
+from mz_engine.effects.records import difference
 from mz_events.names import FeatureId, Path, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import progress_of

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from functools import partial
+from hashlib import sha256
 from shlex import quote
+from typing import get_args
 
 import click
+from mz_engine.decide.records import cited_texts, record_text
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.pipeline import RECORDS_OF_PHASES, Record
 from mz_events.codec import cited_digests
 from mz_events.names import Digest
+from mz_projections.feature.state import progress_of
 from mz_projections.views.model import ArtifactView, FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
@@ -20,6 +26,7 @@ from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
 from mz_cli.common.worktree_diff import patch
 from mz_cli.inspect.context import context_lines, read_context
+from mz_cli.people.questions import pipeline_of, state_of
 from mz_cli.terminal.console import print_line, write_file_bytes, write_lines
 from mz_cli.terminal.json import print_document, shape_of
 
@@ -48,7 +55,11 @@ class ArtifactText(ArtifactView, frozen=True, kw_only=True):
 @click.option("--prompt", is_flag=True, help="Also print the prompts.")
 @click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
 @click.option("--diff", is_flag=True, help="Print the changes of each phase; with #ATTEMPT, of that attempt.")
-@click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
+@click.option(
+    "--artifact",
+    metavar="NAME",
+    help="Print only this artifact, in full; NAME/UNIT for one unit, or a record such as PHASE.history.",
+)
 @click.option("--context", metavar="PHASE[/UNIT]", help="Print what its prompts consisted of, and what was left out.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one object: mz.show/1, mz.show-artifact/1, mz.show-context/1."
@@ -85,7 +96,11 @@ def show(
                 print_line(*context_lines(document))
             return
         if artifact is not None:
-            print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
+            record = find_record(artifact, {phase.phase for phase in view.phases})
+            if record is not None:
+                print_record(log, selector.run, view.feature, *record, as_json)
+            else:
+                print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return
         make_patch = partial(patch, log.root, excluded=frozenset()) if diff else None
         by_attempt = selector.attempt is not None
@@ -142,6 +157,29 @@ def find_artifact(part: FeatureView, name: str) -> ArtifactView:
     if len(matching) > 1:
         raise click.UsageError(f"{name!r} exists per unit: name one of {', '.join(matching)}")
     return by_key[matching[0]]
+
+
+def find_record(name: str, phases: Collection[str]) -> tuple[Record, str | None] | None:
+    """Return the record of a name such as `history` or `code.history`, with its phase; None if it names none."""
+    phase, _, kind = name.rpartition(".")
+    for record in get_args(Record):
+        if record == kind and record not in RECORDS_OF_PHASES and (not phase or phase in phases):
+            return record, phase or None
+    return None
+
+
+def print_record(log: ProjectLog, run: str, feature: str, record: Record, phase: str | None, as_json: bool) -> None:
+    """Print a record, computed from the feature's stream."""
+    progress, pipeline, text = progress_of(state_of(log, run, feature)), pipeline_of(log, log.view(run)), "nothing"
+    if progress is not None:
+        texts = {digest: log.blobs.get(digest).decode("utf-8", "replace") for digest in cited_texts(progress)}
+        text = record_text(record, phase, progress, pipeline.phases if pipeline else (), texts)
+    if as_json:
+        digest = Digest(sha256(text.encode()).hexdigest())
+        view = ArtifactView(artifact=record, phase=phase or "", path=None, digest=digest)
+        print_document("show-artifact", shape_of(ArtifactText, view, run=run, feature=feature, text=text))
+    else:
+        print_line(*text.splitlines())
 
 
 def print_artifact(log: ProjectLog, run: str, feature: str, artifact: ArtifactView, as_json: bool) -> None:

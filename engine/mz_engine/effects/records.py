@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import unified_diff
 
-from mz_events.catalog.validation import CommandRan
 from mz_events.names import Commit, Path
 
+from mz_engine.decide.records import cited_texts, record_text, result_text
 from mz_engine.decide.units import chosen_units, listed_units
-from mz_engine.effects.steps import StepContext, Steps, call_port
-from mz_engine.model.pipeline import PhaseInput
+from mz_engine.effects.steps import StepContext, Steps, call_port, get_texts
+from mz_engine.model.pipeline import RECORDS_OF_PHASES, PhaseInput
 from mz_engine.path_patterns import matches
 from mz_engine.ports import Workspace
 
@@ -23,8 +23,12 @@ COMPARED_MAX = 4_000_000
 
 
 def record_texts(context: StepContext, use: PhaseInput) -> Steps[dict[str, str]]:
-    """Return the record that an input asks for, by unit."""
+    """Return the record that an input asks for, by unit; of one about the feature only a text without a unit."""
     progress, prefix, texts = context.phase_state.progress, f"{use.of}/", dict[str, str]()
+    if use.record is not None and use.record not in RECORDS_OF_PHASES:
+        digests = cited_texts(progress)
+        cited = dict(zip(digests, (yield from get_texts(digests)), strict=True))
+        return {"": record_text(use.record, use.of, progress, context.pins.pipeline.phases, cited)}
     names = [key.removeprefix(prefix) for key in progress.unit_trees if key.startswith(prefix)]
     unit = listed_units(progress, context.phase).get(context.unit_run.unit)
     for name in (name for name in chosen_units(use, unit, names) if name in names):
@@ -38,12 +42,6 @@ def record_texts(context: StepContext, use: PhaseInput) -> Steps[dict[str, str]]
             runs = progress.unit_results.get(key, ())
             texts[name] = "\n".join(f"{ran.stage} {ran.name}: {result_text(ran)}" for ran in runs) or "no command ran"
     return texts or {"": "nothing: the phase was left out"}
-
-
-def result_text(ran: CommandRan) -> str:
-    ending = "ran out of time" if ran.exit is None else f"exit {ran.exit}"
-    tests = "" if ran.passed is None else f", {ran.passed} tests passed, {ran.failed} failed"
-    return ending + tests + ", all of them known failures" * bool(ran.exit and ran.new_failures == 0)
 
 
 def patch(context: StepContext, before: Commit, after: Commit) -> Steps[str]:

@@ -73,13 +73,19 @@ class Timeout(PipelineStruct, frozen=True, kw_only=True):
     """Without a byte of output."""
 
 
+Record = Literal["patch", "results", "approvals", "order", "history", "secrets", "notes"]
+RECORDS_OF_PHASES = ("patch", "results")
+"""Records that need a phase; the others are also about the whole feature."""
+
+
 class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
     """What a prompt shows: an artifact of an earlier phase, or the record of what a phase did."""
 
     artifact: str | None = None
-    record: Literal["patch", "results"] | None = None
+    record: Record | None = None
     """`patch`: the changes of the phase `of` as a unified diff, without papers. `results`: the exit codes and numbers
-    of tests of the commands that mz ran in it."""
+    of tests of the commands that mz ran in it. The others are texts computed from the feature's stream: what accepted
+    each phase, the order of units, what happened, secrets that agents wrote, and a memory of the work."""
     of: str | None = None
     units: Literal["all", "own", "dependencies"] = "all"
     """Of an artifact with one text per unit: those of all units, of the same unit, or of those that it depends on."""
@@ -88,7 +94,7 @@ class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return self.artifact or f"{self.of}.{self.record}"
+        return self.artifact or ".".join(filter(None, (self.of, self.record)))
 
 
 FILES_TOKENS_MAX = 2000

@@ -18,6 +18,7 @@ from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
 from mz_engine.model.pipeline import (
     PERSON,
+    RECORDS_OF_PHASES,
     AddedCheck,
     PathsCheck,
     PersonGate,
@@ -173,8 +174,9 @@ def _check_units(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFindi
     """Yield MZ3020 for inputs whose texts cannot be chosen by unit, MZ3013 for those that name no one thing."""
     for number, use in enumerate(phase.inputs):
         source = _source(use, earlier)
-        if (use.artifact is None) == (use.record is None) or (use.record is None) != (use.of is None):
-            message = "an input has either `artifact`, or `record` and `of`"
+        lacks_phase = use.record in RECORDS_OF_PHASES and use.of is None
+        if (use.artifact is None) == (use.record is None) or lacks_phase or (use.of and use.artifact):
+            message = "an input has either `artifact`, or `record`, which for patch and results needs `of`"
             yield LintFinding(("inputs", number), "MZ3013", message)
         elif use.of is not None and source is None:
             hint = did_you_mean(use.of, [other.phase for other in earlier])

@@ -46,7 +46,7 @@ from mz_events.catalog.feature import (
     WorkspaceReady,
 )
 from mz_events.catalog.run import ClaimRejected, FeatureOutcome, FilesClaimed, Hold, Verdict
-from mz_events.catalog.validation import ArtifactParsed, CommandRan
+from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan
 from mz_events.names import BUILDER, Commit, Digest
 from mz_events.store import Recorded
 
@@ -75,6 +75,11 @@ from mz_projections.feature.unit import UNIT_RUN_HANDLERS, after_hold, reset_fai
 AgentOutcome = AgentReplied | AgentFailed | AgentLost
 PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwitched, ReplyParsed, CallSettled})
 """Events within a unit that change the feature's progress even without a session."""
+HISTORY_EVENTS = frozenset({
+    PhaseStarted, PhaseCompleted, PhaseSkipped, Blocked, RolledBack, HumanRequested, HumanAnswered, FeatureRetried,
+    ChangesChecked,
+})  # fmt: skip
+"""Events that records tell of."""
 ALWAYS_LEGAL = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
 """Legal in any state of a feature that has not ended; ends that state."""
 
@@ -92,6 +97,29 @@ def evolve(state: State, recorded: Recorded[Event]) -> State:
 
 def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
     """Return the state after the event, or None if the event is illegal in this state."""
+    next_state, event = _apply(state, recorded), recorded.event
+    if next_state is None or type(event) not in HISTORY_EVENTS:
+        return next_state
+    if isinstance(event, ChangesChecked) and not any(change.kind == "secret" for change in event.forbidden_changes):
+        return next_state
+    return _with_history(next_state, event)
+
+
+def _with_history(state: State, event: Event) -> State:
+    match state:
+        case Held(suspended=suspended) | Waiting(suspended=suspended):
+            if isinstance(suspended, CreatingWorkspace):
+                return state
+            progress = replace(suspended.progress, history=(*suspended.progress.history, event))
+            return replace(state, suspended=replace(suspended, progress=progress))
+        case RunningSetup(progress=progress) | BetweenPhases(progress=progress) | InPhase(progress=progress):
+            return replace(state, progress=replace(progress, history=(*progress.history, event)))
+        case Restoring(progress=progress):
+            return replace(state, progress=replace(progress, history=(*progress.history, event)))
+    return state
+
+
+def _apply(state: State, recorded: Recorded[Event]) -> State | None:
     event = recorded.event
     if type(state) is InPhase and type(event) not in ALWAYS_LEGAL:
         return _apply_in_phase(state, event, recorded.observed_at_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentFailed,
     AgentLost,
@@ -141,6 +142,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Key, without the run, of the call that judged each completed unit, by `phase/unit`."""
     finished_units: dict[str, tuple[str, ...]] = {}
     """Units of each completed phase that has some."""
+    history: tuple[Event, ...] = ()
+    """What records tell of: phases, blocks, rollbacks, questions and answers, and changes with secrets."""
     notes: dict[str, tuple[Digest, ...]] = {}
     """Reasons for rollbacks and retries, by phase or `phase/unit`."""
     issue_counts: dict[str, int] = {}
