@@ -246,8 +246,8 @@ class CommandResult(PortValue, frozen=True, kw_only=True):
     passed_tests: tuple[str, ...] = ()
     failed_tests: tuple[str, ...] = ()
     """Ids of the tests that passed and failed, sorted, from reports that the command wrote."""
-    coverage: tuple[int, int] | None = None
-    """Lines that are covered, and all that could be, by reports that the command wrote; None: there are none."""
+    coverage: tuple[int, ...] = ()
+    """Lines that are covered, and all that could be, by reports that the command wrote; empty: there are none."""
     outside_links: tuple[OutsideLink, ...] = ()
 
 

@@ -177,7 +177,7 @@ def test_tests_are_counted_and_failed_ones_named_from_new_reports(
     result = run(tmp_path, "rm *.xml; for n in a b c; do echo '<testsuite><testcase/></testsuite>' > $n.xml; done")
     assert result.passed_tests == ("", ""), "a command cannot keep mz busy with reports for ever"
     result = run(tmp_path, "rm *.xml; echo '<testsuite tests=\"9\"/>' > report.xml")
-    assert (result.passed_tests, result.failed_tests, result.coverage) == ((), (), None)
+    assert (result.passed_tests, result.failed_tests, result.coverage) == ((), (), ())
     report = '{"totals": {"covered_lines": 3, "num_statements": 4}}'
     written = f"echo '{report}' > coverage.json; printf 'LF:4\\nLH:2\\n' > lcov.info"
     assert run(tmp_path, written).coverage == (5, 8)

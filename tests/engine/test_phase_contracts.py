@@ -293,7 +293,7 @@ def test_the_result_of_a_command_is_an_artifact() -> None:
     result = '{\n  "command": "%s",\n  "exit": 0,\n  "passed": 3,\n  "failed": 0,\n  "coverage": null\n}\n\n'
     texts = f"INPUT lint\n{result % 'check'}INPUT unit_tests\n{result % 'final'}"
     assert delivery.prompts["sum_up/1/1"].endswith(texts.removesuffix("\n"))
-    results = [event for event in delivery.events if isinstance(event, ArtifactParsed) and event.origin == "command"]
+    results = [event for event in delivery.events if isinstance(event, ArtifactParsed) and event.is_result]
     assert [(event.artifact, event.phase, event.fields) for event in results] == [
         ("lint", "verify", {"exit": "0", "passed": "3", "failed": "0"}),
         ("unit_tests", "verify", {"exit": "0", "passed": "3", "failed": "0"}),
@@ -430,3 +430,60 @@ def test_notes_have_at_most_so_many_lines() -> None:
     assert len(lines) == NOTES_LINES_MAX - 1
     assert lines[-1].endswith("reason 199")
     assert not any(line.endswith("reason 0") for line in lines)
+
+
+# phases that are skipped ----------------------------------------------------------------------------------------------
+SKIPPED = """\
+checks:
+  auth: {kind: paths, patterns: ["auth*"]}
+phases:
+- phase: build
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
+  writable: ["*.txt"]
+- phase: secure
+  when: [{rule: auth}]
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: report, path: "report.md", rules: note}]
+  gates: [{run: check}]
+- phase: look
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: look, path: "look.md", rules: note}]
+  agent_review: {role: judge, output: judgement, prompt: do.md.j2}
+  on_block: [{cause: security, to: secure, scope: tree}]
+"""
+INSECURE = json.dumps({
+    "severity": "MAJOR", "cause": "security",
+    "findings": [{"severity": "MAJOR", "path": "a.txt", "message": "This is not secure at all."}],
+})  # fmt: skip
+SECURE = json.dumps({"severity": "NONE", "cause": "none", "findings": []})
+
+
+@pytest.mark.parametrize(
+    ("answer", "further_calls"),
+    [(Verdict.RETRY, ["secure/2/1", "look/2/1"]), (Verdict.APPROVE, ["look/2/1"]), (Verdict.REJECT, None)],
+)
+def test_work_sent_back_to_a_phase_that_is_skipped_is_a_question(
+    answer: Verdict, further_calls: list[str] | None
+) -> None:
+    def act(name: str, number: int) -> Written | str:
+        if name == "look.judge":
+            return INSECURE if number == 1 else SECURE
+        written: dict[str, Written] = {"secure": REPORT, "look": {"look.md": "it looks good"}}
+        return written.get(name) or {**NOTE, "a.txt": "plain"}
+
+    delivery = deliver(SKIPPED, act)
+    assert delivery.calls == ["build/1/1", "look/1/1", "look.judge/1/1"]
+    question = delivery.events[-1]
+    assert isinstance(question, HumanRequested)
+    assert (question.phase, question.code) == ("secure", "when.not-needed")
+    driving.answer(delivery.world, "b", answer, "look at the host")
+    delivery.resume()
+    assert isinstance(delivery.events[-1], FeatureDelivered) == (further_calls is not None)
+    calls = [*further_calls, "look.judge/2/1", "ship/1/1"] if further_calls is not None else []
+    assert delivery.calls[3:] == calls
+    gates = [event.gate for event in delivery.events if isinstance(event, GateChecked)]
+    assert gates == (["check"] if answer is Verdict.RETRY else []), "a phase that takes place has its gates"

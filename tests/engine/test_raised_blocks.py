@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from mz_cli.live.milestones import milestone_text
 from mz_engine.model.pins import Pins
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.feature import Blocked, HumanRequested, RolledBack
+from mz_events.catalog.feature import Blocked, FeatureFailed, HumanRequested, RolledBack
 from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked
 from mz_events.names import FeatureId, feature_stream
+from mz_projections.views.feature import evolve_feature
+from mz_projections.views.model import FeatureView
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
@@ -216,6 +220,27 @@ def test_a_person_is_asked_about_a_block_that_is_bad_before_it_goes_its_way() ->
     driving.answer(world, "b", Verdict.APPROVE)
     drive_run(world, trial.RUN, pins(), 1)
     assert calls(events_of(world))[5:] == ["build/u1/2/1", "build/u2/2/1", "build/u3/2/1", "verify/-/2/1", "ship/-/1/1"]
+
+
+def test_who_rejects_a_block_is_not_asked_again() -> None:
+    world, _, _ = deliver(once("verify", "-", {"blocked/b.verify.md": raising("code", "severity: CRITICAL")}))
+    driving.answer(world, "b", Verdict.REJECT, "it is not worth it")
+    drive_run(world, trial.RUN, pins(), 1)
+    events = events_of(world)
+    assert isinstance(events[-1], FeatureFailed)
+    assert len([event for event in events if isinstance(event, HumanRequested)]) == 1
+
+
+def test_a_raised_block_is_a_milestone_and_a_rejection_with_its_reason() -> None:
+    world, _, _ = deliver(once("verify", "-", {"blocked/b.verify.md": raising("code")}))
+    recorded = list(world.store.read(feature_stream(trial.RUN, FeatureId("b"))))
+    (milestone,) = [milestone_text(item) for item in recorded if isinstance(item.event, Blocked)]
+    assert milestone == "b: phase blocked: verify: raised.code, cause code"
+    view = reduce(evolve_feature, recorded, FeatureView(feature="b"))
+    (rejection,) = [rejection for call in view.calls for rejection in call.rejections]
+    assert rejection.gate == "raised.code"
+    assert rejection.note is not None
+    assert world.blobs.get(rejection.note).decode() == raising("code")
 
 
 def test_a_later_phase_sees_what_was_changed_and_no_papers() -> None:

@@ -70,7 +70,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
         (replace(sample(FeatureHeld), hold=Hold.TIMER, code="", template="", line=None), "by a timer"),
         (replace(sample(HoldReleased), hold=Hold.TIMER), "no longer held by a timer"),
         (
-            replace(sample(GateChecked), passed=False, violations=(Violation(rule="gate"),)),
+            replace(sample(GateChecked), passed=False, judged_by="", violations=(Violation(rule="gate"),)),
             "phase/unit: gate gate failed",
         ),
         (
@@ -99,6 +99,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
             replace(
                 sample(GateChecked),
                 passed=False,
+                judged_by="",
                 violations=(Violation(rule="test"), Violation(rule="lint", path="a.py")),
             ),
             "phase/unit: gate gate failed: test, lint a.py",

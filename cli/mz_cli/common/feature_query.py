@@ -196,7 +196,7 @@ def _diff(options: DetailOptions, calls: list[CallView]) -> str | None:
 
 
 def _rejection_shape(rejection: Rejection, load_text: TextLoader) -> RejectionShape:
-    messages = report_messages(load_text(rejection.report))
+    messages = report_messages(load_text(rejection.report)) or tuple(filter(None, [load_text(rejection.note)]))
     return RejectionShape(
         gate=rejection.gate or None,
         rules=tuple(dict.fromkeys(violation.rule for violation in rejection.violations)),

@@ -6,6 +6,7 @@ from mz_events.catalog import call, delivery, feature, run, validation
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
 from mz_events.store import Recorded
+from mz_projections.feature.unit import RAISED
 from mz_projections.views.timeline import describe
 
 RUN_MILESTONES = (
@@ -20,7 +21,7 @@ FEATURE_MILESTONES = (
     feature.FeatureFailed, feature.FeatureCancelled, delivery.PullRequestOpened, delivery.BaseMerged,
     delivery.ChecksPolled, delivery.ChecksRerun, delivery.DeliveryFailed, call.AgentRequested, call.AgentSwitched,
     call.AgentFailed, call.AgentLost, validation.ArtifactValidated, validation.GateChecked,
-    validation.ArtifactsKept, validation.ConditionsChecked,
+    validation.ArtifactsKept, validation.ConditionsChecked, feature.Blocked,
 )  # fmt: skip
 
 
@@ -36,6 +37,8 @@ def milestone_text(recorded: Recorded[Event]) -> str:
     """Return the event as text; empty for a detail, and for a check that found nothing."""
     match recorded.event:
         case validation.ArtifactValidated(violations=()) | validation.GateChecked(passed=True):
+            return ""
+        case feature.Blocked(check=check) if not check.startswith(RAISED):
             return ""
         case delivery.BaseMerged(changed=False) | delivery.ChecksPolled(commit_known=False):
             return ""

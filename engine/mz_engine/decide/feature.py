@@ -51,7 +51,7 @@ from mz_projections.feature.state import (
     Waiting,
     has_passed,
 )
-from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES, REVIEW
+from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES, RAISED, REVIEW
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
@@ -76,6 +76,8 @@ NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
 MERGE_BASE = "merge_base"
 UNMARKED = "merge_base.unmarked"
+NOT_NEEDED = "when.not-needed"
+"""Question about a phase to which work was sent back, although none of its conditions holds."""
 SECOND_US = 1_000_000
 
 
@@ -182,6 +184,8 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if last is None and phase.when and "phase" not in unit_run.conditions:
         return act.CheckConditions(of="phase")
     if type(last) is ConditionsChecked and last.of == "phase" and not last.met:
+        return _skip_phase(state, unit_run, phase, pins)
+    if last is None and NOT_NEEDED in unit_run.approved_questions and unit_run.conditions.get("phase") == ():
         return _check_gates(state, unit_run, phase, pins)
     if last is None or (type(last) is ConditionsChecked and last.of == "phase"):
         return _missing_input(state, unit_run, phase) or _prepare_or_call(state, unit_run, phase, pins)
@@ -214,7 +218,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         if last.verdict is Verdict.ACCEPT and not is_committed:
             return _check_gates(state, unit_run, phase, pins)
         if last.verdict is Verdict.REJECT or not is_committed:
-            return after_answer(unit_run, last)
+            return after_answer(unit_run, phase, last)
     if type(last) is CallOverBudget:
         return FeatureHeld(hold=Hold.BUDGET)
     if type(last) is Blocked:
@@ -225,6 +229,14 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if isinstance(last, IntentEvent):
         return act.ReconcileIntent(intent=last)
     return decide_delivery(unit_run, phase, pins)
+
+
+def _skip_phase(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
+    """Skip a unit whose conditions do not hold. Work that was sent back to the phase would return unchanged, and be
+    paid for again, so a person decides; units are skipped, as others of the phase may do the work."""
+    if unit_run.notes and not unit_run.unit:
+        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=NOT_NEEDED, text=unit_run.notes[-1])
+    return _check_gates(state, unit_run, phase, pins)
 
 
 def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
@@ -274,7 +286,7 @@ def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
 def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     """Run gates, then the agent review, then ask people, then commit. Gates whose command `mz.yaml` lacks are
     skipped; for a unit that is skipped itself, only the gates of the phase run."""
-    is_skipped = unit_run.conditions.get("phase") == ()
+    is_skipped = unit_run.conditions.get("phase") == () and unit_run.reply_event is None
     judged = unit_run.check_results.get(JUDGED_RULES)
     if judged is False and f"{phase.phase}.{JUDGED_RULES}" not in unit_run.approved_questions:
         block = act.BlockPhase(cause=phase.phase, check=JUDGED_RULES, reports=unit_run.reports)
@@ -319,7 +331,7 @@ def _raise_block(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
     if isinstance(question, act.AskPerson):
         return replace(question, text=block.digest)
     cause = block.fields["cause"]
-    return act.BlockPhase(cause=cause, check=f"raised.{cause}", units=block.names, text=block.digest)
+    return act.BlockPhase(cause=cause, check=f"{RAISED}{cause}", units=block.names, text=block.digest)
 
 
 def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:

@@ -10,6 +10,7 @@ from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import BUILDER
 from mz_projections.feature.fold import issue_of
 from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, UnitRun
+from mz_projections.feature.unit import BLOCK
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
@@ -115,13 +116,15 @@ def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Actio
     return next_call(unit_run, unit_run.role) if has_attempts else exhausted
 
 
-def after_answer(unit_run: UnitRun, answer: HumanAnswered) -> Action:
+def after_answer(unit_run: UnitRun, phase: Phase, answer: HumanAnswered) -> Action:
     """Choose what follows an answer: a call with the note, or, if it rejects, a block (of an approval only) or the
-    end."""
+    end. Who rejects a block that an agent raised has decided, so without a route nobody is asked again."""
     if answer.verdict is not Verdict.REJECT:
         return next_call(unit_run, unit_run.role)
-    if unit_run.answered_question is not None and unit_run.answered_question.question_kind is QuestionKind.APPROVAL:
-        return act.BlockPhase(cause="person", check=unit_run.answered_question.code, text=answer.note)
+    question, has_route = unit_run.answered_question, any(route.cause == "person" for route in phase.on_block)
+    is_approval = question is not None and question.question_kind is QuestionKind.APPROVAL
+    if question is not None and is_approval and (has_route or BLOCK not in unit_run.parsed_artifacts):
+        return act.BlockPhase(cause="person", check=question.code, text=answer.note)
     return FeatureFailed(code="rejected")
 
 

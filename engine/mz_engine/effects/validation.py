@@ -124,7 +124,7 @@ def result_artifacts(
     name = next((use.output for use in uses if use.output is not None), None)
     if name is None:
         return ()
-    coverage = None if ran.coverage is None else round(100 * ran.coverage[0] / ran.coverage[1], 2)
+    coverage = round(100 * ran.coverage[0] / ran.coverage[1], 2) if ran.coverage else None
     values = {"exit": ran.exit, "passed": ran.passed, "failed": ran.failed, "coverage": coverage}
     text = msgspec.json.format(msgspec.json.encode({"command": uses[0].run, **values}), indent=2)
     fields = {key: str(value) for key, value in values.items() if value is not None}
@@ -136,7 +136,7 @@ def result_artifacts(
             path=None,
             digest=(yield from put_blob(text.decode() + "\n")),
             fields={**fields, "exit": fields.get("exit", KILLED)},
-            origin="command",
+            is_result=True,
         ),
     )
 

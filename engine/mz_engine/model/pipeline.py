@@ -19,6 +19,8 @@ PERSON = "person"
 """Stands for a phase where a route leads to a person."""
 Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
+RESULT_FIELDS = ("exit", "passed", "failed", "coverage")
+"""Fields of the result of a command."""
 DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
 
 

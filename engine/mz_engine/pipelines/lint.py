@@ -6,7 +6,7 @@ other's outputs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES
@@ -19,7 +19,10 @@ from mz_engine.graph import find_cycles
 from mz_engine.model.pipeline import (
     PERSON,
     RECORDS_OF_PHASES,
+    RESULT_FIELDS,
+    TIERS,
     AddedCheck,
+    Escalation,
     PathsCheck,
     PersonGate,
     Phase,
@@ -28,6 +31,7 @@ from mz_engine.model.pipeline import (
     RequestCheck,
     ValueCheck,
 )
+from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
 from mz_engine.pipelines.lint_phase import (
     MISSING_COMMAND_CODE,
@@ -79,6 +83,7 @@ def lint_pipeline(
             _check_units(phase, earlier),
             _check_skipped_inputs(phase, earlier),
             _check_conditions(pipeline, phase, earlier),
+            _check_fields(pipeline, phase, known_names.rule_sets),
             _check_routes(pipeline, phase, [other.phase for other in (*earlier, phase)]),
             check_placeholders(phase),
             check_outputs(phase, earlier),
@@ -226,6 +231,32 @@ def _check_conditions(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ..
         yield LintFinding(("required",), "MZ3013", message)
 
 
+def _check_fields(pipeline: Pipeline, phase: Phase, rule_sets: Mapping[str, RuleSet]) -> Iterator[LintFinding]:
+    """Yield MZ3013 for conditions on fields that rule sets do not extract, and for tiers that are not better."""
+    for route, entry in conditions_of(phase):
+        use = phase.agent if route[0] == "agent" else phase.agent_review
+        if isinstance(entry, Escalation) and use is not None and TIERS.index(entry.to) <= TIERS.index(use.tier):
+            message = f"`{entry.to}` is no better tier than `{use.tier}`, the phase's own"
+            yield LintFinding((*route, "to"), "MZ3013", message)
+        fields = None if entry.artifact is None else _fields_of(pipeline, entry.artifact, rule_sets)
+        if fields is not None and entry.field is not None and entry.field not in fields:
+            hint = did_you_mean(entry.field, fields)
+            message = f"the rule set of `{entry.artifact}` extracts no field `{entry.field[:80]}`"
+            yield LintFinding((*route, "field"), "MZ3013", message, hint)
+
+
+def _fields_of(pipeline: Pipeline, artifact: str, rule_sets: Mapping[str, RuleSet]) -> tuple[str, ...] | None:
+    """Return the fields that are extracted from an artifact; None if that is not known."""
+    rules = {BLOCK: BLOCK} if pipeline.block_file else {}
+    for phase in pipeline.phases:
+        rules |= {output.artifact: output.rules for output in phase.outputs}
+        rules |= {phase.agent_review.output: phase.agent_review.rules} if phase.agent_review else {}
+        if artifact in [use.output for use in phase.prepare] + [gate.output for gate in phase.gates]:
+            return RESULT_FIELDS
+    rule_set = rule_sets.get(rules.get(artifact, ""))
+    return None if rule_set is None else rule_set.extract.fields
+
+
 def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Yield MZ3025 for needed artifacts from phases that may be skipped."""
     optional = [use.artifact for use in phase.inputs if use.optional]
@@ -239,8 +270,13 @@ def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[
 
 
 def _check_own_rules(pipeline: Pipeline, built_in: Collection[str], commands: Collection[str]) -> Iterator[LintFinding]:
-    """Yield MZ3023 for `checks` with wrong arguments, MZ3003 for unknown artifacts in them."""
+    """Yield MZ3023 for `checks` with wrong arguments and unused ones, MZ3003 for unknown artifacts in them."""
+    used = {gate.rule for phase in pipeline.phases for gate in phase.gates}
+    used |= {condition.rule for phase in pipeline.phases for _, condition in conditions_of(phase)}
     for name, check in pipeline.checks.items():
+        if name not in used:
+            message = f"no gate and no condition uses `{name}`"
+            yield LintFinding(("checks", name), "MZ3023", message, severity="warning")
         route, artifacts = ("checks", name), dict[KeyPath, str]()
         if name in (*built_in, *commands, DENIED_COMMANDS, JUDGED_RULES):
             kind = "built-in rule" if name in built_in else "command or gate"

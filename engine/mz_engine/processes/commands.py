@@ -193,7 +193,7 @@ class ProcessExecutor(WorktreeProcesses):
         )
         texts = tuple(islice(new_reports(launch.cwd, before), REPORTS_MAX))
         reports, measured = [read_cases(data) for data in texts], list(filter(None, map(read_coverage, texts)))
-        coverage = (sum(covered for covered, _ in measured), sum(total for _, total in measured)) if measured else None
+        coverage = (sum(covered for covered, _ in measured), sum(total for _, total in measured)) if measured else ()
         passed, failed = (
             tuple(sorted(self._secrets.redact(" ".join(id_.split())) for report in reports for id_ in report[index]))
             for index in (0, 1)

@@ -61,8 +61,8 @@ class CommandRan(OutcomeEvent, frozen=True, kw_only=True, tag="command.ran"):
     excerpt: Digest
     """Blob: normalised and shortened, as it may enter a prompt."""
     duration_ms: int
-    coverage: tuple[int, int] | None = None
-    """Lines that are covered, and all that could be, by reports that the command wrote; None: there are none."""
+    coverage: tuple[int, ...] = ()
+    """Lines that are covered, and all that could be, by reports that the command wrote; empty: there are none."""
     environment: str | None = None
     """In a clean checkout: digest of its set-up and of the files that say what it installs; empty: there is no set-up.
     None: it ran in the agent's worktree."""
@@ -90,7 +90,7 @@ class ChangesChecked(OutcomeEvent, frozen=True, kw_only=True, tag="changes.check
 class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 
-    SCHEMA = 3
+    SCHEMA = 4
     artifact: str
     phase: str
     unit: str
@@ -107,8 +107,8 @@ class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.pars
     """Ids that it defines in the field that its rule set chooses."""
     counts: dict[str, int] = {}
     """Numbers of its items by name, as its rule set counts them."""
-    origin: Literal["agent", "command"] = "agent"
-    """`command`: it is the result of a command that mz ran."""
+    is_result: bool = False
+    """It is the result of a command that mz ran."""
 
 
 class ArtifactValidated(DerivedEvent, frozen=True, kw_only=True, tag="artifact.validated"):

@@ -99,7 +99,7 @@ class Evidence:
                 message = f"forbidden changes by {unit_name(event.ref)} were reverted: {paths}"
                 self._reverted.append(self._gap("reverted", message, event_ref))
             case ArtifactParsed():
-                key = self._last_keys.get((event.phase, event.unit), "") if event.origin == "agent" else ""
+                key = "" if event.is_result else self._last_keys.get((event.phase, event.unit), "")
                 call = self._call_views.get(key)
                 self.artifacts[event.artifact, event.unit] = ArtifactMade(recorded, call)
             case ArtifactValidated():

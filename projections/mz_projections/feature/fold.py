@@ -394,7 +394,7 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
         return progress if request is None or event.ending != "success" else _add_builder(progress, request)
     if type(event) is CallSettled:
         return replace(progress, usage=replace(usage, nanousd=usage.nanousd + event.nanousd))
-    if type(event) is ArtifactParsed and event.origin == "agent" and unit_run.reply_event is not None:
+    if type(event) is ArtifactParsed and not event.is_result and unit_run.reply_event is not None:
         return replace(progress, agent_session=add_written(agent_session, unit_run.reply_event.ref.key, event))
     return replace(progress, failover_agent=event.to) if type(event) is AgentSwitched else progress
 

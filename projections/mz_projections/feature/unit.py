@@ -51,6 +51,8 @@ JUDGED_RULES = "judged_rules"
 """Gate of the rules that a reviewer judges."""
 BLOCK = "block"
 """Artifact in which an agent says why its phase cannot continue."""
+RAISED = "raised."
+"""What the check of such a block begins with."""
 REVIEW = "review"
 NO_ATTEMPTS = Attempts()
 SESSION_MISSING = "session-missing"

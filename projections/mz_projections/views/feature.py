@@ -10,6 +10,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ForbiddenChange, ReplyParsed
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed, PullRequestOpened
 from mz_events.catalog.feature import (
+    Blocked,
     FeatureCancelled,
     FeatureDelivered,
     FeatureFailed,
@@ -37,6 +38,7 @@ from mz_events.store import Recorded
 
 from mz_projections.feature.calls import change_call, evolve_calls, last_builder_key, new_call
 from mz_projections.feature.rollback import superseded_phases, track_phases
+from mz_projections.feature.unit import RAISED
 from mz_projections.views.model import (
     ArtifactView,
     CallView,
@@ -64,6 +66,10 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return replace(view, calls=(*view.calls, call))
         case AgentReplied() | AgentFailed() | AgentLost() | ReplyParsed() | ChangesChecked() | ArtifactValidated():
             return _change_call(view, event.ref.key, lambda call: _apply_to_call(call, event))
+        case Blocked() if event.check.startswith(RAISED):
+            rejection = Rejection(gate=event.check, violations=(), report=None, note=event.note)
+            key = last_builder_key(view.calls, event.phase, event.unit)
+            return _change_call(view, key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _apply_check_or_commit(view, event)
         case PhaseStarted() | UnitCompleted() | PhaseCompleted() | PhaseSkipped() | ConditionsChecked() | RolledBack():
@@ -199,7 +205,7 @@ def _add_artifact(view: FeatureView, event: ArtifactParsed) -> FeatureView:
     others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
     view = replace(view, artifacts=(*others, artifact))
     call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
-    if call is None or event.origin == "command":
+    if call is None or event.is_result:
         return view
     return _change_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
 

@@ -39,6 +39,8 @@ class Rejection(View, frozen=True, kw_only=True):
     violations: tuple[Violation, ...]
     report: Digest | None
     """Blob: JSON array of messages."""
+    note: Digest | None = None
+    """Blob: the agent's own text, with which it blocked its phase."""
 
 
 class ArtifactView(View, frozen=True, kw_only=True):

@@ -215,7 +215,7 @@ def _item_added(event: run.ItemAdded) -> str:
 
 def _artifact_parsed(event: validation.ArtifactParsed) -> str:
     units = f", {count_noun(len(event.units), 'unit')}" if event.units else ""
-    source = "the reply" if event.origin == "agent" else "the result of a command"
+    source = "the result of a command" if event.is_result else "the reply"
     return f"{unit_name(event)}: {event.artifact} in {event.path or source}{units}"
 
 

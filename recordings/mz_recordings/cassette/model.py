@@ -300,7 +300,7 @@ class RecordedCommand(CassetteStruct, frozen=True, kw_only=True):
     """The output if it is not text."""
     passed_tests: tuple[str, ...] = ()
     failed_tests: tuple[str, ...] = ()
-    coverage: tuple[int, int] | None = None
+    coverage: tuple[int, ...] = ()
     """All as in `CommandResult`."""
 
     @classmethod

@@ -91,7 +91,7 @@ class RunRecheck:
         produced: dict[str, ArtifactParsed] = {}
         for recorded in events:
             match recorded.event:
-                case ArtifactParsed(origin="agent") as artifact:
+                case ArtifactParsed(is_result=False) as artifact:
                     state_before = state_before if produced else state
                     produced[artifact.artifact] = artifact
                 case ArtifactValidated() as verdict:
