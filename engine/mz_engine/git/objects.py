@@ -80,14 +80,10 @@ class ObjectStore:
         return dict(sorted(listing.items()))
 
     def _read_directory(self, name: str) -> DirectoryEntries:
-        """Return the entries of a tree object: `MODE NAME`, a zero byte and the binary id, without separators."""
-        data, entries, offset = self._reader.read(name, b"tree"), [], 0
-        while offset < len(data):
-            end = data.index(b"\0", offset)
-            mode, _, path = data[offset:end].partition(b" ")
-            offset = end + 1 + self._id_bytes
-            entries.append((path, TreeEntry(canonical_mode(int(mode, 8)), data[end + 1 : offset].hex())))
-        return tuple(entries)
+        data = self._reader.read(name, b"tree")
+        return tuple(
+            (path, entry._replace(mode=canonical_mode(entry.mode))) for path, entry in parse_tree(data, self._id_bytes)
+        )
 
     def ignore_rules(self, commit: str) -> IgnoreRules:
         """Return the ignore rules in the commit's tree, without linked `.gitignore` files, as in git."""
@@ -199,8 +195,7 @@ class ObjectStore:
                 entries[first] = TreeEntry(DIRECTORY, new)
             elif entries.get(first) == old:
                 del entries[first]
-        in_order = sorted(entries.items(), key=lambda item: item[0] + b"/" * (item[1].mode == DIRECTORY))
-        data = b"".join(b"%o %s\0%s" % (entry.mode, path, bytes.fromhex(entry.oid)) for path, entry in in_order)
+        data = format_tree(entries)
         oid = object_id(self._object_format, b"tree", len(data), (data,))
         trees[oid] = data
         return oid
@@ -293,6 +288,22 @@ class ObjectReader:
         if len(replies) < len(names):
             self._dialogue.end()
         return replies
+
+
+def parse_tree(data: bytes, id_bytes: int) -> Iterator[tuple[bytes, TreeEntry]]:
+    """Yield the entries of a tree object: `MODE NAME`, a zero byte and the binary id, without separators."""
+    offset = 0
+    while offset < len(data):
+        end = data.index(b"\0", offset)
+        mode, _, name = data[offset:end].partition(b" ")
+        offset = end + 1 + id_bytes
+        yield name, TreeEntry(int(mode, 8), data[end + 1 : offset].hex())
+
+
+def format_tree(entries: Mapping[bytes, TreeEntry]) -> bytes:
+    """Return the tree object with these entries; a directory is sorted as if its name ended in a slash."""
+    in_order = sorted(entries.items(), key=lambda item: item[0] + b"/" * (item[1].mode == DIRECTORY))
+    return b"".join(b"%o %s\0%s" % (entry.mode, name, bytes.fromhex(entry.oid)) for name, entry in in_order)
 
 
 def canonical_mode(mode: int) -> int:

@@ -101,7 +101,7 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
             if not cassette.bundle:
                 raise FixtureUnavailable("it was recorded without its repository; record it again")
             refs = f"refs/heads/*:{BUNDLE_REFS}*"
-            _fetch_bundle(cassette.bundle, folder, environment, refs, f"--initial-branch={BASE}")
+            fetch_bundle(cassette.bundle, folder, environment, refs, f"--initial-branch={BASE}")
             git("reset", "--quiet", "--hard", f"{BUNDLE_REFS}base")
         if git("symbolic-ref", "--short", "HEAD") != fixture.base:
             git("branch", "--move", "--", fixture.base)
@@ -117,10 +117,10 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
     return heads
 
 
-def _fetch_bundle(
+def fetch_bundle(
     bundle: bytes, folder: Path, environment: Mapping[str, str], refs: str, *init_options: str
 ) -> ScratchGit:
-    """Create a repository at `folder` with these refs of the bundle."""
+    """Create a repository at `folder` with these refs of the bundle. Raises OSError and SubprocessError."""
     folder.mkdir(parents=True)
     file, git = folder.with_name(BUNDLE), ScratchGit(folder, environment)
     file.write_bytes(bundle)
@@ -139,7 +139,7 @@ def bundle_contents(
 
     Raises OSError and SubprocessError.
     """
-    repository = _fetch_bundle(bundle, folder / "objects.git", environment, "refs/*:refs/*", "--bare")
+    repository = fetch_bundle(bundle, folder / "objects.git", environment, "refs/*:refs/*", "--bare")
     names = dict(line.partition(" ")[::2] for line in repository("rev-list", "--objects", "--all").splitlines())
     yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in repository.objects(bytes_max))
 

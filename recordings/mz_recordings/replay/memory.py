@@ -97,15 +97,15 @@ class Repository(NamedTuple):
 
 
 @lru_cache(PREPARED_MAX)
-def read_repository(bundle: bytes) -> Repository:
-    """Return the repository in a bundle; empty: the sample project. Raises NotInMemory."""
+def read_repository(bundle: bytes, environment: tuple[tuple[str, str], ...]) -> Repository:
+    """Return the repository in a bundle; empty: the sample project. `environment`: that of git. Raises NotInMemory."""
     if not bundle:
         objects = MemoryObjects()
         with as_file(files("mz_recordings") / "bundled" / SAMPLE) as folder:
             tree = read_folder(objects, folder)
         identity = f"{AUTHOR} <{AUTHOR_EMAIL}> {COMMIT_TIME} +0000".encode()
         return Repository(objects, objects.commit(tree, (), f"{SAMPLE_MESSAGE}\n".encode(), identity), {})
-    objects, refs = read_bundle(bundle)
+    objects, refs = read_bundle(bundle, dict(environment))
     heads = {ref.removeprefix(BUNDLE_HEADS): oid for ref, oid in refs.items()}
     if "base" not in heads:
         raise NotInMemory("its bundle has no base")
@@ -121,7 +121,10 @@ class MemoryWorkspace:
             raise NotInMemory("its base has an unusual name")
         if fixture.template not in ("", SAMPLE) or not (fixture.template or cassette.bundle):
             raise NotInMemory("its repository is not here")
-        repository = read_repository(b"" if fixture.template else cassette.bundle)
+        bundle = b"" if fixture.template else cassette.bundle
+        repository = read_repository(bundle, tuple(environment.items()))
+        self.exported = set(repository.objects.objects)
+        """Objects that the scratch repository has, once it is made."""
         self.objects, self.base = repository.objects.copy(), Commit(repository.base)
         if self.objects.tree_of(self.base) != fixture.base_tree:
             raise NotInMemory("its repository is not the recorded one")
@@ -437,7 +440,6 @@ class MemoryExecutor:
         self._answers = answers(cassette.commands)
         self.answered = self.executed = 0
         self._scratch: ScratchPorts | None = None
-        self._exported: set[str] = set(read_repository(cassette.bundle).objects.objects)
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         workspace, setup = self.ports.workspace, is_setup(key)
@@ -488,14 +490,14 @@ class MemoryExecutor:
 
     def _export_objects(self) -> None:
         """Write the objects of the replay to the scratch repository."""
-        objects = self.ports.workspace.objects.objects
-        for oid in objects.keys() - self._exported:
+        objects, exported = self.ports.workspace.objects.objects, self.ports.workspace.exported
+        for oid in objects.keys() - exported:
             kind, data = objects[oid]
             file = self._folders.root / ".git" / "objects" / oid[:2] / oid[2:]
             if not file.exists():
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(zlib.compress(b"%s %d\0%s" % (kind, len(data), data), 1))
-        self._exported |= objects.keys()
+        exported |= objects.keys()
 
 
 class MemoryPorts(ReplayPorts):

@@ -1,4 +1,4 @@
-"""git objects in memory, under git's own ids: read from a bundle, written by applying patches. No process is started.
+"""git objects in memory, under git's own ids: read from a bundle by git, written by applying patches.
 
 What cannot be done here exactly as git does it raises NotInMemory: then the cassette is replayed for real.
 """
@@ -10,25 +10,24 @@ import hashlib
 import os
 import re
 import stat
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import NamedTuple
 
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry, is_valid_tree_name
-from mz_engine.git.objects import DIRECTORY
+from mz_engine.git.objects import DIRECTORY, format_tree, parse_tree
+
+from mz_recordings.cassette.repository import fetch_bundle
 
 Edits = Mapping[bytes, TreeEntry | None]
 """New entries by path; None: the path is removed."""
 OBJECT_BYTES_MAX = 50_000_000
-BUNDLE_BYTES_MAX = 200_000_000
-"""Bytes of all objects of a bundle."""
 PATHS_MAX, DEPTH_MAX = 500_000, 200
 """Paths of a tree, and the depth of its directories."""
-KINDS = {1: b"commit", 2: b"tree", 3: b"blob"}
-OFFSET_DELTA, NAMED_DELTA = 6, 7
 COMMIT = re.compile(rb"tree ([0-9a-f]+)\n((?:parent [0-9a-f]+\n)*)author [^\n]+\ncommitter [^\n]+\n")
-HEADER = re.compile(rb"# v(?:2|3) git bundle\n((?:@object-format=sha(?:1|256)\n)?)((?:[0-9a-f]+ refs/[!-~]+\n)+)\n")
 IDENTITY = b"mz <mz@localhost> 0 +0000"
 BINARY_PROBE = 8000
 """git takes a file with a zero byte among the first of this many for a binary one."""
@@ -80,36 +79,17 @@ class MemoryObjects:
 
     # trees ------------------------------------------------------------------------------------------------------------
     def entries(self, tree: str) -> dict[bytes, TreeEntry]:
-        """Return the entries of a tree by name. Raises NotInMemory also for what git's checks reject."""
+        """Return the entries of a tree by name. Raises NotInMemory for those whose files need more than their bytes."""
         entries = self._entries.get(tree)
         if entries is None:
-            entries = self._entries[tree] = dict(self._parse_tree(self.get(tree, b"tree")))
+            entries = self._entries[tree] = dict(parse_tree(self.get(tree, b"tree"), self._id_bytes))
+            for name, entry in entries.items():
+                check_tree_name(name, entry.mode)
         return entries
-
-    def _parse_tree(self, data: bytes) -> Iterator[tuple[bytes, TreeEntry]]:
-        offset, last = 0, b""
-        while offset < len(data):
-            end = data.find(b"\0", offset)
-            mode, _, name = data[offset:end].partition(b" ")
-            offset = end + 1 + self._id_bytes
-            if end < 0 or offset > len(data) or mode not in (b"100644", b"100755", b"120000", b"40000"):
-                raise NotInMemory("its repository has a submodule, or a tree in an old form")
-            entry = TreeEntry(int(mode, 8), data[end + 1 : offset].hex())
-            key = name + b"/" if entry.mode == DIRECTORY else name
-            check_tree_name(name, entry.mode)
-            if key <= last:
-                raise NotInMemory("its repository has an unsorted tree")
-            last = key
-            yield name, entry
 
     def write_tree(self, entries: Mapping[bytes, TreeEntry]) -> str:
         """Add a tree; return its id."""
-        listing = sorted(
-            (name + b"/" if mode == DIRECTORY else name, name, mode, oid) for name, (mode, oid) in entries.items()
-        )
-        tree = self.add(
-            b"tree", b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(oid)) for _, name, mode, oid in listing)
-        )
+        tree = self.add(b"tree", format_tree(entries))
         self._entries[tree] = dict(entries)
         return tree
 
@@ -222,7 +202,10 @@ class MemoryObjects:
 
 
 def check_tree_name(name: bytes, mode: int) -> None:
-    """Raise NotInMemory for a name that git's checks reject, or whose file changes what git does."""
+    """Raise NotInMemory for a mode of submodules or of early versions of git, and for a name that git's checks reject,
+    or whose file changes what git does."""
+    if mode not in (FILE, EXECUTABLE, LINK, DIRECTORY):
+        raise NotInMemory("its repository has a submodule, or a tree in an old form")
     if name in (b"", b".", b"..", b".gitmodules") or b"/" in name or not is_valid_tree_name(name, mode == LINK):
         raise NotInMemory(f"its repository has a file named {os.fsdecode(name)!r}")
 
@@ -234,7 +217,9 @@ def has_carriage_return(data: bytes) -> bool:
 
 def check_attributes(objects: MemoryObjects, tree: str) -> None:
     """Note the tree's git attributes. Raises NotInMemory if they change how git reads or writes files."""
-    for path, entry in objects.files(tree):
+    for number, (path, entry) in enumerate(objects.files(tree)):
+        if number > PATHS_MAX:
+            raise NotInMemory("its repository has too many files")
         if path.rpartition(b"/")[2] == b".gitattributes":
             lines = objects.get(entry.oid, b"blob").decode("utf-8", "replace").splitlines()
             for name in (name for line in lines if not line.lstrip().startswith("#") for name in line.split()[1:]):
@@ -263,108 +248,22 @@ def read_folder(objects: MemoryObjects, folder: Path) -> str:
 
 
 # bundles --------------------------------------------------------------------------------------------------------------
-def read_bundle(bundle: bytes) -> tuple[MemoryObjects, dict[str, str]]:
-    """Return the objects of a bundle, and its refs. Raises NotInMemory for anything unusual or damaged."""
-    header = HEADER.match(bundle)
-    if header is None:
-        raise NotInMemory("its bundle is of an unusual kind")
-    objects = MemoryObjects("sha256" if b"sha256" in header[1] else "sha1")
-    refs = {ref.decode(): oid.decode() for oid, ref in (line.split(b" ", 1) for line in header[2].splitlines())}
-    try:
-        _read_pack(objects, bundle[header.end() :])
-    except (IndexError, KeyError, ValueError, zlib.error) as error:
-        raise NotInMemory("its bundle is damaged") from error
+def read_bundle(bundle: bytes, environment: Mapping[str, str]) -> tuple[MemoryObjects, dict[str, str]]:
+    """Return the objects of a bundle, and its refs, as git reads and checks them. Raises NotInMemory."""
+    with tempfile.TemporaryDirectory(prefix="mz-bundle-") as name:
+        try:
+            repository = fetch_bundle(bundle, Path(name, "objects.git"), environment, "refs/*:refs/*", "--bare")
+            lines = repository("for-each-ref", "--format=%(objectname) %(refname)").splitlines()
+            objects = MemoryObjects(repository("rev-parse", "--show-object-format"))
+            for _, kind, data in repository.objects(OBJECT_BYTES_MAX):
+                objects.add(kind.encode(), data)
+        except (OSError, SubprocessError) as error:
+            raise NotInMemory("git cannot read its bundle") from error
+    refs = {ref: oid for oid, ref in (line.split(" ", 1) for line in lines)}
     for oid in refs.values():
-        tree = objects.tree_of(oid)
-        for number, (_, entry) in enumerate(objects.files(tree)):
-            objects.get(entry.oid, b"blob")
-            if number > PATHS_MAX:
-                raise NotInMemory("its repository has too many files")
-        check_attributes(objects, tree)
+        check_attributes(objects, objects.tree_of(oid))
     check_line_ends(objects)
     return objects, refs
-
-
-def _read_pack(objects: MemoryObjects, pack: bytes) -> None:
-    """Add the objects of a pack. Raises IndexError, KeyError, ValueError and zlib.error for damaged ones."""
-    size = hashlib.new(objects.object_format).digest_size
-    end = len(pack) - size
-    if pack[:8] != b"PACK\0\0\0\2" or hashlib.new(objects.object_format, pack[:end]).digest() != pack[end:]:
-        raise ValueError("not a pack")
-    by_offset: dict[int, tuple[bytes, bytes]] = {}
-    offset, total = 12, 0
-    for _ in range(int.from_bytes(pack[8:12], "big")):
-        start, byte = offset, pack[offset]
-        kind, length, shift = byte >> 4 & 7, byte & 15, 4
-        while byte & 128:
-            offset, byte = offset + 1, pack[offset + 1]
-            length, shift = length | (byte & 127) << shift, shift + 7
-        offset, base = offset + 1, None
-        if kind == OFFSET_DELTA:
-            byte = pack[offset]
-            distance = byte & 127
-            while byte & 128:
-                offset, byte = offset + 1, pack[offset + 1]
-                distance = (distance + 1) << 7 | byte & 127
-            offset, base = offset + 1, by_offset[start - distance]
-        elif kind == NAMED_DELTA:
-            base, offset = objects.objects[pack[offset : offset + size].hex()], offset + size
-        if length > OBJECT_BYTES_MAX or total + length > BUNDLE_BYTES_MAX:
-            raise ValueError("too large")
-        data, offset = _inflate(pack, offset, length)
-        entry = (KINDS[kind], data) if base is None else (base[0], apply_delta(base[1], data))
-        total += len(entry[1])
-        objects.add(*entry)
-        by_offset[start] = entry
-    if offset != end:
-        raise ValueError("more than a pack")
-
-
-def _inflate(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
-    """Return the bytes compressed at an offset, and where they end. Raises ValueError and zlib.error."""
-    inflater, parts, step = zlib.decompressobj(), bytearray(), 64 + size
-    while not inflater.eof:
-        chunk = data[offset : offset + step]
-        if not chunk or len(parts) > size:
-            raise ValueError("wrong size")
-        parts += inflater.decompress(chunk, size + 1 - len(parts))
-        remainder = inflater.unused_data or inflater.unconsumed_tail
-        offset += len(chunk) - len(remainder)
-    if len(parts) != size:
-        raise ValueError("wrong size")
-    return bytes(parts), offset
-
-
-def apply_delta(base: bytes, delta: bytes) -> bytes:
-    """Return what git's delta makes of the base. Raises IndexError and ValueError. Source: gitformat-pack(5)."""
-    sizes, offset = [], 0
-    for _ in range(2):
-        size = shift = 0
-        while True:
-            byte, offset = delta[offset], offset + 1
-            size, shift = size | (byte & 127) << shift, shift + 7
-            if not byte & 128:
-                break
-        sizes.append(size)
-    if sizes[0] != len(base) or sizes[1] > OBJECT_BYTES_MAX:
-        raise ValueError("wrong base")
-    out = bytearray()
-    while offset < len(delta):
-        byte, offset = delta[offset], offset + 1
-        if not byte & 128:
-            out += delta[offset : offset + byte]
-            offset += byte
-            continue
-        values = [0, 0]
-        for bit in range(7):
-            if byte >> bit & 1:
-                values[bit // 4] |= delta[offset] << 8 * (bit % 4)
-                offset += 1
-        at, length = values[0], values[1] or 0x10000
-        out += base[at : at + length]
-    if len(out) != sizes[1]:
-        raise ValueError("wrong size")
-    return bytes(out)
 
 
 # patches --------------------------------------------------------------------------------------------------------------
@@ -459,7 +358,7 @@ def _path_of(line: bytes) -> bytes:
 def _apply_body(objects: MemoryObjects, file: PatchedFile, content: bytes, is_deleted: bool) -> None:
     """Add the new content of a file, and note its changed lines."""
     if file.body[:1] == [b"GIT binary patch\n"]:
-        data, counts = _apply_binary(file.body, content), (0, 0)
+        data, counts = _apply_binary(file.body), (0, 0)
     else:
         data, counts = _apply_hunks(file.body, content)
     is_wrong = bool(data) if is_deleted else bool(file.new) and objects.add(b"blob", data) != file.new
@@ -498,9 +397,10 @@ def _apply_hunks(body: list[bytes], content: bytes) -> tuple[bytes, tuple[int, i
     return b"".join((*out, *old[at:])), (added, deleted)
 
 
-def _apply_binary(body: list[bytes], content: bytes) -> bytes:
-    """Return the new content of a binary file: git's base 85 of a compressed literal or delta."""
-    kind, _, size = body[1].strip().partition(b" ")
+def _apply_binary(body: list[bytes]) -> bytes:
+    """Return the new content of a binary file: git's base 85 of a compressed literal."""
+    if not body[1].startswith(b"literal "):
+        raise NotInMemory("a binary patch names only what differs")
     packed = bytearray()
     try:
         for line in body[2:]:
@@ -508,10 +408,10 @@ def _apply_binary(body: list[bytes], content: bytes) -> bytes:
                 break
             length = line[0] - (64 if line[0] < 91 else 70)
             packed += base64.b85decode(line[1:].rstrip(b"\n"))[:length]
-        data, _ = _inflate(bytes(packed), 0, min(int(size), OBJECT_BYTES_MAX))
-        return data if kind == b"literal" else apply_delta(content, data)
+        data = zlib.decompressobj().decompress(packed, OBJECT_BYTES_MAX)
     except (ValueError, IndexError, zlib.error) as error:
         raise NotInMemory("a binary patch is damaged") from error
+    return data
 
 
 def count_lines(data: bytes) -> int:
