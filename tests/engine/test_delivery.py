@@ -286,6 +286,20 @@ def test_papers_stay_off_the_branch_of_a_pull_request_and_in_the_captures() -> N
     assert without_pull_request.world.objects[head].files.keys() >= PAPERS
 
 
+def test_a_branch_with_nothing_but_papers_gets_no_pull_request() -> None:
+    """A forge refuses one without commits."""
+
+    def only_papers(spec: CallSpec, files: Files) -> ScriptedReply:
+        reply = trial.script(spec, files)
+        kept = {path: text for path, text in reply.files.items() if path.startswith(("plans/", "notes/", "letters/"))}
+        return ScriptedReply(files=kept, text=reply.text)
+
+    bench = without_papers()
+    bench.world.script, bench.world.commands = only_papers, lambda command, files: (0, "")
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
+    assert (bench.world.pull_requests, subjects(bench)) == ({}, [])
+
+
 def test_an_output_that_is_delivered_is_no_paper() -> None:
     bench = without_papers()
     *phases, ship = bench.pins.pipeline.phases

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from mz_engine.decide.feature import decide_feature
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
-from mz_engine.run.fork import CannotFork, ForkChange, fork_point, forked_pins, next_phase, phase_start
+from mz_engine.run.fork import FORK_SETTINGS, CannotFork, ForkChange, fork_point, forked_pins, next_phase, phase_start
 from mz_engine.run.plan import find_unfinished_run
 from mz_engine.run.process import RunProcess
+from mz_engine.run.settings import kept_settings, load_config
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved
 from mz_events.catalog.feature import FeatureStarted, PhaseStarted
@@ -21,6 +22,7 @@ from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import feature_stream
 from mz_events.store import Recorded
 from mz_projections.feature.calls import paid_calls
+from mz_projections.feature.state import NotStarted
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, latest_deliveries
 from mz_projections.run.fold import RunState
@@ -152,6 +154,16 @@ def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, 
 def _run(state: RunState) -> str:
     assert state.started is not None
     return state.started.run
+
+
+def test_what_a_fork_has_of_its_own_is_no_setting_that_it_keeps(past: Past, tmp_path: Path) -> None:
+    loaded = load_config(tmp_path, {}, {})
+    pins = replace(past.pins, config=loaded.config)
+    forked = forked_pins(pins, NotStarted(), ForkChange(agent="codex", model="m"), "r9").config
+    assert {warning.message.split("`")[1].split(":")[0] for warning in kept_settings("r9", forked, loaded)} == {
+        "branch_prefix", "models.cheap", "models.mid", "models.premium",
+    }  # fmt: skip
+    assert not [*kept_settings("r9", forked, loaded, FORK_SETTINGS)]
 
 
 def test_what_is_changed_is_pinned(past: Past) -> None:

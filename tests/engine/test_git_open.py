@@ -172,6 +172,12 @@ def test_a_branch_of_somebody_else_is_left_alone(desk: Desk) -> None:
     assert desk.repo.git("for-each-ref", "refs/mz") == ""
 
 
+def test_a_branch_without_commits_of_its_own_is_taken(desk: Desk) -> None:
+    desk.repo.git("branch", "feat/f1", desk.base)
+    assert desk.port.open(WORKTREE, (desk.base,)).head == desk.base
+    assert desk.state() == "## feat/f1"
+
+
 def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(desk: Desk) -> None:
     desk.repo.git("checkout", "--quiet", "-b", "feat/f1")
     with pytest.raises(RepositoryUnusable, match="checked out in") as refused:

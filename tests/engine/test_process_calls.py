@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
+from typing import IO, cast
 
 import msgspec
 import pytest
@@ -384,6 +388,24 @@ def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
+def test_a_link_that_is_writable_leads_there_also_to_and_from_temporary_folders(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", tmp_path / "repo"
+    home.mkdir()
+    repository(root)
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        temporary, data = Path(name), tmp_path / "data"
+        data.mkdir()
+        links = {home / "to": temporary / "real", temporary / "from": data, home / "beside": data}
+        (temporary / "real").mkdir()
+        for number, (link, folder) in enumerate(links.items()):
+            link.symlink_to(folder)
+            sandbox = SandboxSettings(write=(str(link),))
+            agents = AgentProcesses(root, {**ENVIRONMENT, "HOME": str(home)}, Secrets({}), sandbox=sandbox)
+            assert agents.spawn(call(fresh_key()), shell(f"echo made > {link}/{number}")).exit == 0
+            assert (folder / str(number)).read_text() == "made\n"
+
+
+@pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
 def test_what_an_agent_changes_in_its_folders_is_seen_by_its_feature_alone_but_for_the_login(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "repo"
     path = repository(root)
@@ -523,6 +545,44 @@ def test_a_login_that_another_one_changed_meanwhile_stays(tmp_path: Path) -> Non
     take_login(folder, Path("login.json"), login, b'{"token": "old"}')
     assert login.read_text() == '{"token": "of another call"}'
     assert list(folder.iterdir()) == []
+
+
+def test_a_shorter_login_is_a_valid_object_before_the_end_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, login, read = tmp_path / "upper", tmp_path / "login.json", list[object]()
+    folder.mkdir()
+    login.write_text('{"token": "a long old one"}')
+    os.utime(login, (1, 1))
+    (folder / "login.json").write_text('{"token": "new"}')
+
+    class Observed(io.FileIO):
+        def truncate(self, size: int | None = None) -> int:
+            read.append(json.loads(login.read_bytes()))
+            return super().truncate(size)
+
+    def opened(path: Path | int, mode: str, **options: int) -> IO[bytes]:
+        return cast(IO[bytes], Observed(path, "r+") if mode == "r+b" else open(path, mode))
+
+    monkeypatch.setattr("mz_engine.agents.process.open", opened, raising=False)
+    take_login(folder, Path("login.json"), login, None)
+    assert (read, login.read_text()) == ([{"token": "new"}], '{"token": "new"}')
+
+
+def test_a_login_is_taken_once_no_other_process_takes_it(tmp_path: Path) -> None:
+    folder, login = tmp_path / "upper", tmp_path / "login.json"
+    folder.mkdir()
+    login.write_text('{"token": "old"}')
+    os.utime(login, (1, 1))
+    (folder / "login.json").write_text('{"token": "new"}')
+    taking = threading.Thread(target=take_login, args=(folder, Path("login.json"), login, None))
+    with open(login) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        taking.start()
+        taking.join(0.1)
+        assert (taking.is_alive(), login.read_text()) == (True, '{"token": "old"}')
+    taking.join()
+    assert login.read_text() == '{"token": "new"}'
 
 
 def test_no_old_login_is_taken_and_none_that_a_link_leads_to(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ from mz_events.catalog.run import (
     ItemAdded,
     ItemHeld,
     ItemSkipped,
+    RetryAccepted,
     RunFinished,
     RunHalted,
     RunIdle,
@@ -195,6 +196,17 @@ def test_the_clock_of_a_run_leaves_out_the_time_without_work() -> None:
     times = ((begun, 10), (ITEM, 40), (RunPaused(actor=None), 50), (RunResumed(mz_version="0.1"), 90))
     view = run_view(RUN, [recorded(run_stream(RUN), event, at) for event, at in times])
     assert view.clock_us == 50_000, "as if it had begun with the 40 milliseconds that it had worked before"
+
+
+def test_the_time_of_a_feature_leaves_out_that_between_its_delivery_and_its_revision() -> None:
+    accepted = RetryAccepted(feature=LOGIN, phase=None, note=None, actor=DIGEST, keeps_tree=True)
+    own, delivered = feature_stream(RUN, LOGIN), FeatureDelivered(ending="delivered", head=TREE)
+    times = (
+        (run_stream(RUN), ITEM, 10), (own, STARTED, 20), (own, delivered, 50), (run_stream(RUN), accepted, 950),
+        (own, FeatureRetried(run_version=4, to="code", keeps_tree=True, actor=DIGEST), 960), (own, delivered, 970),
+    )  # fmt: skip
+    (view,) = run_view(RUN, [recorded(stream, event, at) for stream, event, at in times]).features
+    assert (view.started_us, view.ended_us) == (920_000, 970_000), "30 milliseconds, and then 20"
 
 
 def feature_of(*events: Event) -> str:

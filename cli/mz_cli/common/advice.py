@@ -15,7 +15,7 @@ from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.run.spending import amount_text
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import AWAITS_MERGE, FeatureView, Question, RunView
+from mz_projections.views.model import AWAITS_MERGE, ENDED_STATUSES, FeatureView, Question, RunView
 
 from mz_cli.app.context import ProjectLog, TextLoader, is_process_running
 from mz_cli.terminal.text import count_noun, format_time, shorten, single_line
@@ -23,7 +23,6 @@ from mz_cli.terminal.text import count_noun, format_time, shorten, single_line
 DETAIL_MAX = 300
 LISTED_MAX = 40
 """Features listed on a terminal; of more, only the started ones are listed and the others counted."""
-ENDED_STATUSES = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
 REVIEW_COMMANDS = {
     Verdict.APPROVE: "mz review approve {}",
     Verdict.RETRY: "mz review answer {} TEXT",

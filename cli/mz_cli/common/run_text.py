@@ -191,10 +191,10 @@ def heading(view: RunView, process_running: bool) -> str:
 
 
 def run_duration(view: RunView) -> str:
-    """Return the time from the start to the last event of a finished run; empty for any other."""
-    if view.status != "finished" or view.started_us is None or view.last_recorded_us is None:
+    """Return the time at work from the start to the last event of a finished run; empty for any other."""
+    if view.status != "finished" or view.clock_us is None or view.last_recorded_us is None:
         return ""
-    return elapsed_cell(view.last_recorded_us - view.started_us)
+    return elapsed_cell(view.last_recorded_us - view.clock_us)
 
 
 def duration_cell(view: FeatureView) -> Cell:

@@ -30,13 +30,12 @@ from mz_events.names import Commit, FeatureId, feature_stream, run_stream
 from mz_events.store import BlobMissing, Recorded
 from mz_projections.feature.state import Ended, progress_of
 from mz_projections.run.fold import DELIVERED_OUTCOMES, RETRIABLE_OUTCOMES, fold_run
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.model import ENDED_STATUSES, FeatureView, RunView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import check_phase, select, select_one_run
-from mz_cli.common.advice import ENDED_STATUSES
 from mz_cli.people.inbox import (
     PostedMessage,
     active_run,

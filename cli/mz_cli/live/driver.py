@@ -76,7 +76,7 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
     with RunProcess(root, environment, observe) as process:
         log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view:
-            notifier = Notifier(root, settings, environment, view.ring, view.show_text)
+            notifier = Notifier(root, settings, environment, view.ring, view.show_text, log.load_text)
             start_run(process, view.show_text)
             with closing(notifier), handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))

@@ -19,8 +19,9 @@ from mz_events.catalog.feature import FeatureFailed, HumanRequested
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
 from mz_events.store import Recorded
 
+from mz_cli.app.context import TextLoader
 from mz_cli.live.milestones import live_text
-from mz_cli.terminal.text import single_line
+from mz_cli.terminal.text import shorten, single_line
 
 SUBJECTS: Mapping[type[Event], NotificationSubject] = {
     HumanRequested: "question",
@@ -31,6 +32,7 @@ SUBJECTS: Mapping[type[Event], NotificationSubject] = {
 }
 STOPS: Mapping[FeatureOutcome, NotificationSubject] = {FeatureOutcome.WAITING: "question", FeatureOutcome.HELD: "idle"}
 """What tells why a stopped feature does not continue; a fatal problem is told as `halted`."""
+QUESTION_MAX = 300
 TIMEOUT_SECONDS = 30
 END_SECONDS = 3
 """How long the end of a run waits for commands."""
@@ -42,10 +44,11 @@ class Notifier:
 
     def __init__(
         self, root: Path, settings: Notifications, environment: Mapping[str, str], ring: Callable[[], object],
-        show_text: Callable[[str], object],
+        show_text: Callable[[str], object], load_text: TextLoader = lambda digest: "",
     ) -> None:  # fmt: skip
         """`show_text` prints a line about a command that failed."""
         self._root, self._settings, self._environment = root, settings, environment
+        self._load_text = load_text
         self._ring, self._show_text = ring, show_text
         self._threads: list[Thread] = []
         self._stops: dict[str, NotificationSubject | None] = {}
@@ -65,6 +68,8 @@ class Notifier:
         if self._settings.command is not None:
             _, run, *feature = recorded.stream.split("/")
             text = single_line(live_text(recorded))
+            if isinstance(event, HumanRequested) and (detail := self._load_text(event.detail)):
+                text += f"; question: {shorten(single_line(detail), QUESTION_MAX)}"
             about = {"MZ_EVENT": subject, "MZ_RUN": run, "MZ_FEATURE": "".join(feature), "MZ_TEXT": text}
             thread = Thread(target=self._run, args=(self._settings.command, about), name="notification", daemon=True)
             thread.start()

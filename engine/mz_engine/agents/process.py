@@ -10,6 +10,7 @@ A spool is a directory that receives the call's output as it comes, so that a cr
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -158,20 +159,22 @@ def take_login(
     changed, login = folder / name, login.resolve()
     if changed.parent.resolve() != (folder.resolve() / name).parent:
         return
-    old, (new, changed_ns) = login.read_bytes(), read_changed(folder, name)
-    if changed_ns <= login.stat().st_mtime_ns:
-        new = b""
-    is_expected = before in (None, old) or TAKEN_LOGINS.get(login) == old
-    if is_expected and new and (EMPTY_TEXT not in new or EMPTY_TEXT in old):
-        if not load_object(old) or not load_object(old).keys() <= load_object(new).keys():
-            return
-        with open(login, "r+b", buffering=0) as file:  # In place: running calls have this file.
-            os.posix_fallocate(file.fileno(), 0, len(new))
-            file.write(new)
-            file.truncate()
-            os.fsync(file.fileno())
-        os.utime(login, ns=(changed_ns, changed_ns))
-        TAKEN_LOGINS[login] = new
+    with open(login, "rb") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)  # Other processes of mz write the login too.
+        old, (new, changed_ns) = opened.read(), read_changed(folder, name)
+        if changed_ns <= login.stat().st_mtime_ns:
+            new = b""
+        is_expected = before in (None, old) or TAKEN_LOGINS.get(login) == old
+        if is_expected and new and (EMPTY_TEXT not in new or EMPTY_TEXT in old):
+            if not load_object(old) or not load_object(old).keys() <= load_object(new).keys():
+                return
+            with open(login, "r+b", buffering=0) as file:  # In place: running calls have this file.
+                os.posix_fallocate(file.fileno(), 0, len(new))
+                file.write(new.ljust(len(old)))  # A valid object also before the end is cut off.
+                file.truncate(len(new))
+                os.fsync(file.fileno())
+            os.utime(login, ns=(changed_ns, changed_ns))
+            TAKEN_LOGINS[login] = new
     if has_ended:
         changed.unlink()
 

@@ -128,8 +128,10 @@ def reconcile_push(intent: PushRequested, is_new: bool = False) -> Effect:
 
 
 def open_pull_request(context: StepContext) -> Effect:
-    """Open the pull request. Title: the feature's, verbatim."""
-    started, key = context.phase_state.progress.started, context.key("open_pr")
+    """Open the pull request, but none for a branch without commits of its own: a forge refuses that. Title: the
+    feature's, verbatim."""
+    progress, key = context.phase_state.progress, context.key("open_pr")
+    started, has_commits = progress.started, progress.head != progress.base
     target = yield from _target_branch(context)
     title = yield from get_text(started.title)
     request = PullRequestRequested(
@@ -138,7 +140,7 @@ def open_pull_request(context: StepContext) -> Effect:
         target=target,
         title=(yield from put_blob(title)),
         body=(yield from put_blob((yield from pull_request_body(context, key)))),
-        strategy=context.pins.config.pull_requests.strategy,
+        strategy=context.pins.config.pull_requests.strategy if has_commits else "none",
     )
     yield from emit(request)
     yield from reconcile_pull_request(request, context)

@@ -235,7 +235,10 @@ def hide_file(path: bytes) -> None:
 
 def make_mount_point(path: bytes, is_directory: bool) -> None:
     if is_directory:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError:  # A link into a folder of the command's own, where nothing is yet.
+            os.makedirs(os.path.realpath(path), exist_ok=True)
     elif not os.path.lexists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))

@@ -38,6 +38,8 @@ from mz_engine.run.feature_loop import BEFORE_MESSAGES
 
 FORK_TEMPLATE = "fork.md.j2"
 """Name of the template that replaces the phase's own."""
+FORK_SETTINGS = ("branch_prefix", "pull_requests", "agent", "failover", "models")
+"""Settings of which `forked_pins` has values of its own."""
 FORKABLE_STATES = CreatingWorkspace | RunningSetup | BetweenPhases | InPhase | Restoring
 RUN_VERSION = 3
 """Acknowledged run version of the copies: the new run's stream starts with three events."""

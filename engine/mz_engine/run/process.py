@@ -38,7 +38,7 @@ from mz_engine.processes.environment import remove_abandoned_scratch
 from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
-from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appends
+from mz_engine.run.fork import FORK_SETTINGS, ForkChange, fork_point, forked_pins, initial_appends
 from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make_plan, reply_provenance
 from mz_engine.run.ports import SystemClock, SystemPorts
 from mz_engine.run.scheduler import Scheduler
@@ -173,7 +173,7 @@ class RunProcess:
             loaded = load_config(self.root, self.environment, {})
             config, commands = loaded.config, Commands.of(loaded.config)
             kept = replace(commands.apply(pins).config, budget=config.budget)
-            self._warnings = tuple(kept_settings(started.run, kept, loaded))
+            self._warnings = tuple(kept_settings(started.run, kept, loaded, FORK_SETTINGS if state.fork else ()))
         except MzError as error:  # The run has its pins.
             self._warnings = tuple(replace(diagnostic, severity="warning") for diagnostic in error.diagnostics)
         corrected = commands.apply(pins)

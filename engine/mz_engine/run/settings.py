@@ -92,14 +92,14 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     )
 
 
-def kept_settings(run: str, kept: Config, loaded: LoadedConfig) -> Iterator[Diagnostic]:
-    """Yield a warning for each setting that has another value now than the unfinished run keeps. A default of an option
-    of `mz run` may be how it always was, beside the option."""
+def kept_settings(run: str, kept: Config, loaded: LoadedConfig, own: tuple[str, ...] = ()) -> Iterator[Diagnostic]:
+    """Yield a warning for each setting that has another value now than the unfinished run keeps, except those that are
+    its `own`. A default of an option of `mz run` may be how it always was, beside the option."""
     pinned, current = (msgspec.to_builtins(config, enc_hook=encode_quantity) for config in (kept, loaded.config))
     for name in (setting.name for setting in list_settings(SETTINGS_TYPE)):
         value, new, origin = _nested(pinned, name), _nested(current, name), loaded.origins[name]
         is_option = origin == "default" and name in RUN_OPTIONS
-        if new != value and not is_option and name.partition(".")[0] not in READ_AT_USE:
+        if new != value and not is_option and name.partition(".")[0] not in (*READ_AT_USE, *own):
             values = f"`{name}: {value}`", f"`{new}` ({origin})"
             if isinstance(value or new, dict | tuple):
                 values = f"`{name}`", f"that of {origin}"

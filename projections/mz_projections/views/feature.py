@@ -40,6 +40,7 @@ from mz_projections.feature.calls import change_call, evolve_calls, last_builder
 from mz_projections.feature.rollback import superseded_phases, track_phases
 from mz_projections.feature.unit import RAISED
 from mz_projections.views.model import (
+    ENDED_STATUSES,
     ArtifactView,
     CallView,
     CommandView,
@@ -102,7 +103,7 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
             return replace(_clear_hold(view), status="working", blocked_by="", code="")
         case FeatureRetried():
             view = _clear_hold(_supersede_phases(view, event, now_us))
-            return replace(view, status="working", blocked_by="", code="", ended_us=None)
+            return replace(take_up(view, now_us), blocked_by="", code="")
         case FeatureDelivered():
             return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
         case FeatureFailed():
@@ -110,6 +111,13 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
         case FeatureCancelled():
             return replace(_clear_hold(view), status="cancelled", ended_us=now_us)
     return view
+
+
+def take_up(view: FeatureView, now_us: int) -> FeatureView:
+    """Return the view at work again; a clock that an end had stopped leaves out the time since then."""
+    paused_us = now_us - view.ended_us if view.ended_us is not None and view.status in ENDED_STATUSES else 0
+    started_us = None if view.started_us is None else view.started_us + paused_us
+    return replace(view, status="working", started_us=started_us, ended_us=None)
 
 
 def _clear_hold(view: FeatureView) -> FeatureView:

@@ -24,6 +24,7 @@ FeatureStatus = Literal[
     "queued", "skipped", "working",
     "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "interrupted", "paused",
 ]  # fmt: skip
+ENDED_STATUSES: tuple[FeatureStatus, ...] = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
 RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
 
 
@@ -204,6 +205,7 @@ class FeatureView(View, frozen=True, kw_only=True):
     branch: str = ""
     target: str = ""
     started_us: int | None = None
+    """Later by the time between an end and a retry or revision."""
     ended_us: int | None = None
     """Time of the last stop; None while running."""
     phases: tuple[PhaseView, ...] = ()

@@ -35,7 +35,7 @@ from mz_events.names import run_stream
 from mz_events.store import Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
-from mz_projections.views.feature import evolve_feature
+from mz_projections.views.feature import evolve_feature, take_up
 from mz_projections.views.model import AWAITS_MERGE, AWAITS_WORK, FeatureView, RunView
 
 
@@ -182,7 +182,7 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
         case ClaimRejected(holder=holder):
             return replace(view, blocked_by=holder)
         case RetryAccepted():
-            return replace(view, status="working", ended_us=None)
+            return take_up(view, recorded.recorded_at_us)
         case FeatureAdmitted() | FeatureReleased() | AnswerAccepted() | TimerFired() | ChecksChanged():
             may_continue = view.status in ("queued", "working", "waiting", "held", "interrupted")
             return replace(view, status="working" if may_continue else view.status, ended_us=None)

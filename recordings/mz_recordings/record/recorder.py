@@ -290,8 +290,9 @@ def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
                 return "checks of its pull request failed"
             case FeatureStarted() if recorded.position < corrected_at:
                 return "the commands of the settings were corrected after it had started"
-            case DeliveryFailed():
-                return "the remote or the forge rejected it"
+            case DeliveryFailed(key=key, code=code):
+                step = key.rpartition("/")[2]
+                return f"its delivery failed ({step}: {code}), and a replay has neither remote nor forge to fail alike"
         state = evolve(state, recorded)
     return ""
 
