@@ -124,7 +124,8 @@ def test_bombs_are_refused(text: str) -> None:
 
 def test_no_tag_makes_an_object() -> None:
     for text in (
-        "!!python/object/apply:os.system [ls]", "a: !!set {b}", "a: !!binary aGk=", "!local x", "a: !!int ''", "a: !!bool maybe",
+        "!!python/object/apply:os.system [ls]", "a: !!set {b}", "a: !!binary aGk=", "!local x",
+        "a: !!int ''", "a: !!bool maybe",
     ):  # fmt: skip
         with pytest.raises(MzError) as caught:
             parse_yaml(text, "f.yaml")

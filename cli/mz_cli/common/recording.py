@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import msgspec
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
+from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.seals import take_seal
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
@@ -157,7 +157,7 @@ def reject_secrets(cassette: Cassette, root: Path) -> None:
     secrets = Secrets(project_secrets(root, os.environ))
     try:
         leaks = tuple(dict.fromkeys(cassette_secrets(cassette, secrets, os.environ)))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RepositoryUnusable) as error:
         message = "the recorded repository cannot be searched for secrets, so nothing was recorded"
         raise MzError("MZ6004", message, hint=single_line(str(error))) from error
     if leaks:

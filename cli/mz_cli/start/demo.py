@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -92,20 +91,16 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
 
 
 def make_repository(root: Path) -> None:
-    """Create the sample repository. Raises MzError: MZ1003 if the folder exists or is unusable, MZ1004 without git."""
+    """Create the sample repository. Raises MzError (MZ1003) if the folder exists or is unusable, and
+    RepositoryUnusable."""
     if root.exists():
         raise MzError("MZ1003", f"{root} already exists", hint="name a directory that does not exist yet")
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         create_sample(root, os.environ)
-    except FileNotFoundError as error:
-        raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
     except OSError as error:
         message = f"{root} cannot be created: {error.strerror or error}"
         raise MzError("MZ1003", message, hint="choose another folder with --keep") from error
-    except subprocess.SubprocessError as error:
-        hint = "`git --version` should be 2.30 or newer"
-        raise MzError("MZ1003", f"git could not create {root}: {error}", hint=hint) from error
 
 
 def recorded_agent_environment(

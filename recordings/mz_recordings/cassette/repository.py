@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from mz_engine.git.process import git_command, git_error, run_git
 from mz_engine.git.repository import repository_error, run_git_as_user
+from mz_engine.ports import RepositoryUnusable
 from mz_events.names import Commit
 
 from mz_recordings.cassette.model import BUNDLE, Cassette
@@ -38,11 +40,10 @@ DELIVERED = "delivered/"
 """Prefix of the branches of delivered dependencies."""
 BUNDLE_REFS = "refs/mz/world/"
 """Location of the bundle's branches in the scratch repository; `refs/mz/` is reserved for mz."""
-SECONDS = 600
 CHUNK = 1 << 20
-GIT = (
-    "git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}",
-    "-c", "fetch.fsckObjects=true", "-c", "fetch.fsck.zeroPaddedFilemode=ignore",
+SETTINGS = (
+    "core.autocrlf=false", f"core.hooksPath={os.devnull}",
+    "fetch.fsckObjects=true", "fetch.fsck.zeroPaddedFilemode=ignore",
 )  # fmt: skip
 """The content of a bundle is checked before it becomes files: names such as `..` and `.git` are rejected. Modes with a
 surplus zero, written by old tools, are harmless."""
@@ -55,7 +56,7 @@ class FixtureUnavailable(Exception):
 def create_sample(folder: Path, environment: Mapping[str, str]) -> None:
     """Create a repository with the sample project in one commit on `main` at `folder`, which must not exist.
 
-    Raises FileExistsError, OSError, and subprocess.CalledProcessError if git fails.
+    Raises FileExistsError, OSError and RepositoryUnusable.
     """
     with as_file(files("mz_recordings") / "bundled" / SAMPLE) as source:
         shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache", ".ruff_cache"))
@@ -67,7 +68,7 @@ def create_sample(folder: Path, environment: Mapping[str, str]) -> None:
 
 def create_bundle(root: Path, environment: Mapping[str, str], base: Commit, heads: Mapping[str, Commit]) -> bytes:
     """Return a bundle: the content of `base` in one commit, and on top of it, by feature, that of `heads`. Raises
-    RepositoryUnusable and CalledProcessError."""
+    RepositoryUnusable."""
     output = run_git_as_user(root, environment, "rev-parse", "--git-path", "objects", "--show-object-format")
     if output.exit_code:
         raise repository_error(root, output)
@@ -111,16 +112,15 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
             dependency.feature: Commit(git("rev-parse", f"{BUNDLE_REFS}{DELIVERED}{dependency.feature}^{{commit}}"))
             for dependency in fixture.delivered
         }
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
-        raise FixtureUnavailable(f"the repository of its fixture cannot be created: {reason}") from error
+    except (OSError, RepositoryUnusable) as error:
+        raise FixtureUnavailable(f"the repository of its fixture cannot be created: {error}") from error
     return heads
 
 
 def fetch_bundle(
     bundle: bytes, folder: Path, environment: Mapping[str, str], refs: str, *init_options: str
 ) -> ScratchGit:
-    """Create a repository at `folder` with these refs of the bundle. Raises OSError and SubprocessError."""
+    """Create a repository at `folder` with these refs of the bundle. Raises OSError and RepositoryUnusable."""
     folder.mkdir(parents=True)
     file, git = folder.with_name(BUNDLE), ScratchGit(folder, environment)
     file.write_bytes(bundle)
@@ -137,7 +137,7 @@ def bundle_contents(
     """Yield every file of every tree by path, and commits and trees by id, without a working tree; larger ones are
     skipped. `folder` is an empty directory.
 
-    Raises OSError and SubprocessError.
+    Raises OSError and RepositoryUnusable.
     """
     repository = fetch_bundle(bundle, folder / "objects.git", environment, "refs/*:refs/*", "--bare")
     names = dict(line.partition(" ")[::2] for line in repository("rev-list", "--objects", "--all").splitlines())
@@ -152,10 +152,14 @@ class ScratchGit:
         self._folder, self._environment = folder, {**variables, **COMMIT_ENVIRONMENT, "GIT_TERMINAL_PROMPT": "0"}
 
     def objects(self, bytes_max: int) -> Iterator[tuple[str, str, bytes]]:
-        """Yield id, kind and content of every object; larger ones are skipped. Raises CalledProcessError."""
-        command = [*GIT, "cat-file", "--batch-all-objects", "--batch", "--unordered"]
+        """Yield id, kind and content of every object; larger ones are skipped. Raises RepositoryUnusable."""
+        command = ("cat-file", "--batch-all-objects", "--batch", "--unordered")
         with subprocess.Popen(
-            command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            git_command(command, SETTINGS),
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         ) as process:
             assert process.stdout is not None
             while head := process.stdout.readline():
@@ -167,19 +171,11 @@ class ScratchGit:
                         process.stdout.read(min(CHUNK, int(size) - start))
                 process.stdout.read(1)
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command, stderr="git cannot read its objects")
+            raise RepositoryUnusable("git-failed", "git cannot read its objects")
 
     def __call__(self, *arguments: str) -> str:
-        """Return git's output, stripped. Raises CalledProcessError."""
-        done = subprocess.run(
-            [*GIT, *arguments],
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",  # Names of files need not be text.
-            timeout=SECONDS,
-            check=True,
-        )
-        return done.stdout.strip()
+        """Return git's output. Raises RepositoryUnusable."""
+        result = run_git(arguments, self._folder, self._environment, settings=SETTINGS)
+        if result.exit_code:
+            raise git_error(arguments[0], result)
+        return result.stdout.decode("utf-8", "backslashreplace").strip()  # Names of files need not be text.

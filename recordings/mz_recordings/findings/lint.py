@@ -4,7 +4,6 @@ replay. Changes and replays nothing. A result names the kind and position of a l
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from mz_engine.ports import RepositoryUnusable
 from mz_events.redaction.key_rules import entropy
 from mz_events.redaction.redactor import Secrets
 from mz_events.seal import InvalidSeal, parse_seals
@@ -203,9 +203,8 @@ class Linter:
         if bundle_sha256 not in self._bundles:
             try:
                 self._bundles[bundle_sha256] = tuple(bundle_leaks(data, self._secrets, self._environment))
-            except (OSError, subprocess.SubprocessError) as error:
-                reason = getattr(error, "stderr", "") or str(error)
-                message = f"{BUNDLE} cannot be unpacked: {' '.join(str(reason).split())}"
+            except (OSError, RepositoryUnusable) as error:
+                message = f"{BUNDLE} cannot be unpacked: {' '.join(str(error).split())}"
                 yield Finding(kind="UNREADABLE", message=message, file=f"{path}/{BUNDLE}", fix=RESTORE)
                 return
         leaks_by_file: dict[str, list[Leak]] = {}
@@ -218,7 +217,7 @@ class Linter:
 def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> Iterator[tuple[str, Leak]]:
     """Yield secrets in a bundled repository, each with its file. Personal data in it is the user's own.
 
-    Raises OSError and SubprocessError.
+    Raises OSError and RepositoryUnusable.
     """
     with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
         for name, content in bundle_contents(bundle, Path(folder), environment, FILE_BYTES_MAX):
@@ -230,7 +229,7 @@ def cassette_secrets(
 ) -> Iterator[tuple[str, Leak]]:
     """Yield the secrets that lint would find in the cassette once it is written, each with its file.
 
-    Raises OSError and SubprocessError if the bundle cannot be unpacked.
+    Raises OSError and RepositoryUnusable if the bundle cannot be unpacked.
     """
     for name, data in cassette_files(cassette):
         if name == BUNDLE:

@@ -14,11 +14,11 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from subprocess import SubprocessError
 from typing import NamedTuple
 
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry, is_valid_tree_name
 from mz_engine.git.objects import DIRECTORY, format_tree, parse_tree
+from mz_engine.ports import RepositoryUnusable
 
 from mz_recordings.cassette.repository import fetch_bundle
 
@@ -257,7 +257,7 @@ def read_bundle(bundle: bytes, environment: Mapping[str, str]) -> tuple[MemoryOb
             objects = MemoryObjects(repository("rev-parse", "--show-object-format"))
             for _, kind, data in repository.objects(OBJECT_BYTES_MAX):
                 objects.add(kind.encode(), data)
-        except (OSError, SubprocessError) as error:
+        except (OSError, RepositoryUnusable) as error:
             raise NotInMemory("git cannot read its bundle") from error
     refs = {ref: oid for oid, ref in (line.split(" ", 1) for line in lines)}
     for oid in refs.values():
