@@ -185,3 +185,14 @@ def test_a_set_up_that_fetches_submodules_finds_empty_directories(tmp_path: path
     with_nested_submodules(desk)
     desk.open()
     assert files_of(desk.worktree / "vendor/lib") == {}
+
+
+def test_what_a_set_up_fetched_of_submodules_stays_for_later_commands(tmp_path: pathlib.Path) -> None:
+    desk = Desk(tmp_path, WorkspaceSettings(setup=("git submodule update --init",)))
+    with_nested_submodules(desk)
+    desk.open()
+    desk.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+    desk.port.ensure(WORKTREE, desk.base, desk.base)
+    assert files_of(desk.worktree / "vendor/lib").keys() >= {"lib.py", ".git"}
+    assert desk.repo.git("log", "-1", "--format=%s", cwd=desk.worktree / "vendor/lib") == "submodule"
+    assert desk.state() == "## feat/f1"

@@ -37,6 +37,8 @@ PEELED = "%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(
 LIST_REFS = ("for-each-ref", f"--format={PEELED}", "refs/heads", "refs/tags", "refs/remotes")
 """The user's refs as a file `packed-refs`."""
 LOOSE_REF = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
+KEPT = ("index", "modules")
+"""Of a private repository: git's index, and the repositories of submodules, which a set-up may have fetched."""
 CHECKOUT_MANIFEST = Commit("checkout")
 """Stands for a capture: the manifest of what the set-up of a checkout made."""
 SECOND_NS, UINT32_MAX = 1_000_000_000, 0xFFFF_FFFF
@@ -234,8 +236,8 @@ class GitWorktree:
 
     # the private repository -------------------------------------------------------------------------------------------
     def write_repository(self, head: Commit) -> None:
-        """Make the worktree's directory, and its private repository at `head`, anew, except the index. A repository
-        that nobody changed since stays. Source: gitrepository-layout(5)."""
+        """Make the worktree's directory, and its private repository at `head`, anew, except the index and what a set-up
+        fetched of submodules. A repository that nobody changed since stays. Source: gitrepository-layout(5)."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -255,7 +257,7 @@ class GitWorktree:
         if signatures != _signatures(self.private) or written.keys() != texts.keys():
             written = {}
             for path in self.private.iterdir() if self.private.is_dir() else ():
-                if path.name != "index" or path.is_symlink() or not path.is_file():
+                if path.name not in KEPT or path.is_symlink() or path.is_file() != (path.name == "index"):
                     remove_tree(os.fsencode(path))
             for folder in ("objects/pack", "objects/info", "info", "refs", *map(os.path.dirname, texts)):
                 (self.private / folder).mkdir(parents=True, exist_ok=True)
