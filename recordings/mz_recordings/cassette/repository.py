@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from mz_engine.git.process import git_command, git_error, run_git
+from mz_engine.git.process import NO_USER_CONFIG, git_command, git_error, run_git, safe_environment
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_engine.ports import RepositoryUnusable
 from mz_events.names import Commit
@@ -32,8 +32,7 @@ COMMIT_ENVIRONMENT = {
     **{f"GIT_{role}_NAME": AUTHOR for role in ("AUTHOR", "COMMITTER")},
     **{f"GIT_{role}_EMAIL": AUTHOR_EMAIL for role in ("AUTHOR", "COMMITTER")},
     **{f"GIT_{role}_DATE": f"@{COMMIT_TIME} +0000" for role in ("AUTHOR", "COMMITTER")},
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_NOSYSTEM": "1",
+    **NO_USER_CONFIG,
 }
 
 DELIVERED = "delivered/"
@@ -148,8 +147,7 @@ class ScratchGit:
     """git in a scratch directory, without anybody's configuration."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        variables = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
-        self._folder, self._environment = folder, {**variables, **COMMIT_ENVIRONMENT, "GIT_TERMINAL_PROMPT": "0"}
+        self._folder, self._environment = folder, {**safe_environment(environment), **COMMIT_ENVIRONMENT}
 
     def objects(self, bytes_max: int) -> Iterator[tuple[str, str, bytes]]:
         """Yield id, kind and content of every object; larger ones are skipped. Raises RepositoryUnusable."""

@@ -3,7 +3,6 @@ that failed or were lost."""
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import AgentRegistry, Processes
+from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, Interrupted
 from mz_engine.processes.environment import worktree_path
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, SessionDropReason
@@ -134,15 +134,12 @@ class ReplayAgents(AgentRegistry):
         patch = recorded_call.content("patch")
         if not patch:
             return ""
-        arguments = ("-c", "core.autocrlf=false", "apply", "--binary", "--whitespace=nowarn", "-")
         folder = worktree_path(self._root, worktree)
-        environment = {**self._environment, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
         # As part of the checkout, only what is below this folder would be applied.
-        environment["GIT_CEILING_DIRECTORIES"] = str(folder.parent)
-        done = subprocess.run(
-            ["git", *arguments], cwd=folder, env=environment, input=patch, capture_output=True, check=False
-        )
-        return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
+        ceiling = {**NO_USER_CONFIG, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+        arguments = ("apply", "--binary", "--whitespace=nowarn", "-")
+        result = run_git(arguments, folder, {**safe_environment(self._environment), **ceiling}, patch)
+        return result.stderr or "git apply failed" if result.exit_code else ""
 
 
 def identity_of_key(pipeline: str, key: str) -> Identity:
