@@ -23,7 +23,7 @@ HEAVY = (
     "asyncio",
 )
 
-MODULES_OF_RUN_MAX = 220
+MODULES_OF_RUN_MAX = 232
 """Modules of mz that `mz run` imports at its start."""
 
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 import msgspec
-from mz_events.catalog.call import ForbiddenChange, Problem, Usage
+from mz_events.catalog.call import ForbiddenChange, LearningLeftOut, Problem, Usage
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 from mz_events.store import Blobs
+from mz_projections.memory.learnings import MemoryRules
 
 from mz_engine.model.pipeline import Tool
 
@@ -441,9 +442,44 @@ class Secrets(Protocol):
         """Return the names of the secrets in the data."""
 
 
-class Hints(Protocol):
-    def hint(self, signature: str) -> str | None:
-        """Return what fixed the same failure before, as text; None: nothing is known."""
+class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call is about, and which learnings it may get."""
+
+    call: str
+    """Key of the call."""
+    feature: str
+    phase: str
+    failure: str = ""
+    """Signature of the failure that the call has to fix."""
+    paths: tuple[Path, ...] = ()
+    """Files of its unit."""
+    tags: tuple[str, ...] = ()
+    tokens_max: int = 0
+    rules: MemoryRules = MemoryRules()
+    holdout: float = 0.0
+    """Share of the learnings that are left out to measure their effect."""
+
+
+class SelectedLearning(msgspec.Struct, frozen=True, kw_only=True):
+    """A learning for a prompt."""
+
+    id: str = ""
+    """Empty: from a recording that did not know ids; the log does not name it."""
+    text: str
+    is_repeated: bool = False
+    """It is about the very failure that the call has to fix."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Learnings for a prompt, the most important first, and those that concern the call and are left out."""
+
+    learnings: tuple[SelectedLearning, ...] = ()
+    left_out: tuple[LearningLeftOut, ...] = ()
+
+
+class Memory(Protocol):
+    def select(self, query: MemoryQuery) -> Selection:
+        """Return what the log teaches about a call."""
 
 
 class Clock(Protocol):
@@ -467,7 +503,7 @@ class Ports(Protocol):
     @property
     def secrets(self) -> Secrets: ...
     @property
-    def hints(self) -> Hints: ...
+    def memory(self) -> Memory: ...
     @property
     def blobs(self) -> Blobs: ...
     @property

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from mz_events.catalog import call, delivery, feature, imported, inbox, run, validation
+from mz_events.catalog import call, delivery, feature, imported, inbox, memory, run, validation
 from mz_events.catalog.base import Event
 from mz_events.names import Digest
 from mz_events.store import StoreUnusable, UnknownEvent
@@ -22,7 +22,7 @@ from mz_events.store import StoreUnusable, UnknownEvent
 Payload = dict[str, Any]
 Upcast = Callable[[Payload], Payload]
 
-FAMILIES: tuple[ModuleType, ...] = (run, feature, call, validation, delivery, inbox, imported)
+FAMILIES: tuple[ModuleType, ...] = (run, feature, call, validation, delivery, inbox, imported, memory)
 """The catalog's modules; add new ones here."""
 
 

@@ -78,6 +78,10 @@ def erasure_stream(run: str) -> StreamId:
     return StreamId(f"erased/{run}")
 
 
+PROJECT_STREAM = StreamId("project/memory")
+"""What people decide about the project's memory."""
+
+
 def is_of_run(stream: str, run: str) -> bool:
     """Return True for the streams of a run: its own, those of its features, its inbox, its erasures."""
     own = stream in (run_stream(run), inbox_stream(run), erasure_stream(run))

@@ -12,7 +12,7 @@ from mz_engine.effects.prompt import SessionPlan, compose_prompt
 from mz_engine.effects.steps import Do, StepContext
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import PhaseContext
-from mz_engine.ports import Secrets, Workspace
+from mz_engine.ports import Memory, Secrets, SelectedLearning, Selection, Workspace
 from mz_engine.prompts.ledger import bullets, covered_tokens, fitting_failures, prompt_parts, tokens_of
 from mz_engine.prompts.render import CommandData, ContextFile, PromptData, ReworkData, UnitData, load_templates, render
 from mz_events.catalog.call import ContextComposed, ContextPart
@@ -36,6 +36,7 @@ PARTS = {
     "unit": replace(DATA, unit=UnitData(id="u1", files=("a_module/first.py", "a_module/second.py"))),
     "rework": replace(DATA, rework=ReworkData(messages=(f"{LONG} It:\n  printed this in two\n  lines",), artifacts={})),
     "failures": replace(DATA, known_failures=("tests/test_a.py::test_one", "tests/test_a.py::test_two")),
+    "learning": replace(DATA, learnings=(SelectedLearning(id="L-1", text=f"{LONG} Long ago."),)),
     "file": replace(DATA, context=(ContextFile(path="README.md", text=f"# Read\n\n{LONG}"),)),
 }
 
@@ -92,8 +93,10 @@ def composed(use: PhaseContext, failures: bytes | None = None) -> ContextCompose
         *OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1)
     )
     context = StepContext(run="r1", feature="a", state=state, pins=pins, base_branch="main")
-    answers: Mapping[object, object] = {Workspace.paths: tuple(FILES), Blobs.get: LONG.encode()}
-    steps, reply = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan()), None
+    answers: Mapping[object, object] = {
+        Workspace.paths: tuple(FILES), Blobs.get: LONG.encode(), Memory.select: Selection(),
+    }  # fmt: skip
+    steps, reply = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan(), "key"), None
     while True:
         try:
             step = steps.send(reply)
@@ -101,7 +104,7 @@ def composed(use: PhaseContext, failures: bytes | None = None) -> ContextCompose
             return end.value.ledger("key", end.value.text, use.tokens_max)  # type: ignore[no-any-return]
         assert isinstance(step, Do)
         last = step.arguments[-1]
-        reply = last if step.method is Secrets.redact else FILES.get(last) or answers[step.method]
+        reply = last if step.method is Secrets.redact else answers.get(step.method) or FILES[last]
 
 
 @pytest.mark.parametrize(

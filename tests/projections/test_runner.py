@@ -33,6 +33,7 @@ from mz_events.catalog.run import (
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 from mz_events.store import Append, Recorded, StoreUnusable
 from mz_projections.feature.calls import CALLS, paid_calls
+from mz_projections.memory.evidence import MEMORY
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
@@ -43,7 +44,7 @@ from tests.support.examples import examples
 from tests.support.mounts import in_small_filesystem
 from tests.support.samples import sample
 
-MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, CALLS)
+MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, CALLS, MEMORY)
 NOW = 1_700_000_000_000_000
 Entries = Sequence[tuple[StreamId, Event]]
 

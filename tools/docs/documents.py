@@ -29,6 +29,7 @@ from mz_cli.inspect.status import RunList
 from mz_cli.people.inbox import MessageResult
 from mz_cli.project.cards import CardList, CardRoute
 from mz_cli.project.config import ConfigShape, ConfigValidShape
+from mz_cli.project.memory import MemoryDecision, MemoryEffect, MemoryList, MemoryRulesShape, MemoryWhy
 from mz_cli.project.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.recordings.library import CassetteList, RecordingsLint
 from mz_cli.recordings.rerecord_text import RerecordReport
@@ -89,6 +90,11 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "init": InitShape,
     "log-state": StateAt,
     "pause": MessageResult,
+    "memory-decision": MemoryDecision,
+    "memory-effect": MemoryEffect,
+    "memory-list": MemoryList,
+    "memory-rules": MemoryRulesShape,
+    "memory-why": MemoryWhy,
     "pipelines-lint": LintResult,
     "pipelines-list": PipelineList,
     "pipelines-copy": NewPipeline,

@@ -24,6 +24,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("inspect.show", "Show one feature: its phases, attempts and results."),
         "log": ("inspect.log", "Print the event log, one line per event."),
         "cost": ("cost.command", "Show what the agents cost: estimated, reported, computed."),
+        "memory": ("project.memory", "Show what earlier work taught, and decide about it."),
         "diff": ("inspect.diff", "Compare two runs."),
         "transcript": ("usage.transcript", "Summarise an agent's output file."),
         "import": ("usage.import_", "Import agents' own session files."),

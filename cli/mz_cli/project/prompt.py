@@ -14,7 +14,7 @@ from mz_engine.effects.steps import Do, StepContext, Steps
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.repository import base_commit
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.ports import Ports
+from mz_engine.ports import Ports, Selection
 from mz_engine.prompts.render import TemplateError
 from mz_engine.run.plan import RunPlan, make_plan
 from mz_events.adapters.memory import MemoryBlobs
@@ -50,7 +50,7 @@ def print_prompt(pipeline: str, phase: str, item: str) -> None:
 
 
 def preview(root: Path, plan: RunPlan, phase: str, item: str) -> ComposedPrompt:
-    """Return the prompt for a feature that starts with this phase. Raises TemplateError."""
+    """Return the prompt for a feature that starts with this phase, without learnings. Raises TemplateError."""
     _, commit = base_commit(root, plan.pins.config.base, os.environ)
     blobs, texts = MemoryBlobs(), next(entry for entry in plan.items if entry.id == item)
     started = FeatureStarted(
@@ -66,8 +66,11 @@ def preview(root: Path, plan: RunPlan, phase: str, item: str) -> ComposedPrompt:
     unit_run = UnitRun(unit="", iteration=1, base=commit, tree=commit)
     state = InPhase(progress=progress, phase=phase, units=("",), unit_run=unit_run)
     context = StepContext(run="", feature=item, state=state, pins=plan.pins, base_branch=plan.base)
-    ports = SimpleNamespace(workspace=GitWorkspace(root, plan.pins.config.workspace), blobs=blobs, secrets=Secrets({}))
-    return run_reads(compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan()), cast(Ports, ports))
+    memory = SimpleNamespace(select=lambda query: Selection())
+    workspace = GitWorkspace(root, plan.pins.config.workspace)
+    ports = SimpleNamespace(workspace=workspace, blobs=blobs, secrets=Secrets({}), memory=memory)
+    steps = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan(), context.key("agent.builder", 1))
+    return run_reads(steps, cast(Ports, ports))
 
 
 def run_reads(steps: Steps[ComposedPrompt], ports: Ports) -> ComposedPrompt:

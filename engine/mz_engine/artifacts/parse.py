@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from mz_events.catalog.validation import Unit
 from mz_events.names import NAME
+from mz_projections.memory.evidence import LESSON_KINDS
 
 from mz_engine.artifacts import markdown as md
 from mz_engine.errors.diagnostics import MzError
@@ -26,6 +27,7 @@ from mz_engine.model.rules import (
     ParsedArtifact,
     RuleSet,
     SectionRule,
+    StatedLearning,
     UnitFields,
     YamlForm,
 )
@@ -291,6 +293,20 @@ def parse_items(rules: RuleSet, text: str) -> ParsedArtifact:
         ids=extract_ids(rules, items),
         counts=extract_counts(rules, items),
     )
+
+
+def extract_learnings(rules: RuleSet, text: str) -> Iterator[StatedLearning]:
+    """Yield the learnings that the items state; illegal ones are left out, for `validate` to report."""
+    with suppress(UnreadableItems):
+        for item in artifact_items(rules, text) if rules.extract.learnings else ():
+            kind, key, statement = (field_value(rules, item, name) for name in ("kind", "key", "statement"))
+            tags, phases = (
+                tuple(filter(NAME.match, non_blank_strings(field_value(rules, item, name))))
+                for name in ("tags", "phases")
+            )
+            is_legal = kind in LESSON_KINDS and isinstance(key, str) and isinstance(statement, str)
+            if is_legal and NAME.match(key) and statement.strip():
+                yield StatedLearning(kind=kind, key=key, statement=statement.strip(), tags=tags, phases=phases)
 
 
 def extract_ids(rules: RuleSet, items: tuple[Item, ...]) -> tuple[str, ...]:

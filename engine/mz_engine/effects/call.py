@@ -82,7 +82,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     model = configured_model(config, agent, tier) or adapter.capabilities().models[tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session
-    composed = yield from compose_prompt(context, action.role, template, session_plan)
+    composed = yield from compose_prompt(context, action.role, template, session_plan, key)
     prompt = adapter.format_prompt(composed.text)
     worktree, laid_out = yield from _lay_out(context, composed.scope)
     yield from write_schemas(context, action.role, worktree)

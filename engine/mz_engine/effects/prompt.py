@@ -12,7 +12,15 @@ from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import ContextComposed, ContextPart, ReplyParsed, SessionDropped, SessionDropReason
+from mz_events.catalog.call import (
+    ComposedLearning,
+    ContextComposed,
+    ContextPart,
+    LearningLeftOut,
+    ReplyParsed,
+    SessionDropped,
+    SessionDropReason,
+)
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import Unit
@@ -43,11 +51,22 @@ from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import FILES_TOKENS_MAX, Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import select
-from mz_engine.ports import TEMPLATE_BROKEN, Agents, FeatureWorktree, Hints, Secrets, Workspace
+from mz_engine.ports import (
+    TEMPLATE_BROKEN,
+    Agents,
+    FeatureWorktree,
+    Memory,
+    MemoryQuery,
+    Secrets,
+    SelectedLearning,
+    Selection,
+    Workspace,
+)
 from mz_engine.prompts.ledger import (
     CHARACTERS_PER_TOKEN,
     FAILURES,
     FILE,
+    LEARNING,
     bullets,
     characters_of,
     covered_tokens,
@@ -56,6 +75,7 @@ from mz_engine.prompts.ledger import (
     tokens_of,
 )
 from mz_engine.prompts.render import (
+    LATER_PARTIALS,
     CommandData,
     ContextFile,
     OutputData,
@@ -93,15 +113,17 @@ def unseen_data(data: PromptData, seen_marks: Collection[str]) -> PromptData:
         files=tuple(file.path for file in data.context if text_mark(file.path, file.text) in seen_marks),
     )
     notes, rework = tuple(note for note in data.notes if text_mark(note) not in seen_marks), data.rework
+    learnings = tuple(learning for learning in data.learnings if text_mark(learning.text) not in seen_marks)
     if rework is not None:
         unseen = {name: text for name, text in rework.artifacts.items() if text_mark(text) not in seen_marks}
         rework = replace(rework, artifacts=unseen)
-    return replace(data, known=content, notes=notes, rework=rework)
+    return replace(data, known=content, notes=notes, learnings=learnings, rework=rework)
 
 
 def marks_in_prompt(prompt: str, data: PromptData, templates: Mapping[str, str]) -> Iterator[str]:
     """Yield marks of the content that the prompt really holds: a project's templates may omit anything."""
     texts = {text_mark(text): text for text in (*data.inputs.values(), *data.notes)}
+    texts |= {text_mark(learning.text): learning.text for learning in data.learnings if not learning.is_repeated}
     texts |= {text_mark(file.path, file.text): file.text for file in data.context}
     for section, template in SHARED_SECTIONS.items():
         if template in templates:
@@ -220,21 +242,39 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     data: PromptData
     left_out: tuple[ContextPart, ...]
     scope: Scope | None
+    learnings: tuple[ComposedLearning, ...]
+    learnings_left_out: tuple[LearningLeftOut, ...]
 
     def ledger(self, key: str, prompt: str, tokens_max: int | None) -> ContextComposed:
         """Return what the prompt, as the agent gets it, consists of."""
         parts = prompt_parts(prompt, self.data, self.left_out)
         over = 0 if tokens_max is None else max(0, covered_tokens(parts) - tokens_max)
-        composed = ContextComposed(key=key, parts=parts, tokens_max=tokens_max, over=over)
+        composed = ContextComposed(
+            key=key,
+            parts=parts,
+            tokens_max=tokens_max,
+            over=over,
+            learnings=self.learnings,
+            left_out=self.learnings_left_out,
+        )
         if self.scope is None:
             return composed
         return replace(composed, laid_out=self.scope.parts, hidden_files=self.scope.hidden_files)
 
 
-def compose_prompt(context: StepContext, role: str, template: str, session_plan: SessionPlan) -> Steps[ComposedPrompt]:
-    """Compose the prompt for the next call of this role; in a continued session it holds only new content."""
-    scope = yield from _scope(context)
-    data, left_out = yield from _fit_context(context, (yield from _gather_data(context, role)), scope)
+def compose_prompt(
+    context: StepContext, role: str, template: str, session_plan: SessionPlan, key: str
+) -> Steps[ComposedPrompt]:
+    """Compose the prompt for the call with this key; in a continued session it holds only new content."""
+    scope, data = (yield from _scope(context)), (yield from _gather_data(context, role))
+    selection = yield from select_learnings(context, data, key)
+    data, left_out = yield from _fit_context(context, with_learnings(data, selection.learnings), scope)
+    left_out += tuple(ContextPart(source=LEARNING, name=item.id, left_out=True) for item in selection.left_out)
+    learnings = []
+    for learning in selection.learnings:
+        if learning.id:
+            blob = yield from put_blob(learning.text)
+            learnings.append(ComposedLearning(id=learning.id, text=blob, is_repeated=learning.is_repeated))
     templates, session = context.pins.templates, session_plan.continued_session
     text = full_text = render(templates, template, data)
     marks: set[str] = set()
@@ -249,10 +289,50 @@ def compose_prompt(context: StepContext, role: str, template: str, session_plan:
         marks = {*marks_in_prompt(text, data, templates)}.difference(seen_marks) | {phase_mark}
     full_text = yield from call_port(Secrets.redact, full_text)
     text = (yield from call_port(Secrets.redact, text)) if session else full_text
-    mark_list = tuple(sorted(marks))
     return ComposedPrompt(
-        text=text, full_text=full_text, seen_marks=mark_list, data=data, left_out=left_out, scope=scope
+        text=text,
+        full_text=full_text,
+        seen_marks=tuple(sorted(marks)),
+        data=data,
+        left_out=left_out,
+        scope=scope,
+        learnings=tuple(learnings),
+        learnings_left_out=selection.left_out,
     )
+
+
+def select_learnings(context: StepContext, data: PromptData, key: str) -> Steps[Selection]:
+    """Select what the call with this key is told of earlier work, as far as its templates show it. A reviewer is told
+    nothing, unless its reply was rejected."""
+    unit, unit_run, use, config = current_unit(context), context.unit_run, context.phase.context, context.pins.config
+    if data.role != BUILDER and not unit_run.reports:
+        return Selection()
+    tokens_left = use.learnings
+    if use.tokens_max is not None:
+        fixed = tokens_of(" " * characters_of(replace(data, known_failures=())))
+        tokens_left = max(0, min(tokens_left, use.tokens_max - fixed))
+    query = MemoryQuery(
+        call=key,
+        feature=context.feature,
+        phase=data.phase,
+        failure=failure_of(unit_run) if unit_run.reports else "",
+        paths=unit.files if unit else (),
+        tags=tuple(unit.fields.values()) if unit else (),
+        tokens_max=tokens_left,
+        rules=context.pins.memory,
+        holdout=config.memory.holdout,
+    )
+    selection = yield from call_port(Memory.select, query)
+    can_show = LATER_PARTIALS["learnings"] in context.pins.templates
+    shown = tuple(learning for learning in selection.learnings if can_show or learning.is_repeated)
+    return Selection(shown, selection.left_out)
+
+
+def with_learnings(data: PromptData, learnings: tuple[SelectedLearning, ...]) -> PromptData:
+    """Return the data with learnings; those about the failure to fix are part of the rework."""
+    hints = tuple(learning.text for learning in learnings if learning.is_repeated)
+    rework = replace(data.rework, hints=hints) if data.rework is not None and hints else data.rework
+    return replace(data, learnings=learnings, rework=rework)
 
 
 def hold_for_broken_template(error: TemplateError) -> Effect:
@@ -434,10 +514,8 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
     for output in outputs:
         if parsed := unit_run.parsed_artifacts.get(output.artifact):
             artifacts[output.path or output.artifact] = yield from get_text(parsed.digest)
-    signature = failure_of(unit_run)
-    hint = (yield from call_port(Hints.hint, signature)) if signature else None
     messages = yield from get_reports(unit_run.reports)
-    return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
+    return ReworkData(messages=tuple(messages), artifacts=artifacts)
 
 
 def context_files(

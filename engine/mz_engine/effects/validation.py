@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
+from mz_events.catalog.memory import CapturedLearning, LearningsCaptured
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactsKept,
@@ -26,7 +27,7 @@ from mz_projections.feature.unit import BLOCK, JUDGED_RULES
 
 from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.parse import extract_learnings, parse_artifact
 from mz_engine.artifacts.validate import judged_answers, validate
 from mz_engine.decide.actions import CheckConditions, CheckRule, RunGate, RunPreparation, RunSetup
 from mz_engine.decide.conditions import holds
@@ -239,7 +240,7 @@ def check_changes(context: StepContext) -> Effect:
 # rules ----------------------------------------------------------------------------------------------------------------
 def validate_outputs(context: StepContext) -> Effect:
     """Check every output of the reply against its rules, and reject changes that no tree can hold."""
-    unit_run, parsed = context.unit_run, []
+    unit_run, parsed, captured = context.unit_run, [], list[LearningsCaptured]()
     checked = unit_run.last_event
     changes = checked.forbidden_changes if isinstance(checked, ChangesChecked) else ()
     findings = [
@@ -265,12 +266,27 @@ def validate_outputs(context: StepContext) -> Effect:
         text = joined_text(files)
         if text is not None:
             parsed.append((yield from _parse_output(context, output, text)))
+            captured += yield from _capture_learnings(context, output, text)
             texts[output.artifact] = text
     report = yield from put_report(finding.message for finding in findings)
     violations = tuple(finding.violation for finding in findings)
     if findings and outputs == (block,):
         parsed = []  # A block that is not valid must not take effect later.
-    yield from emit(*parsed, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
+    captured = captured if not findings else []
+    yield from emit(*parsed, *captured, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
+
+
+def _capture_learnings(context: StepContext, output: PhaseOutput, text: str) -> Steps[tuple[LearningsCaptured, ...]]:
+    """Return the event of the learnings that an output states; empty if it states none."""
+    learnings = []
+    for stated in extract_learnings(context.pins.rules[output.rules], text):
+        blob = yield from put_blob(stated.statement)
+        learnings.append(
+            CapturedLearning(kind=stated.kind, key=stated.key, text=blob, tags=stated.tags, phases=stated.phases)
+        )
+    phase, unit = context.phase_state.phase, context.unit_run.unit
+    captured = LearningsCaptured(phase=phase, unit=unit, artifact=output.artifact, learnings=tuple(learnings))
+    return (captured,) if learnings else ()
 
 
 def output_texts(context: StepContext, output: PhaseOutput) -> Steps[dict[str, str | None]]:

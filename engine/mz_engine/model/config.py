@@ -99,6 +99,17 @@ class Gates(SettingsBase, frozen=True, kw_only=True):
     ] = "no-new-failures"
 
 
+class MemorySettings(SettingsBase, frozen=True, kw_only=True):
+    """What runs learn from earlier work; `memory.yaml` has the rules."""
+
+    holdout: Annotated[
+        float,
+        doc(
+            "Share of the learnings of each call that are left out, so that `mz memory effect` can compare.", ge=0, le=1
+        ),
+    ] = 0.0
+
+
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
     setup: Annotated[
         tuple[NonEmpty, ...],
@@ -332,6 +343,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
         doc("Commands by name, such as test, lint and build; pipelines run them before and after an agent."),
     ] = {}
     gates: Gates = Gates()
+    memory: MemorySettings = MemorySettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     sandbox: SandboxSettings = SandboxSettings()
     container: ContainerSettings = ContainerSettings()

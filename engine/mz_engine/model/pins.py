@@ -7,6 +7,7 @@ from typing import Self
 
 import msgspec
 from msgspec.structs import replace
+from mz_projections.memory.learnings import MemoryRules
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.config import Command, Config
@@ -21,6 +22,7 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: dict[str, RuleSet]
     templates: dict[str, str]
     config: Config
+    memory: MemoryRules = MemoryRules()
     first_commands: Commands | None = None
     """Those with which the run started, if a resumed run read them again."""
 

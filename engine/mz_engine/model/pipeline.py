@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 from mz_events.names import BUILDER
 
 from mz_engine.decoding.quantity import Duration, default_duration
@@ -115,6 +116,8 @@ class PhaseContext(PipelineStruct, frozen=True, kw_only=True):
     """Limit of the prompt without rules and instructions; absent: only the files are limited."""
     token_budget: int | None = None
     """Limit of the files alone in pipelines that an older mz pinned."""
+    learnings: Annotated[int, Meta(ge=0)] = 300
+    """Tokens of learnings from earlier work; 0: none."""
 
 
 class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):

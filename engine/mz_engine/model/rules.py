@@ -266,6 +266,8 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     counts: tuple[ItemCount, ...] = ()
     criteria: str | None = None
     """Id of the section rule whose entries are acceptance criteria."""
+    learnings: bool = False
+    """The items are learnings, with `key`, `kind`, `statement`, and perhaps `tags` and `phases`."""
 
 
 class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -300,6 +302,16 @@ class ParsedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """Number of acceptance criteria."""
     breaking: tuple[str, ...] = ()
     """Announced breaking changes: the lines that begin with `BREAKING CHANGE`."""
+
+
+class StatedLearning(msgspec.Struct, frozen=True, kw_only=True):
+    """A learning that an artifact states."""
+
+    kind: str
+    key: str
+    statement: str
+    tags: tuple[str, ...]
+    phases: tuple[str, ...]
 
 
 class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):

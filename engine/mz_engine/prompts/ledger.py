@@ -11,7 +11,7 @@ from mz_events.catalog.call import ContextPart
 from mz_engine.prompts.render import PromptData, code, shown_form
 
 CHARACTERS_PER_TOKEN = 4
-FAILURES, FILE = "failures", "file"
+FAILURES, FILE, LEARNING = "failures", "file", "learning"
 LISTED_FAILURES_MAX = 100
 """The built-in templates list no more known failures by name."""
 
@@ -37,7 +37,9 @@ def sections(data: PromptData) -> Iterator[Section]:
         yield Section("command", command.name, (command.excerpt,))
     if rework := data.rework:
         lines = (line for message in rework.messages for line in message.strip().split("\n", 1))
-        yield Section("rework", "", (*lines, *rework.hints, *rework.artifacts.values()))
+        yield Section("rework", "", (*lines, *rework.artifacts.values()))
+    for learning in data.learnings:
+        yield Section(LEARNING, learning.id, (learning.text,))
     if data.known_failures:
         yield Section(FAILURES, "", (bullets(data.known_failures[:LISTED_FAILURES_MAX]),))
     for file in data.context:

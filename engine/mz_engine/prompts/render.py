@@ -17,14 +17,19 @@ import msgspec
 from msgspec.structs import asdict
 
 from mz_engine.model.config import Limits
+from mz_engine.ports import SelectedLearning
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
 TEMPLATE_SUFFIX = ".j2"
 CONTINUATION = "continuation.md.j2"
-LATER_PARTIALS = {"notes": "partials/notes.md.j2", "rework": "partials/rework.md.j2"}
-"""By variable: what a template has to show in later calls."""
+LATER_PARTIALS = {
+    "learnings": "partials/learnings.md.j2",
+    "notes": "partials/notes.md.j2",
+    "rework": "partials/rework.md.j2",
+}
+"""By variable: what follows a template that does not know it."""
 TEMPLATE_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 """What an expression of a template may raise, beside the errors of jinja2."""
 BACKTICKS = re.compile(r"`+")
@@ -71,7 +76,7 @@ class ReworkData(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: dict[str, str]
     """Rejected text by path (or artifact name for a reply)."""
     hints: tuple[str, ...] = ()
-    """Fixes of the same failure in the past."""
+    """Learnings about the same failure."""
 
 
 class ContextFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +129,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """Causes of blocks: for a reviewer all in the phase's `on_block`, for the builder those that it may raise."""
     block: OutputData | None = None
     """The file that the builder may write instead of its outputs, to block the phase."""
+    learnings: tuple[SelectedLearning, ...] = ()
+    """What earlier work taught; `rework.hints` has the texts of those about the failure to fix."""
     known_failures: tuple[str, ...] = ()
     """Ids of tests whose failure in a command of the phase is known: from the base, or accepted by a person."""
     is_scoped: bool = False
@@ -153,8 +160,9 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
     """Return the prompt, ending in one newline. Raises TemplateError.
 
     As a `continuation` of a session that received this phase's prompt, only the rework and the notes of `data` are
-    rendered. Templates may leave out what is in `data.known`; where one does not know notes or rework, they follow it,
-    since what a person answers or why a reply was rejected must not get lost. `limits.py` limits work and size."""
+    rendered. Templates may leave out what is in `data.known`; where one does not know learnings, notes or rework,
+    they follow it, since what a person answers or why a reply was rejected must not get lost. `limits.py` limits work
+    and size."""
     import jinja2
 
     from mz_engine.prompts.limits import STEPS_MAX, steps_left

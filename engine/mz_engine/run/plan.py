@@ -62,7 +62,7 @@ from mz_engine.pricing.table import known_models, price_table
 from mz_engine.processes.container import Container, container_of
 from mz_engine.processes.environment import git_directory
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
-from mz_engine.run.settings import LoadedConfig, load_config
+from mz_engine.run.settings import MEMORY_FILE, LoadedConfig, load_config, read_memory_rules
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
@@ -234,7 +234,8 @@ def make_plan(
         if name not in ids:
             hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
             raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
-    pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
+    rules, templates, memory = material.rules, material.templates, read_memory_rules(root / MEMORY_FILE)
+    pins = Pins(pipeline=pipeline, rules=rules, templates=templates, config=config, memory=memory)
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs, Store
-from mz_projections.failure_hints import prompt_hint
 
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, all_adapters
@@ -20,6 +19,7 @@ from mz_engine.model.config import Config
 from mz_engine.pricing.table import price_table
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.container import container_of
+from mz_engine.run.memory import LogMemory
 from mz_engine.secrets import project_secrets
 
 
@@ -30,16 +30,6 @@ class SystemClock:
         return time.time_ns() // 1_000
 
 
-class LogHints:
-    """The Hints port: reads the whole log when a hint for a failure is needed."""
-
-    def __init__(self, store: Store, blobs: Blobs) -> None:
-        self._store, self._blobs = store, blobs
-
-    def hint(self, signature: str) -> str | None:
-        return prompt_hint(signature, self._store.read_all(), lambda digest: self._blobs.get(digest).decode())
-
-
 class SystemPorts:
     """Implements `ports.Ports`. Setting `kill` ends every running process."""
 
@@ -48,8 +38,8 @@ class SystemPorts:
         self.kill = threading.Event()
         self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
         self.secrets = Secrets(project_secrets(root, environment))
-        self.hints = LogHints(store, blobs)
         self.workspace = GitWorkspace(root, config.workspace, environment)
+        self.memory = LogMemory(store, blobs, self.secrets, self.clock, self.workspace.patch)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
         passed, sandbox = config.pass_environment, config.sandbox
         self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill, sandbox=sandbox)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from mz_projections.memory.learnings import MemoryRules
 
 from mz_engine.config.schema import SettingInfo, check_settings, list_settings
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
@@ -29,6 +30,8 @@ CALIBRATION_FILE = "calibration.yaml"
 CALIBRATION_HEADER = """\
 # Written by `mz calibrate --write`, from what past calls took. Commit it: runs estimate and reserve by it.
 """
+MEMORY_FILE = "memory.yaml"
+"""Beside `mz.yaml`: the rules of the memory; every run pins them."""
 RUN_OPTIONS = frozenset({"agent", "autonomy", "parallel_max"})
 READ_AT_USE = frozenset({"backlog", "notify", "recordings"})
 """Settings of which a run keeps no value."""
@@ -247,6 +250,14 @@ def _near_misses(environment: Mapping[str, str], known_settings: tuple[SettingIn
             if near:
                 message = f"the variable {name} is not a setting and has no effect"
                 yield Diagnostic(code="MZ2012", message=message, hint=f"did you mean `{near[0]}`?", severity="warning")
+
+
+# memory ---------------------------------------------------------------------------------------------------------------
+def read_memory_rules(path: Path, name: str = MEMORY_FILE) -> MemoryRules:
+    """Read rules of the memory; the defaults without the file. Raises MzError (MZ20nn) with the location of the
+    error."""
+    text = read_text(path, name) if os.path.lexists(path) else ""
+    return decode_yaml(text, name, MemoryRules)
 
 
 # calibration ----------------------------------------------------------------------------------------------------------

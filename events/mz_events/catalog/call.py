@@ -122,10 +122,27 @@ class ContextPart(EventPart, frozen=True, kw_only=True, omit_defaults=True):
     """It did not fit: the prompt does not show it."""
 
 
+class ComposedLearning(EventPart, frozen=True, kw_only=True):
+    """A learning that a call was given."""
+
+    id: str
+    text: Digest
+    is_repeated: bool = False
+    """It is about the very failure that the call has to fix."""
+
+
+class LearningLeftOut(EventPart, frozen=True, kw_only=True):
+    """A learning that concerns a call and that it was not given."""
+
+    id: str
+    reason: Literal["budget", "holdout", "suppressed", "archived", "expired", "withheld"]
+    """Does not fit; left out to measure its effect; did not help; by a person; old; looks like an injection."""
+
+
 class ContextComposed(OutcomeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="context.composed"):
     """What the prompt of the request that follows consists of; the parts that are not left out add up to the prompt."""
 
-    SCHEMA = 2
+    SCHEMA = 3
     key: str
     """Key of the call."""
     parts: tuple[ContextPart, ...] = ()
@@ -137,6 +154,9 @@ class ContextComposed(OutcomeEvent, frozen=True, kw_only=True, omit_defaults=Tru
     """The files that the agent sees, if its phase names them, with their tokens; 0: not counted."""
     hidden_files: int = 0
     """Number of files that it does not see."""
+    learnings: tuple[ComposedLearning, ...] = ()
+    """From the memory as it was then: a replay reads them here. A continued session may have them already."""
+    left_out: tuple[LearningLeftOut, ...] = ()
 
 
 class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True, tag="agent.requested"):

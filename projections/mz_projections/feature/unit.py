@@ -31,6 +31,7 @@ from mz_events.catalog.delivery import (
     PushRequested,
 )
 from mz_events.catalog.feature import HoldReleased
+from mz_events.catalog.memory import LearningsCaptured
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactsKept,
@@ -42,8 +43,8 @@ from mz_events.catalog.validation import (
 )
 from mz_events.names import BUILDER, Digest
 
-from mz_projections.failure_hints import rule_signature
 from mz_projections.feature.state import Attempts, UnitRun
+from mz_projections.memory.evidence import rule_signature
 
 DENIED_COMMANDS = "denied_commands"
 """Gate that a call fails by running a denied command."""
@@ -183,6 +184,7 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     ReplyParsed: _on_reply_parsed,
     CallOverBudget: lambda run, event, _: replace(run, role=event.role, last_event=event),
     AgentSwitched: _on_agent_switched,
+    LearningsCaptured: lambda run, _event, _at_us: run,
     ContextComposed: lambda run, _event, _at_us: run,
     CallReserved: lambda run, _event, _at_us: run,
     CallPriced: lambda run, _event, _at_us: run,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
-from mz_events.catalog import call, delivery, feature, imported, inbox, run, validation
+from mz_events.catalog import call, delivery, feature, imported, inbox, memory, run, validation
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
 from mz_events.store import Recorded
@@ -105,7 +105,8 @@ def _feature_stopped(event: run.FeatureStopped) -> str:
 def _context_composed(event: call.ContextComposed) -> str:
     shown = [part for part in event.parts if not part.left_out]
     left_out = count_noun(len(event.parts) - len(shown), "part")
-    return f"{event.key}: {sum(part.tokens for part in shown)} tokens, {left_out} left out" + (
+    learnings = f", learnings {list_names(item.id for item in event.learnings)}" if event.learnings else ""
+    return f"{event.key}: {sum(part.tokens for part in shown)} tokens{learnings}, {left_out} left out" + (
         f", {event.over} tokens over the limit" if event.over else ""
     )
 
@@ -339,4 +340,9 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     imported.ImportedFileRead: _imported_file_read,
     imported.ImportedTotalsReconciled: lambda e: f"{count_noun(len(e.requests), 'total')} beyond the lines",
     imported.ImportedPriced: _imported_priced,
+    memory.LearningsCaptured: lambda e: (
+        f"{unit_name(e)}: {e.artifact} states {list_names(f'{item.kind} {item.key}' for item in e.learnings)}"
+    ),
+    memory.LearningPromoted: lambda e: f"{e.id} for all features",
+    memory.LearningArchived: lambda e: f"{e.id} for no feature",
 }

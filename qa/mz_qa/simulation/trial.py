@@ -109,11 +109,13 @@ def commands(command: str, files: Files) -> tuple[int, str]:
     return (1, f"{broken[0]} is broken\n1 failed, 2 passed") if broken else (0, "3 passed")
 
 
-def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]], request: bytes = b"Please.") -> None:
+def begin(
+    world: World, pinned: Pins, items: dict[str, tuple[str, ...]], request: bytes = b"Please.", run: RunId = RUN
+) -> None:
     """The run's first append: what it was started with, and its items with their dependencies."""
     put = world.blobs.put
     started = RunStarted(
-        run=RUN,
+        run=run,
         pipeline=pinned.pipeline.pipeline,
         base="main",
         base_commit=world.base,
@@ -127,4 +129,4 @@ def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]], request
         )
         for order, (name, depends_on) in enumerate(items.items())
     ]  # fmt: skip
-    world.store.append([Append(run_stream(RUN), 0, (started, *added))], world.now_us)
+    world.store.append([Append(run_stream(run), 0, (started, *added))], world.now_us)

@@ -31,6 +31,7 @@ from mz_engine.ports import (
     Workspace,
     WorkspaceCreated,
 )
+from mz_engine.run.memory import LogMemory
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Usage
@@ -472,8 +473,9 @@ class SimulatedPorts:
         self.workspace: Workspace = SimulatedWorkspace(world)
         self.agents: Agents = SimulatedAgents(world)
         self.forge, self.blobs = SimulatedForge(world), world.blobs
-        self.executor = self.prices = self.hints = self.clock = self
+        self.executor = self.prices = self.clock = self
         self.secrets: Secrets = self
+        self.memory = LogMemory(world.store, world.blobs, self, self, lambda before, after: b"")
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         self.world.tick("command.before")
@@ -492,9 +494,6 @@ class SimulatedPorts:
 
     def names_in(self, data: bytes) -> tuple[str, ...]:
         return ("secret",) if b"SECRET" in data else ()
-
-    def hint(self, signature: str) -> str | None:
-        return None
 
     def now_us(self) -> int:
         return self.world.now_us

@@ -162,13 +162,17 @@ VERDICTS: Mapping[Literal["approve", "retry", "reject", "accept"], Verdict] = {
 """Answers to questions, by `RecordedDecision.action`."""
 
 
-class Hint(CassetteStruct, frozen=True, kw_only=True):
-    """Hint that the log held about a failure when a call had to fix it. Stored in the order of the requests."""
+class RecordedLearning(CassetteStruct, frozen=True, kw_only=True):
+    """Learning that a call was given. Stored in the order of the requests."""
 
     feature: str
-    signature: str
+    call: str = ""
+    """The call's key after run and feature; empty in older recordings, which name the failure to fix instead."""
+    id: str = ""
+    is_repeated: bool = False
+    signature: str = ""
     text: str
-    """Empty: there was no hint yet."""
+    """Empty, with a signature: nothing was known yet."""
 
 
 class DeliveredDependency(CassetteStruct, frozen=True, kw_only=True):
@@ -199,7 +203,7 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """The configuration keys named in FIXTURE_KEYS."""
     decisions: tuple[RecordedDecision, ...] = ()
     """Ordered by feature, then by time."""
-    hints: tuple[Hint, ...] = ()
+    hints: tuple[RecordedLearning, ...] = ()
     delivered: tuple[DeliveredDependency, ...] = ()
     base_results: dict[str, object] = {}
     """How each command ended on the base, with which gates are compared: `mz_engine.effects.commands.Counts`."""

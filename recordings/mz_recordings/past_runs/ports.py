@@ -17,10 +17,13 @@ from mz_engine.ports import (
     CommandResult,
     FeatureWorktree,
     Interrupted,
+    MemoryQuery,
     Price,
     Prices,
     PullRequest,
     RemoteError,
+    SelectedLearning,
+    Selection,
     Workspace,
 )
 from mz_events.adapters.memory import MemoryBlobs
@@ -32,6 +35,7 @@ from mz_events.catalog.call import (
     CallOverBudget,
     CallPriced,
     CallReserved,
+    ContextComposed,
     SessionDropped,
     SessionDropReason,
     Usage,
@@ -101,7 +105,7 @@ class RecordedForge:
 
 
 Hints = Callable[[str, int], str | None]
-"""Returns the known hint about a failure's signature before a position of the log."""
+"""Returns what a log older than `context.composed` told about a failure's signature before a position."""
 
 
 class ReplayInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +161,7 @@ class RecordedPorts:
     def executor(self) -> RecordedPorts:
         return self
 
-    agents = prices = secrets = hints = clock = executor
+    agents = prices = secrets = memory = clock = executor
 
     # commands ---------------------------------------------------------------------------------------------------------
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
@@ -242,11 +246,18 @@ class RecordedPorts:
             return ("recorded",)
         return self._key_patterns.names_in(data)
 
-    def hint(self, signature: str) -> str | None:
-        for recorded in self.stream.events[self.stream.position :]:
+    def select(self, query: MemoryQuery) -> Selection:
+        """Return what was recorded for the call."""
+        composed = self.stream.find_near(ContextComposed)
+        if composed is not None and composed.key == query.call:
+            texts = [(item, self.blobs.get(item.text).decode("utf-8", "replace")) for item in composed.learnings]
+            selected = (SelectedLearning(id=i.id, text=text, is_repeated=i.is_repeated) for i, text in texts)
+            return Selection(tuple(selected), composed.left_out)
+        for recorded in self.stream.events[self.stream.position :] if query.failure else ():
             if isinstance(recorded.event, AgentRequested | CallOverBudget):
-                return self.inputs.hints(signature, recorded.position)
-        return None
+                hint = self.inputs.hints(query.failure, recorded.position)
+                return Selection((SelectedLearning(text=hint, is_repeated=True),) if hint else ())
+        return Selection()
 
     def now_us(self) -> int:
         return self.stream.now_us()

@@ -21,13 +21,22 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
+from mz_engine.memory.select import is_about
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.model.pins import Pins, decode_commands, decode_pins
 from mz_engine.model.pipeline import Phase
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    ContextComposed,
+    ReplyParsed,
+    Usage,
+)
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
 from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
@@ -36,10 +45,11 @@ from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets
 from mz_events.redaction.values import base64_encodings
 from mz_events.store import Blobs, Recorded, Store
-from mz_projections.failure_hints import prompt_hint
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting
 from mz_projections.feature.unit import failure_of
+from mz_projections.memory.evidence import fold_memory
+from mz_projections.memory.learnings import MemoryRules, learning_text, learnings
 from mz_projections.run.fold import RunState, fold_run
 
 from mz_recordings.cassette.model import (
@@ -51,7 +61,6 @@ from mz_recordings.cassette.model import (
     DeliveredDependency,
     Failure,
     Fixture,
-    Hint,
     Identity,
     Item,
     Kind,
@@ -59,6 +68,7 @@ from mz_recordings.cassette.model import (
     Provenance,
     RecordedCall,
     RecordedDecision,
+    RecordedLearning,
     Recording,
     StoredFile,
     format_time,
@@ -240,7 +250,7 @@ def _fixture(
         ),
         config={key: value for key, value in _to_json_values(config).items() if key in FIXTURE_KEYS},
         decisions=decisions,
-        hints=tuple(hints(sources.log, sources.blobs, run, features)),
+        hints=tuple(recorded_learnings(sources.log, sources.blobs, run, features)),
         delivered=tuple(
             DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
@@ -333,28 +343,40 @@ def _decision(
     return "cancel"
 
 
-def hints(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[Hint]:
-    """Yield the hint for every call that had to fix a known failure; nothing for a feature without any hint."""
+def recorded_learnings(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[RecordedLearning]:
+    """Yield what each call was given of the memory; nothing for a feature without any learning."""
     for feature in features:
-        feature_hints = list(_hints_of(log, blobs, run, feature))
-        if any(hint.text for hint in feature_hints):
-            yield from feature_hints
+        of_feature = list(_learnings_of(log, blobs, run, feature))
+        if any(learning.text for learning in of_feature):
+            yield from of_feature
 
 
-def _hints_of(log: Store, blobs: Blobs, run: str, feature: str) -> Iterator[Hint]:
+def _learnings_of(log: Store, blobs: Blobs, run: str, feature: str) -> Iterator[RecordedLearning]:
+    """Yield the learnings of events; of calls without one, as of older logs, those about the failure to fix."""
     state: State = NotStarted()
+    composed: ContextComposed | None = None
     for recorded in log.read(feature_stream(run, feature)):
-        if isinstance(recorded.event, AgentRequested):
+        if isinstance(recorded.event, ContextComposed):
+            composed = recorded.event
+        if isinstance(recorded.event, AgentRequested) and composed and composed.key == recorded.event.ref.key:
+            for item in composed.learnings:
+                call, text = composed.key.split("/", 2)[2], blobs.get(item.text).decode("utf-8", "replace")
+                yield RecordedLearning(feature=feature, call=call, id=item.id, is_repeated=item.is_repeated, text=text)
+        elif isinstance(recorded.event, AgentRequested):
             unit_run = state.unit_run if isinstance(state, InPhase) else None
             if unit_run is not None and unit_run.reports and (signature := failure_of(unit_run)):
                 hint = known_hint(log, blobs, signature, recorded.position)
-                yield Hint(feature=feature, signature=signature, text=hint or "")
+                yield RecordedLearning(feature=feature, signature=signature, text=hint or "")
         state = evolve(state, recorded)
 
 
 def known_hint(log: Store, blobs: Blobs, signature: str, position: int) -> str | None:
-    """Return the hint about a failure that was known when the event at a position was appended."""
-    return prompt_hint(signature, log.read_all(0, position - 1), lambda digest: blobs.get(digest).decode())
+    """Return what the log taught about a failure when the event at a position was appended; for logs that do not tell
+    what a prompt held."""
+    rows = fold_memory(log.read_all(0, position - 1))
+    about = [learning for learning in learnings(rows, MemoryRules(), 0) if is_about(learning, signature)]
+    texts = (learning_text(learning, lambda digest: blobs.get(digest).decode(), is_repeated=True) for learning in about)
+    return next(filter(None, texts), None)
 
 
 def delivered_heads(items: Iterable[ItemAdded], skipped: Mapping[str, ItemSkipped]) -> dict[str, Commit]:

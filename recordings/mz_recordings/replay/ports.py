@@ -33,6 +33,9 @@ from mz_engine.ports import (
     CommandResult,
     Executor,
     FeatureWorktree,
+    MemoryQuery,
+    SelectedLearning,
+    Selection,
     Workspace,
 )
 from mz_engine.pricing.table import GenaiPrices
@@ -45,7 +48,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs
 
 from mz_recordings.cassette.files import CassetteUnreadable
-from mz_recordings.cassette.model import Cassette, Hint, parse_time
+from mz_recordings.cassette.model import Cassette, RecordedLearning, parse_time
 from mz_recordings.cassette.trace import features_with_copied_environment, kept_artifacts
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents, empty_spec
@@ -114,18 +117,26 @@ class NetworkAttempts:
             self.counts_by_key[key] = self.counts_by_key.get(key, 0) + times
 
 
-class RecordedHints:
-    """Implements `mz_engine.ports.Hints` for one feature with the recorded hints, in their order."""
+class RecordedMemory:
+    """Implements `mz_engine.ports.Memory` for one feature with the recorded learnings: by call, or as older recordings
+    have them by failure, in their order."""
 
-    def __init__(self, hints: tuple[Hint, ...]) -> None:
+    def __init__(self, learnings: tuple[RecordedLearning, ...]) -> None:
+        self._by_call: dict[str, list[SelectedLearning]] = {}
         self._texts_by_signature: dict[str, list[str]] = {}
-        for hint in hints:
-            self._texts_by_signature.setdefault(hint.signature, []).append(hint.text)
+        for learning in learnings:
+            selected = SelectedLearning(id=learning.id, text=learning.text, is_repeated=learning.is_repeated)
+            if learning.call:
+                self._by_call.setdefault(learning.call, []).append(selected)
+            else:
+                self._texts_by_signature.setdefault(learning.signature, []).append(learning.text)
 
-    def hint(self, signature: str) -> str | None:
-        texts = self._texts_by_signature.get(signature, [])
+    def select(self, query: MemoryQuery) -> Selection:
+        if selected := self._by_call.get(query.call.split("/", 2)[2]):
+            return Selection(tuple(selected))
+        texts = self._texts_by_signature.get(query.failure, [])
         text = texts.pop(0) if len(texts) > 1 else "".join(texts)
-        return text or None
+        return Selection((SelectedLearning(text=text, is_repeated=True),) if text else ())
 
 
 class ReplayWorkspace(GitWorkspace):
@@ -221,13 +232,13 @@ class ReplayPorts:
         self.folders, self.blobs = folders, blobs
         self.stop, self.network_attempts = threading.Event(), NetworkAttempts()
         self.prices, self.secrets = GenaiPrices(config.prices), Secrets(folders.secrets)
-        self.adapters, self.hints = all_adapters(config.agents), RecordedHints(())
+        self.adapters, self.memory = all_adapters(config.agents), RecordedMemory(())
         self.forge = GhForge(folders.root, config.pull_requests.remote, folders.command_environment)
 
-    def for_feature(self, feature: str, hints: tuple[Hint, ...]) -> Self:
-        """Return the same ports with the feature's recorded hints."""
+    def for_feature(self, feature: str, learnings: tuple[RecordedLearning, ...]) -> Self:
+        """Return the same ports with the feature's recorded learnings."""
         ports = copy(self)
-        ports.hints = RecordedHints(tuple(hint for hint in hints if hint.feature == feature))
+        ports.memory = RecordedMemory(tuple(learning for learning in learnings if learning.feature == feature))
         return ports
 
 

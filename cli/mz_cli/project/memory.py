@@ -1,0 +1,440 @@
+"""Commands `mz memory list`, `show`, `why`, `promote`, `archive`, `effect` and `rules`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec.structs import replace
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.memory.select import screened
+from mz_engine.paths import LOG_FILE, MZ_FOLDER, READ_MODELS_FILE
+from mz_engine.run.settings import MEMORY_FILE, read_memory_rules
+from mz_engine.secrets import project_secrets
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.memory import LearningArchived, LearningPromoted
+from mz_events.names import PROJECT_STREAM
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import Append
+from mz_projections.memory.effect import Effect, Side, effects
+from mz_projections.memory.evidence import MEMORY, FeatureMemory
+from mz_projections.memory.learnings import Layer, Learning, MemoryRules, Status, learning_text, learnings, use_helped
+from mz_projections.read_models.store import ReadModelStore
+
+from mz_cli.app.context import ProjectLog, find_root, open_log
+from mz_cli.app.help import command_family, format_options, message_option
+from mz_cli.people.inbox import store_text, store_user_name
+from mz_cli.terminal.console import print_line
+from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import single_line
+
+RESULTS = {True: "helped", False: "did not help", None: "open"}
+
+
+class LearningShape(Shape, frozen=True, kw_only=True):
+    """One learning."""
+
+    id: str
+    kind: str
+    key: str
+    text: str
+    """What an agent is told, without a patch."""
+    tags: tuple[str, ...]
+    phases: tuple[str, ...]
+    paths: tuple[str, ...]
+    layer: Layer
+    confidence: float | None
+    """Helped / uses."""
+    helped: int
+    uses: int
+    status: Status
+    verified: bool
+    features: tuple[str, ...]
+    last_us: int
+    """Time of the last evidence."""
+
+
+class EvidenceShape(Shape, frozen=True, kw_only=True):
+    """What one feature contributed."""
+
+    event_ref: str
+    fixed_by: str = ""
+    """Event ref of the gate that passed then."""
+    phase: str
+    unit: str
+    times: int
+    """Replies with the failure or broken rule."""
+    paths: tuple[str, ...]
+    exhausted: bool
+    """All attempts were used up."""
+
+
+class UseShape(Shape, frozen=True, kw_only=True):
+    """A call that was given the learning, or from whose prompt it was left out."""
+
+    key: str
+    event_ref: str
+    left_out: str = ""
+    """Why; null: it was given."""
+    helped: bool | None
+
+
+class MemoryList(Shape, frozen=True, kw_only=True):
+    """`mz memory list --json`."""
+
+    learnings: tuple[LearningShape, ...]
+
+
+class MemoryWhy(Shape, frozen=True, kw_only=True):
+    """`mz memory why ID --json`, `mz memory show ID --json`."""
+
+    learning: LearningShape
+    rules: MemoryRules
+    evidence: tuple[EvidenceShape, ...]
+    uses: tuple[UseShape, ...]
+    decided_by: str | None
+    """Who promoted or archived it last."""
+    reason: str | None
+
+
+class MemoryDecision(Shape, frozen=True, kw_only=True):
+    """`mz memory promote ID --json`, `mz memory archive ID --json`."""
+
+    id: str
+    key: str
+    action: str
+    """promoted or archived."""
+    event_ref: str
+
+
+class MemoryEffect(Shape, frozen=True, kw_only=True):
+    """`mz memory effect --json`."""
+
+    effects: tuple[Effect, ...]
+
+
+class MovedLearning(Shape, frozen=True, kw_only=True):
+    """A learning that other rules would treat differently."""
+
+    id: str
+    key: str
+    before: str = ""
+    """Layer and status, as in `project, active`; null: it would be new."""
+    after: str = ""
+    """Null: it would be no learning any more."""
+    evidence: tuple[str, ...]
+    """Event refs."""
+
+
+class MemoryRulesShape(Shape, frozen=True, kw_only=True):
+    """`mz memory rules --json`."""
+
+    rules: MemoryRules
+    moved: tuple[MovedLearning, ...]
+    """With `--try`."""
+
+
+class ProjectMemory:
+    """The memory of one repository as its log and its rules have it now."""
+
+    def __init__(self, log: ProjectLog, rows: tuple[FeatureMemory, ...], rules: MemoryRules) -> None:
+        self.log, self.rows, self.rules, self.now_us = log, rows, rules, time.time_ns() // 1000
+        self._secrets = Secrets(project_secrets(log.root, {}))
+        self.learnings = tuple(map(self._with_text, learnings(rows, rules, self.now_us)))
+
+    def _with_text(self, learning: Learning) -> Learning:
+        try:
+            text = learning_text(learning, self.log.load_text)
+        except msgspec.DecodeError:  # The report was erased, and the reason took its place.
+            text = ""
+        return screened(replace(learning, text=self._secrets.redact(text)), text)
+
+    def find(self, prefix: str) -> Learning:
+        """Return the learning with this id or unique prefix. Raises MzError (MZ5016)."""
+        matching = [learning for learning in self.learnings if learning.id.startswith(prefix)]
+        if len(matching) == 1:
+            return matching[0]
+        problem = (
+            f"{len(matching)} learnings begin with {prefix[:80]!r}" if matching else f"no learning {prefix[:80]!r}"
+        )
+        raise MzError("MZ5016", problem, hint="`mz memory list` lists all")
+
+    def uses(self, learning: Learning) -> tuple[UseShape, ...]:
+        return tuple(
+            UseShape(
+                key=use.key, event_ref=use.event_ref, left_out=use.left_out, helped=use_helped(row, use, learning.kind)
+            )
+            for row in self.rows
+            for use in row.uses
+            if use.id == learning.id
+        )
+
+
+@contextmanager
+def open_memory() -> Iterator[ProjectMemory]:
+    """Open the memory of this repository. Raises MzError."""
+    rules = read_memory_rules(find_root(Path.cwd()) / MEMORY_FILE)
+    with open_log() as log, ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (MEMORY,)) as views:
+        views.refresh()
+        yield ProjectMemory(log, views.rows(MEMORY), rules)
+
+
+def learning_shape(learning: Learning) -> LearningShape:
+    return LearningShape(**{name: getattr(learning, name) for name in LearningShape.__struct_fields__})
+
+
+def share_text(learning: Learning) -> str:
+    return "-" if learning.confidence is None else f"{learning.confidence:.2f} ({learning.helped} of {learning.uses})"
+
+
+@command_family(
+    "memory",
+    examples=(("mz memory list", "what the log teaches"), ("mz memory why L-3f9ac01b2e", "where that comes from")),
+    next_command="`mz memory effect` shows whether it helps.",
+)
+def memory() -> None:
+    """Show what earlier work taught, and decide about it.
+
+    Learnings are computed from the log by the rules of memory.yaml; prompts show those that concern a call.
+    """
+
+
+@memory.command(
+    "list",
+    examples=(("mz memory list --kind failure", "failures, and what fixed them"),),
+    next_command="`mz memory show ID` prints what an agent is told.",
+)
+@click.option("--kind", metavar="KIND", help="Only this kind: failure, rule, answer, pattern, ...")
+@click.option("--status", metavar="STATUS", help="Only this status: active, suppressed, expired, archived, withheld.")
+@format_options("Print one object with the schema mz.memory-list/1.")
+def list_(kind: str | None, status: str | None, as_json: bool) -> None:
+    """List all learnings with layer, confidence and status."""
+    with open_memory() as opened:
+        shown = tuple(
+            learning_shape(learning)
+            for learning in opened.learnings
+            if kind in (None, learning.kind) and status in (None, learning.status)
+        )
+        if as_json:
+            print_document("memory-list", MemoryList(learnings=shown))
+            return
+        rows = tuple(
+            (item.id, item.kind, item.layer, share_text(learning), item.status + ", verified" * item.verified,
+             str(len(item.features)), single_line(item.text) or item.key)
+            for item in shown
+            for learning in opened.learnings
+            if learning.id == item.id
+        )  # fmt: skip
+    heads = columns("id", "kind", "layer", "confidence", "status", ">features", "~text")
+    print_table(Table(columns=heads, rows=rows, empty="Nothing was learned yet."))
+
+
+def why_shape(opened: ProjectMemory, learning: Learning) -> MemoryWhy:
+    decision = learning.decision
+    return MemoryWhy(
+        learning=learning_shape(learning),
+        rules=opened.rules,
+        evidence=tuple(
+            EvidenceShape(
+                event_ref=item.event_ref, fixed_by=item.mended, phase=item.phase, unit=item.unit, times=item.times,
+                paths=item.paths, exhausted=item.exhausted,
+            )
+            for item in learning.evidence
+        ),
+        uses=opened.uses(learning),
+        decided_by=opened.log.load_text(decision.actor) if decision else None,
+        reason=opened.log.load_text(decision.reason) if decision else None,
+    )  # fmt: skip
+
+
+@memory.command(
+    "show",
+    examples=(("mz memory show L-3f9ac01b2e", "its text"),),
+    next_command="`mz memory why ID` shows the evidence.",
+)
+@click.argument("learning")
+@format_options("Print one object with the schema mz.memory-why/1.")
+def show(learning: str, as_json: bool) -> None:
+    """Print what an agent is told, without the patch. LEARNING is an id or its beginning."""
+    with open_memory() as opened:
+        chosen = opened.find(learning)
+        if as_json:
+            print_document("memory-why", why_shape(opened, chosen))
+            return
+    print_line(summary_line(chosen), *chosen.text.splitlines())
+
+
+def summary_line(learning: Learning) -> str:
+    status = f"{learning.status}{', verified' * learning.verified}"
+    confidence = f"confidence {share_text(learning)}"
+    return f"{learning.id}  {learning.kind}  {learning.key}  {learning.layer} layer, {confidence}, {status}"
+
+
+@memory.command(
+    "why",
+    examples=(("mz memory why L-3f9ac01b2e", "evidence, uses and rules"),),
+    next_command="`mz log EVENT_REF` shows an event.",
+)
+@click.argument("learning")
+@format_options("Print one object with the schema mz.memory-why/1.")
+def why(learning: str, as_json: bool) -> None:
+    """Explain a learning: its evidence, its uses, and the rules. LEARNING is an id or its beginning."""
+    with open_memory() as opened:
+        chosen = opened.find(learning)
+        shape = why_shape(opened, chosen)
+    if as_json:
+        print_document("memory-why", shape)
+        return
+    rules, count = shape.rules, len(chosen.features)
+    limit = "" if chosen.confidence is None else f", confidence {chosen.confidence:.2f} of {rules.project_confidence}"
+    lines = [summary_line(chosen), f"  rules {count} of {rules.project_features} features{limit}"]
+    for item in shape.evidence:
+        end = f", fixed {item.fixed_by}: {', '.join(item.paths)}" if item.fixed_by else ""
+        lines.append(f"  evidence {item.event_ref}{end}{', all attempts used up' * item.exhausted}")
+    for use in shape.uses:
+        lines.append(
+            f"  {f'left out ({use.left_out})' if use.left_out else 'shown'} {use.event_ref}: {RESULTS[use.helped]}"
+        )
+    if chosen.decision is not None:
+        action = "promoted" if chosen.decision.is_promoted else "archived"
+        lines.append(f"  {action} by {shape.decided_by}: {shape.reason} ({chosen.decision.event_ref})")
+    print_line(*map(single_line_kept, lines))
+
+
+def single_line_kept(line: str) -> str:
+    """Return the line without line breaks, with its indentation."""
+    return f"{' ' * (len(line) - len(line.lstrip()))}{single_line(line)}"
+
+
+def _decide(learning: str, reason: str, kind: type[LearningPromoted | LearningArchived], action: str) -> MemoryDecision:
+    with open_memory() as opened, SqliteStore(opened.log.root / MZ_FOLDER / LOG_FILE) as store:
+        chosen, text = opened.find(learning), store_text(opened.log, reason)
+        assert text is not None
+        event = kind(id=chosen.id, actor=store_user_name(opened.log), reason=text)
+        (recorded,) = store.append([Append(PROJECT_STREAM, None, (event,))], opened.now_us)
+    return MemoryDecision(id=chosen.id, key=chosen.key, action=action, event_ref=recorded.event_ref)
+
+
+def _print_decision(decision: MemoryDecision, as_json: bool) -> None:
+    if as_json:
+        print_document("memory-decision", decision)
+    else:
+        print_line(f"{decision.action} {decision.id} {decision.key}")
+
+
+@memory.command(
+    "promote",
+    examples=(('mz memory promote L-3f9ac01b2e -m "holds for all services"', "give it to all features"),),
+    next_command="`mz memory list` shows it.",
+)
+@click.argument("learning")
+@message_option("reason", "Why; the log keeps it.", required=True)
+@format_options("Print one object with the schema mz.memory-decision/1.")
+def promote(learning: str, reason: str, as_json: bool) -> None:
+    """Give a learning to all features, whatever its confidence. LEARNING is an id or its beginning.
+
+    One that looks like an injection stays withheld.
+    """
+    _print_decision(_decide(learning, reason, LearningPromoted, "promoted"), as_json)
+
+
+@memory.command(
+    "archive",
+    examples=(('mz memory archive L-3f9ac01b2e -m "the service is gone"', "tell it to nobody any more"),),
+    next_command="`mz memory promote ID -m TEXT` takes it back.",
+)
+@click.argument("learning")
+@message_option("reason", "Why; the log keeps it.", required=True)
+@format_options("Print one object with the schema mz.memory-decision/1.")
+def archive(learning: str, reason: str, as_json: bool) -> None:
+    """Withdraw a learning. LEARNING is an id or its beginning."""
+    _print_decision(_decide(learning, reason, LearningArchived, "archived"), as_json)
+
+
+def side_text(side: Side) -> str:
+    return f"{side.clean} of {side.cells}" if side.cells else "-"
+
+
+@memory.command(
+    "effect",
+    examples=(("mz memory effect", "whether work with a learning fails less often than without it"),),
+    next_command="`memory: {holdout: 0.2}` in mz.yaml leaves learnings out at random, for a fair comparison.",
+)
+@format_options("Print one object with the schema mz.memory-effect/1.")
+def effect(as_json: bool) -> None:
+    """Compare the work that was given each learning with the work that was not.
+
+    Counts the units of work in which the problem did not occur: given the learning, left out (for the budget or by
+    `memory.holdout`), and before it existed, which is weak evidence. The difference has an interval of 90 %; with fewer
+    than 8 on a side the effect is unknown.
+    """
+    with open_memory() as opened:
+        keys = {learning.id: learning.key for learning in opened.learnings}
+        measured = tuple(effects(opened.rows, opened.learnings))
+    if as_json:
+        print_document("memory-effect", MemoryEffect(effects=measured))
+        return
+    rows = tuple(
+        (item.id, side_text(item.shown), side_text(item.left_out), side_text(item.before),
+         "-" if item.difference is None else f"{item.difference:+.2f} ({item.low:+.2f} to {item.high:+.2f})",
+         item.verdict, keys[item.id])
+        for item in measured
+    )  # fmt: skip
+    heads = columns("id", "shown", "left out", "before", "difference", "effect", "~key")
+    print_table(Table(columns=heads, rows=rows, empty="Nothing was learned yet."))
+
+
+@memory.command(
+    "rules",
+    examples=(
+        ("mz memory rules", "the rules that hold now"),
+        ("mz memory rules --try new.yaml", "what others would change, over all history"),
+    ),
+    next_command="write them to memory.yaml; every new run pins them.",
+)
+@click.option("--try", "file", metavar="FILE", type=click.Path(path_type=Path), help="Rules to compare with.")
+@format_options("Print one object with the schema mz.memory-rules/1.")
+def rules(file: Path | None, as_json: bool) -> None:
+    """Show the rules of the memory, or what other rules would move."""
+    if file is not None and not file.is_file():
+        raise MzError("MZ2001", f"{file} is not a file", hint="name a file with rules, such as memory.yaml")
+    moved: tuple[MovedLearning, ...] = ()
+    if file is None:
+        current = read_memory_rules(find_root(Path.cwd()) / MEMORY_FILE)
+    else:
+        current = read_memory_rules(file, str(file))
+        with open_memory() as opened:
+            moved = tuple(moved_learnings(opened, current))
+    if as_json:
+        print_document("memory-rules", MemoryRulesShape(rules=current, moved=moved))
+    elif file is None:
+        print_line(*(f"{name}: {getattr(current, name)}" for name in MemoryRules.__struct_fields__))
+    else:
+        rows = tuple(
+            (item.id, item.before or "-", item.after or "-", ", ".join(item.evidence), item.key) for item in moved
+        )
+        heads = columns("id", "now", "then", ",evidence", "~key")
+        print_table(Table(columns=heads, rows=rows, empty="These rules move nothing."))
+
+
+def moved_learnings(opened: ProjectMemory, other: MemoryRules) -> Iterator[MovedLearning]:
+    """Yield the learnings that other rules would treat differently."""
+    sides = [
+        {learning.id: learning for learning in learnings(opened.rows, rules, opened.now_us)}
+        for rules in (opened.rules, other)
+    ]
+    for name in sorted(sides[0] | sides[1]):
+        before, after = (state_text(moved) if (moved := side.get(name)) else "" for side in sides)
+        if before != after:
+            learning = (sides[1] | sides[0])[name]
+            refs = tuple(item.event_ref for item in learning.evidence)
+            yield MovedLearning(id=name, key=learning.key, before=before, after=after, evidence=refs)
+
+
+def state_text(learning: Learning) -> str:
+    return f"{learning.layer}, {learning.status}{', verified' * learning.verified}"

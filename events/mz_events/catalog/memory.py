@@ -1,0 +1,45 @@
+"""Events of the project's memory: learnings that artifacts state, and what people decide about learnings (stream
+`project/memory`)."""
+
+from __future__ import annotations
+
+from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent
+from mz_events.names import Digest
+
+
+class CapturedLearning(EventPart, frozen=True, kw_only=True):
+    """One learning that an artifact states."""
+
+    kind: str
+    """pattern, anti_pattern or convention."""
+    key: str
+    text: Digest
+    """Blob: the statement."""
+    tags: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    """Phases that it is meant for; empty: the one that stated it."""
+
+
+class LearningsCaptured(DerivedEvent, frozen=True, kw_only=True, tag="learnings.captured"):
+    """A valid artifact states learnings."""
+
+    phase: str
+    unit: str
+    artifact: str
+    learnings: tuple[CapturedLearning, ...]
+
+
+class LearningPromoted(ExternalEvent, frozen=True, kw_only=True, tag="learning.promoted"):
+    """A person gives a learning to all features; the last decision about a learning counts."""
+
+    id: str
+    actor: Digest
+    reason: Digest
+
+
+class LearningArchived(ExternalEvent, frozen=True, kw_only=True, tag="learning.archived"):
+    """A person withdraws a learning from all features."""
+
+    id: str
+    actor: Digest
+    reason: Digest

@@ -1,0 +1,105 @@
+"""Compares the work that was given a learning with the work that was not, with intervals of 90 %."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import sqrt
+from typing import Literal
+
+import msgspec
+
+from mz_projections.memory.evidence import LESSON_KINDS, Cell, FeatureMemory, Kind
+from mz_projections.memory.learnings import Learning, first_uses, use_helped
+
+SIDE_MIN = 8
+"""Fewer cells on a side are too few to tell."""
+Z = 1.645
+"""Of the standard normal distribution, for 90 %."""
+Verdict = Literal["helps", "harms", "no difference", "unknown"]
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells of one kind: in how many the problem did not occur."""
+
+    cells: int
+    clean: int
+    low: float | None = None
+    high: float | None = None
+    """Bounds of the share of clean cells (Wilson); None without cells."""
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the cells that a learning concerns. `difference` is in shares of clean cells."""
+
+    id: str
+    shown: Side
+    left_out: Side
+    """For the budget or by the holdout."""
+    before: Side
+    """Cells of the same phases before the first evidence: weak, since other things changed too."""
+    compared: Literal["left out", "before", "nothing"] = "nothing"
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: Verdict = "unknown"
+
+
+def effects(rows: Iterable[FeatureMemory], learnings: Iterable[Learning]) -> Iterator[Effect]:
+    """Yield the effect of each learning."""
+    rows = tuple(rows)
+    for learning in learnings:
+        shown, left_out = list[bool](), list[bool]()
+        for row in rows:
+            for use in first_uses(row):
+                result = None if use.id != learning.id else use_helped(row, use, learning.kind)
+                if result is not None and use.left_out in ("", "budget", "holdout"):
+                    (left_out if use.left_out else shown).append(result)
+        before = [clean for row in rows for clean in _earlier(row, learning)]
+        yield _compare(learning.id, side(shown), side(left_out), side(before))
+
+
+def _earlier(row: FeatureMemory, learning: Learning) -> Iterator[bool]:
+    """Yield whether each completed cell of the learning's phases, begun before its first evidence, was clean."""
+    first_us = min((item.at_us for item in learning.evidence), default=0)
+    for cell in row.cells:
+        if cell.end and cell.at_us < first_us and cell.phase in learning.phases:
+            yield _is_clean(row, cell, learning.id, learning.kind)
+
+
+def _is_clean(row: FeatureMemory, cell: Cell, learning: str, kind: Kind) -> bool:
+    if kind in LESSON_KINDS:
+        returned = any(rollback.version > cell.version and rollback.phase == cell.phase for rollback in row.rollbacks)
+        return row.ending == "delivered" and not returned
+    return not any(problem.id == learning and cell.version < problem.version <= cell.end for problem in row.problems)
+
+
+def side(results: list[bool]) -> Side:
+    """Return the counts with the Wilson interval of the share."""
+    cells, clean = len(results), results.count(True)
+    if not cells:
+        return Side(cells=0, clean=0)
+    share, square = clean / cells, Z * Z
+    middle, width = share + square / (2 * cells), Z * sqrt(share * (1 - share) / cells + square / (4 * cells * cells))
+    scale = 1 + square / cells
+    return Side(cells=cells, clean=clean, low=(middle - width) / scale, high=(middle + width) / scale)
+
+
+def _compare(learning: str, shown: Side, left_out: Side, before: Side) -> Effect:
+    """Compare with what was left out, else with what was before; the interval of the difference is Newcombe's."""
+    effect = Effect(id=learning, shown=shown, left_out=left_out, before=before)
+    other = left_out if left_out.cells >= SIDE_MIN else before
+    if min(shown.cells, other.cells) < SIDE_MIN:
+        return effect
+    assert shown.low is not None
+    assert shown.high is not None
+    assert other.low is not None
+    assert other.high is not None
+    share, share_of_other = shown.clean / shown.cells, other.clean / other.cells
+    difference = share - share_of_other
+    low = difference - sqrt((share - shown.low) ** 2 + (other.high - share_of_other) ** 2)
+    high = difference + sqrt((shown.high - share) ** 2 + (share_of_other - other.low) ** 2)
+    verdict: Verdict = "helps" if low > 0 else "harms" if high < 0 else "no difference"
+    compared: Literal["left out", "before"] = "left out" if other is left_out else "before"
+    return msgspec.structs.replace(
+        effect, compared=compared, difference=difference, low=low, high=high, verdict=verdict
+    )

@@ -1,0 +1,117 @@
+"""`mz memory`: what was learned, why, by which rules, and whether it helps."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.memory import LearningArchived, LearningPromoted
+from mz_events.names import PROJECT_STREAM
+from mz_events.store import Append
+from mz_projections.memory.effect import Side, side
+from mz_qa.simulation import memory
+
+from tests.cli.drive import Mz, decoded
+
+RULES = "expire_days: 40000  # The simulated clock begins in 1970.\n"
+
+
+@pytest.fixture
+def lived(home: Path) -> Path:
+    """A repository whose log has three runs of the scripted model."""
+    world = memory.world_after(300)
+    (home / MZ_FOLDER).mkdir()
+    (home / "memory.yaml").write_text(RULES)
+    blobs = FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER)
+    for data in world.blobs.data_by_digest.values():
+        blobs.put(data)
+    with SqliteStore(home / MZ_FOLDER / LOG_FILE) as store:
+        appends = []
+        for stream, group in groupby(world.store.log, key=lambda recorded: recorded.stream):
+            appends.append(Append(stream, None, tuple(recorded.event for recorded in group)))
+        store.append(appends, world.now_us)
+    return home
+
+
+def test_what_was_learned_is_listed_and_explained(lived: Path, mz: Mz) -> None:
+    listed = {entry["key"].split()[0]: entry for entry in decoded(mz("memory", "list", "--json"))["learnings"]}
+    assert {gate: (entry["status"], entry["layer"]) for gate, entry in listed.items()} == {
+        "check": ("active", "project"), "final": ("suppressed", "feature")
+    }  # fmt: skip
+    assert memory.LAYOUT in listed["check"]["text"]
+    assert [row.split("\t")[0] for row in mz("memory", "list", "--status", "active").out.splitlines()[1:]] == [
+        listed["check"]["id"]
+    ]
+    shown = mz("memory", "show", listed["final"]["id"][:6]).out
+    assert shown.splitlines()[0].endswith("feature layer, confidence 0.33 (1 of 3), suppressed")
+    assert memory.NUMBERS in shown
+    why = mz("memory", "why", listed["final"]["id"]).out.splitlines()
+    assert why[1].startswith("  rules ")
+    assert why[1].endswith("of 3 features, confidence 0.33 of 0.8")
+    assert sum(": did not help" in line for line in why) == 2
+    assert any("left out (suppressed)" in line for line in why)
+    for use in decoded(mz("memory", "why", listed["final"]["id"], "--json"))["uses"]:
+        assert use["left_out"] in (None, "suppressed")
+
+
+def test_people_decide_and_the_log_says_who_and_why(lived: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MZ_USER", "Ada")
+    name = next(e["id"] for e in decoded(mz("memory", "list", "--json"))["learnings"] if e["key"].startswith("final"))
+    assert mz("memory", "promote", name, "-m", "it will help").exit == 0
+    why = decoded(mz("memory", "why", name, "--json"))
+    assert (why["decided_by"], why["reason"]) == ("Ada", "it will help")
+    assert (why["learning"]["layer"], why["learning"]["status"]) == ("project", "active")
+    archived = decoded(mz("memory", "archive", name, "-m", "it did not", "--json"))
+    assert (archived["action"], archived["event_ref"]) == ("archived", f"{PROJECT_STREAM}@2")
+    assert decoded(mz("memory", "list", "--status", "archived", "--json"))["learnings"][0]["id"] == name
+    with SqliteStore(lived / MZ_FOLDER / LOG_FILE, read_only=True) as store:
+        events = [type(recorded.event) for recorded in store.read(PROJECT_STREAM)]
+    assert events == [LearningPromoted, LearningArchived]
+    assert mz("log").exit == 0, "the project's stream belongs to no run"
+    assert mz("audit", "--verify").exit == 0
+
+
+def test_unknown_and_ambiguous_ids(lived: Path, mz: Mz) -> None:
+    for text, problem in (("L-zz", "no learning 'L-zz'"), ("L-", "2 learnings begin with 'L-'")):
+        answer = mz("memory", "why", text)
+        assert (answer.exit, problem in answer.err) == (2, True)
+
+
+def test_other_rules_are_tried_over_all_history(lived: Path, mz: Mz) -> None:
+    assert "project_features: 3" in mz("memory", "rules").out
+    (lived / "new.yaml").write_text(f"{RULES}suppress_below: 0.2\nproject_features: 40\n")
+    moved = {
+        item["key"].split()[0]: item for item in decoded(mz("memory", "rules", "--try", "new.yaml", "--json"))["moved"]
+    }
+    assert {gate: (item["before"], item["after"]) for gate, item in moved.items()} == {
+        "check": ("project, active", "feature, active"),
+        "final": ("feature, suppressed", "feature, active"),
+    }
+    assert moved["final"]["evidence"][0].startswith("run/r1/f1")
+    (lived / "new.yaml").write_text("suppress_below: 2\n")
+    assert "new.yaml:1:17" in mz("memory", "rules", "--try", "new.yaml").err
+    assert mz("memory", "rules", "--try", "absent.yaml").exit != 0
+
+
+def test_the_effect_is_unknown_until_there_are_enough_cells(lived: Path, mz: Mz) -> None:
+    measured = {item["verdict"] for item in decoded(mz("memory", "effect", "--json"))["effects"]}
+    assert measured == {"unknown"}
+    assert mz("memory", "effect").out.splitlines()[0].split("\t")[:4] == ["id", "shown", "left out", "before"]
+
+
+@pytest.mark.parametrize(("clean", "cells", "bounds"), [
+    (0, 0, (None, None)), (8, 8, (0.747, 1.0)), (0, 8, (0.0, 0.253)), (5, 10, (0.269, 0.731)),
+])  # fmt: skip
+def test_an_interval_of_a_share(clean: int, cells: int, bounds: tuple[float | None, float | None]) -> None:
+    made: Side = side([True] * clean + [False] * (cells - clean))
+    assert (made.low and round(made.low, 3), made.high and round(made.high, 3)) == bounds
+
+
+def test_nothing_was_learned_yet(home: Path, mz: Mz) -> None:
+    assert mz("memory", "list").exit != 0
+    assert msgspec.json.decode(mz("memory", "rules", "--json").out)["rules"]["expire_days"] == 90
