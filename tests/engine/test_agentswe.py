@@ -10,6 +10,7 @@ from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PathsCheck
 from mz_engine.path_patterns import matches
+from mz_engine.pipelines.load import built_in_rewards
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
 from mz_events.catalog.base import Event
@@ -17,6 +18,8 @@ from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested, PhaseSkipped, RolledBack
 from mz_events.catalog.run import Verdict
 from mz_events.names import FeatureId, feature_stream
+from mz_projections.rewards.facts import fold_facts
+from mz_projections.rewards.reward import reward_of
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
@@ -373,3 +376,21 @@ def _touches_auth(path: str) -> bool:
     check = agentswe().checks["touches_auth"]
     assert isinstance(check, PathsCheck)
     return matches(check.patterns, path)
+
+
+def test_a_feature_that_went_well_and_one_that_was_sent_back_have_their_rewards() -> None:
+    def scores(act: Act) -> tuple[int | None, dict[str, int | None]]:
+        events = Delivery(act).world.store.read(feature_stream(trial.RUN, FeatureId("b")))
+        facts = fold_facts(events)
+        assert facts is not None
+        reward = reward_of(facts, built_in_rewards()["agentswe"])
+        return reward.composite, {score.name: score.score for score in reward.dimensions}
+
+    best: dict[str, int | None] = dict.fromkeys(built_in_rewards()["agentswe"].dimensions, 1)
+    best |= {"correctness": 0, "maintainability": None}  # The commands of this world count no tests.
+    assert scores(without_auth) == (1, best)
+    more = "units: [unit-002]\nseverity: MAJOR"
+    sent_back = once("verification", block("verification", "code", more))
+    assert scores(then(without_auth, sent_back)) == (1, best | {"verification_cleanliness": 0})
+    outside = once("implementation/unit-001", {"other.py": "x"})
+    assert scores(then(without_auth, outside)) == (1, best | {"phase_discipline": 0})

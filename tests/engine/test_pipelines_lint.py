@@ -9,7 +9,7 @@ from mz_engine.artifacts.load import assemble_rules, load_rules
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pipelines.lint import lint_pipeline
 from mz_engine.pipelines.lint_phase import KnownNames
-from mz_engine.pipelines.load import PipelineSource
+from mz_engine.pipelines.load import PipelineSource, built_in_rewards
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
 JUDGED = assemble_rules({
@@ -20,6 +20,7 @@ KNOWN_NAMES = KnownNames(
     rule_sets={name: load_rules()[name] for name in ("prd", "code", "verdict")} | {"judged": JUDGED},
     rules=frozenset({"size", "files_max"}),
     templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
+    rewards=built_in_rewards(),
     commands=frozenset({"test", "lint"}),
 )
 
@@ -47,4 +48,4 @@ def test_everything_that_is_wrong_is_said_with_its_place(case: Path) -> None:
 
 def test_the_cases_cover_every_code_of_the_lint() -> None:
     codes = {code for case in CASES for code in case.read_text().split() if code.startswith("MZ3")}
-    assert codes == {f"MZ30{number:02}" for number in (*range(2, 17), 20, 21, 23, 24, 25, 26)}
+    assert codes == {f"MZ30{number:02}" for number in (*range(2, 17), 20, 21, 23, 24, 25, 26, 30)}

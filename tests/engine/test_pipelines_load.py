@@ -12,7 +12,7 @@ from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.lint_phase import KnownNames
-from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, find_source, load_pipeline
+from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, built_in_rewards, find_source, load_pipeline
 from mz_engine.prompts.render import load_templates
 
 SMALL = """\
@@ -30,6 +30,7 @@ def expected(*commands: str) -> KnownNames:
         rule_sets=load_rules(),
         rules=frozenset(FEATURE_RULES),
         templates=frozenset(load_templates()),
+        rewards=built_in_rewards(),
         commands=frozenset(commands),
     )
 

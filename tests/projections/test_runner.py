@@ -36,6 +36,7 @@ from mz_projections.feature.calls import CALLS, paid_calls
 from mz_projections.memory.evidence import MEMORY
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.read_models.store import ReadModelStore
+from mz_projections.rewards.facts import FACTS
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
 from mz_projections.views.run import RUNS
 
@@ -44,7 +45,7 @@ from tests.support.examples import examples
 from tests.support.mounts import in_small_filesystem
 from tests.support.samples import sample
 
-MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, CALLS, MEMORY)
+MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, CALLS, MEMORY, FACTS)
 NOW = 1_700_000_000_000_000
 Entries = Sequence[tuple[StreamId, Event]]
 

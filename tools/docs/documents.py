@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from mz_cli.assess.rewards import RewardReport
 from mz_cli.audit.query import AuditReport
 from mz_cli.check.command import CheckReport
 from mz_cli.check.drift import DriftResult
@@ -45,6 +46,7 @@ from mz_cli.usage.costs import ImportedCostReport
 from mz_cli.usage.transcript import TranscriptReport
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.housekeeping.garbage import CollectedGarbage
+from mz_projections.rewards.reward import Reward
 from mz_recordings.importing.importer import ImportResult
 
 
@@ -121,6 +123,8 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "show": FeatureDetail,
     "show-artifact": ArtifactText,
     "show-context": ContextDocument,
+    "show-reward": Reward,
+    "rewards": RewardReport,
     "status": RunStatus,
     "transcript": TranscriptReport,
 }

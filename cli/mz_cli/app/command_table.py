@@ -25,6 +25,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("inspect.log", "Print the event log, one line per event."),
         "cost": ("cost.command", "Show what the agents cost: estimated, reported, computed."),
         "memory": ("project.memory", "Show what earlier work taught, and decide about it."),
+        "rewards": ("assess.rewards", "Show how well each feature of a run went, and why."),
         "diff": ("inspect.diff", "Compare two runs."),
         "transcript": ("usage.transcript", "Summarise an agent's output file."),
         "import": ("usage.import_", "Import agents' own session files."),

@@ -21,6 +21,7 @@ from mz_projections.views.model import ArtifactView, FeatureView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean
 from mz_cli.app.selectors import DIGEST, Selector, select
+from mz_cli.assess.rewards import REWARD, print_reward
 from mz_cli.common.advice import run_context
 from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
@@ -58,11 +59,14 @@ class ArtifactText(ArtifactView, frozen=True, kw_only=True):
 @click.option(
     "--artifact",
     metavar="NAME",
-    help="Print only this artifact, in full; NAME/UNIT for one unit, or a record such as PHASE.history.",
+    help="Print only this artifact, in full; NAME/UNIT for one unit, or a record such as PHASE.history, or reward.",
 )
 @click.option("--context", metavar="PHASE[/UNIT]", help="Print what its prompts consisted of, and what was left out.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one object: mz.show/1, mz.show-artifact/1, mz.show-context/1."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one object: mz.show/1, mz.show-artifact/1, mz.show-context/1, mz.show-reward/1.",
 )
 def show(
     feature: str, prompt: bool, output: bool, diff: bool, artifact: str | None, context: str | None, as_json: bool
@@ -94,6 +98,9 @@ def show(
                 print_document("show-context", document)
             else:
                 print_line(*context_lines(document))
+            return
+        if artifact == REWARD:
+            print_reward(log, selector.run, view.feature, as_json)
             return
         if artifact is not None:
             record = find_record(artifact, {phase.phase for phase in view.phases})

@@ -8,6 +8,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 from mz_projections.memory.learnings import MemoryRules
+from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.config import Command, Config
@@ -23,6 +24,8 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     templates: dict[str, str]
     config: Config
     memory: MemoryRules = MemoryRules()
+    rewards: Rewards | None = None
+    """Those that the pipeline names."""
     first_commands: Commands | None = None
     """Those with which the run started, if a resumed run read them again."""
 

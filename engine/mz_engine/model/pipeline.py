@@ -320,6 +320,8 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     block_file: str | None = None
     """File that an agent may write instead of its outputs, to block its phase; may contain `{feature}`, `{phase}` and
     `{unit}`."""
+    rewards: str | None = None
+    """Name of a file that says how well a feature went."""
     checks: dict[str, Check] = {}
     """Rules of its own by name."""
     phases: tuple[Phase, ...]

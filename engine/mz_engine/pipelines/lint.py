@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES
+from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean
@@ -64,7 +65,8 @@ def lint_pipeline(
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
-    findings += [*check_block_file(pipeline), *_check_own_rules(pipeline, known_names.rules, known_names.commands)]
+    findings += [*check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
+    findings += [*_check_own_rules(pipeline, known_names.rules, known_names.commands)]
     needed_phases = {
         phase.phase: [producer for _, name in needs_of(phase) if (producer := producer_of(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -124,6 +126,31 @@ def missing_commands(pipeline: Pipeline, commands: Collection[str]) -> tuple[str
     """Return the commands that the pipeline runs and that are not among these, in the order of the text."""
     used = dict.fromkeys(name for phase in pipeline.phases for _, name in commands_of(phase))
     return tuple(name for name in used if name and name not in commands)
+
+
+def _check_rewards(pipeline: Pipeline, all_rewards: Mapping[str, Rewards]) -> Iterator[LintFinding]:
+    """Yield MZ3030 for unknown rewards, and dimensions about phases, causes or artifacts that the pipeline lacks."""
+    name, phases = pipeline.rewards, pipeline.phases
+    if name is None:
+        return
+    rewards = all_rewards.get(name)
+    if rewards is None:
+        hint = did_you_mean(name, sorted(all_rewards))
+        yield LintFinding(("rewards",), "MZ3030", f"there are no rewards `{name[:80]}`", hint)
+        return
+    names = {
+        "phase": {phase.phase for phase in phases},
+        "cause": {route.cause for phase in phases for route in phase.on_block},
+        "artifact": {artifact for phase in phases for _, artifact in artifacts_of(phase)},
+    }
+    fields = {"phases": "phase", "sources": "phase", "causes": "cause", "of": "artifact", "within": "artifact"}
+    for dimension, measure in rewards.dimensions.items():
+        for field in measure.__struct_fields__:
+            value, kind = getattr(measure, field), fields.get(field, "")
+            for wanted in ((value.partition(".")[0],) if kind == "artifact" else value) if kind else ():
+                if wanted not in names[kind]:
+                    message = f"rewards {name}: `{dimension}` is about the {kind} `{wanted[:80]}`, which does not exist"
+                    yield LintFinding(("rewards",), "MZ3030", message, did_you_mean(wanted, sorted(names[kind])))
 
 
 # between phases -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from mz_events.names import BUILDER, InvalidName, parse_name, parse_path
 from mz_projections.feature.unit import BLOCK
+from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.model.pipeline import PERSON, Condition, Phase, PhaseOutput, Pipeline
@@ -55,6 +56,7 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     """Missing required blocks by template, of templates that cannot be rendered without them."""
     commands: frozenset[str]
     """Of mz.yaml."""
+    rewards: Mapping[str, Rewards] = {}
     agents: tuple[str, ...] | None = None
     """Those of which a call with `not_as` takes another one; None: a session of its own is enough."""
 

@@ -8,9 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import msgspec
+from mz_projections.rewards.reward import Rewards
 
 from mz_engine.artifacts.load import load_rules, shared_rules
-from mz_engine.decoding.structs import did_you_mean
+from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
@@ -91,13 +92,15 @@ def project_pipelines(root: Path) -> tuple[str, ...]:
 
 TEMPLATES_FOLDER = f"{PIPELINES_FOLDER}/templates"
 RULES_FOLDER = f"{PIPELINES_FOLDER}/rules"
+REWARDS_FOLDER = f"{PIPELINES_FOLDER}/rewards"
 
 
 class PipelineFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Templates and rule sets by name. Files of the repository override those of mz with the same name."""
+    """Templates, rule sets and rewards by name. Files of the repository override those of mz with the same name."""
 
     templates: dict[str, str]
     rules: dict[str, RuleSet]
+    rewards: dict[str, Rewards] = {}
     files: tuple[str, ...]
     """Files of the repository, relative to it."""
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -105,8 +108,10 @@ class PipelineFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_pipeline_files(root: Path) -> PipelineFiles:
-    """Load `pipelines/templates/**.j2`, named by their path below that folder, and `pipelines/rules/NAME.yaml`."""
+    """Load `pipelines/templates/**.j2`, named by their path below that folder, `pipelines/rules/NAME.yaml` and
+    `pipelines/rewards/NAME.yaml`."""
     diagnostics, rules, files = list[Diagnostic](), dict[str, RuleSet](), list[str]()
+    rewards = built_in_rewards()
 
     def read_below(folder: str, suffix: str) -> Iterator[tuple[str, str, str]]:
         """Yield the name below the folder, the path and the text of each file that can be read."""
@@ -132,8 +137,40 @@ def load_pipeline_files(root: Path) -> PipelineFiles:
             rules[result.name] = result
         else:
             diagnostics += result
+    for name, file, text in read_below(REWARDS_FOLDER, ".yaml"):
+        try:
+            rewards[name.removesuffix(".yaml")] = read_rewards(parse_yaml(text, file), name.removesuffix(".yaml"))
+        except MzError as error:
+            diagnostics += error.diagnostics
     rules = {**load_rules(), **rules}
-    return PipelineFiles(templates=templates, rules=rules, files=tuple(files), diagnostics=tuple(diagnostics))
+    return PipelineFiles(
+        templates=templates, rules=rules, rewards=rewards, files=tuple(files), diagnostics=tuple(diagnostics)
+    )
+
+
+def built_in_rewards() -> dict[str, Rewards]:
+    """Return the built-in files of rewards by name."""
+    folder = files("mz_engine.pipelines") / "rewards"
+    texts = {entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+    return {name: read_rewards(parse_yaml(text, f"{name}.yaml"), name) for name, text in sorted(texts.items())}
+
+
+def read_rewards(document: YamlDocument, name: str) -> Rewards:
+    """Return the rewards in a file called `name`. Raises MzError: MZ20nn for their form, MZ3030 for their meaning."""
+    rewards = decode_document(document, Rewards)
+    problems: list[tuple[KeyPath, str]] = []
+    problems += [(("rewards",), f"`rewards` must be the file's name: {name}")] if rewards.rewards != name else []
+    problems += [
+        (("composite", "decisive", number), f"there is no dimension `{decisive[:80]}`")
+        for number, decisive in enumerate(rewards.composite.decisive)
+        if decisive not in rewards.dimensions
+    ]
+    if problems:
+        raise MzError.from_diagnostics(
+            Diagnostic(code="MZ3030", message=message, location=document.location(*route))
+            for route, message in problems
+        )
+    return rewards
 
 
 def load_valid_pipeline_files(root: Path) -> PipelineFiles:

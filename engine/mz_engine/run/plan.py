@@ -235,7 +235,10 @@ def make_plan(
             hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
             raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
     rules, templates, memory = material.rules, material.templates, read_memory_rules(root / MEMORY_FILE)
-    pins = Pins(pipeline=pipeline, rules=rules, templates=templates, config=config, memory=memory)
+    pins = Pins(
+        pipeline=pipeline, rules=rules, templates=templates, config=config, memory=memory,
+        rewards=material.rewards.get(pipeline.rewards or ""),
+    )  # fmt: skip
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)
@@ -297,6 +300,7 @@ def known_names(config: Config, material: PipelineFiles) -> KnownNames:
     return KnownNames(
         rule_sets=material.rules,
         rules=frozenset(FEATURE_RULES),
+        rewards=material.rewards,
         templates=frozenset(material.templates),
         missing_blocks=missing_blocks(material.templates) if material.files else {},
         commands=frozenset(config.commands),
