@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from mz_engine.cards.load import CardFile, count_tokens, load_cards, read_persona
+from mz_engine.cards.load import count_tokens, load_cards, read_persona
 from mz_engine.cards.route import RouteCandidate, route
 from mz_engine.errors.diagnostics import Exit
+from mz_engine.model.card import CardFile
 
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, LintResult, print_diagnostics, project_root, severity_counts

@@ -6,9 +6,10 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import click
+from mz_engine.effects.guidance import compose_head
 from mz_engine.effects.prompt import ComposedPrompt, SessionPlan, compose_prompt
 from mz_engine.effects.steps import Do, StepContext, Steps
 from mz_engine.errors.diagnostics import MzError
@@ -27,6 +28,8 @@ from mz_cli.app.context import find_root
 from mz_cli.app.help import did_you_mean
 from mz_cli.deliver.plan import text_digest
 from mz_cli.terminal.console import print_note, write_file_bytes
+
+T = TypeVar("T")
 
 
 def print_prompt(pipeline: str, phase: str, item: str) -> None:
@@ -68,18 +71,19 @@ def preview(root: Path, plan: RunPlan, phase: str, item: str) -> ComposedPrompt:
     context = StepContext(run="", feature=item, state=state, pins=plan.pins, base_branch=plan.base)
     memory = SimpleNamespace(select=lambda query: Selection())
     workspace = GitWorkspace(root, plan.pins.config.workspace)
-    ports = SimpleNamespace(workspace=workspace, blobs=blobs, secrets=Secrets({}), memory=memory)
-    steps = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan(), context.key("agent.builder", 1))
-    return run_reads(steps, cast(Ports, ports))
+    ports = cast(Ports, SimpleNamespace(workspace=workspace, blobs=blobs, secrets=Secrets({}), memory=memory))
+    head, key = run_reads(compose_head(context, BUILDER), ports), context.key("agent.builder", 1)
+    composed = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan(), key, head.texts)
+    return run_reads(composed, ports)
 
 
-def run_reads(steps: Steps[ComposedPrompt], ports: Ports) -> ComposedPrompt:
+def run_reads(steps: Steps[T], ports: Ports) -> T:
     """Carry out steps that only read, and return their result."""
     answer: Any = None
     while True:
         try:
             step = steps.send(answer)
         except StopIteration as end:
-            return cast(ComposedPrompt, end.value)
+            return cast(T, end.value)
         assert isinstance(step, Do)
         answer = step.call(ports)

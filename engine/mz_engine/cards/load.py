@@ -14,7 +14,7 @@ import msgspec
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.model.card import PERSONA, Card
+from mz_engine.model.card import PERSONA, Card, CardFile
 
 CARDS_FOLDER, CARD_FILE = "agents", ".agent"
 BUILT_IN = Path(__file__).parent / "built_in"
@@ -22,22 +22,6 @@ BUILT_IN = Path(__file__).parent / "built_in"
 CAPABILITIES_MAX = 5
 TOKENS_WARNED, TOKENS_MAX = 125, 200
 CHARACTERS_PER_TOKEN = 4
-
-
-class CardFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A card's file, and what it says if it is valid."""
-
-    name: str
-    """Name of the folder."""
-    folder: str
-    """Absolute path."""
-    file: str
-    """Relative to the repository; of a built-in card, from the folder `agents` on."""
-    built_in: bool
-    tokens: int = 0
-    card: Card | None = None
-    """None: the file has errors."""
-    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def load_cards(root: Path) -> dict[str, CardFile]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from mz_engine.cards.load import CardFile
+from mz_engine.model.card import CardFile
+from mz_engine.model.pipeline import Phase, Pipeline
 
 TOKEN_OF_NAME = re.compile(r"[a-z0-9]+")
 
@@ -47,3 +48,15 @@ def route(text: str, needs: Collection[str], cards: Iterable[CardFile]) -> tuple
                 RouteCandidate(name=file.name, score=len(terms), needs=tuple(needs), terms=terms, tokens=file.tokens)
             )
     return tuple(sorted(candidates, key=lambda candidate: (-candidate.score, candidate.tokens, candidate.name)))
+
+
+def card_of_phase(phase: Phase, pipeline: Pipeline, cards: Mapping[str, CardFile]) -> str:
+    """Return the card of a phase's builder: the one that `role` names, or the best that has all of `needs` and is not
+    that of the phase which `not_as` names; empty if it has none."""
+    use = phase.agent
+    if use is None or not use.needs:
+        return use.role or "" if use else ""
+    checked = next((other for other in pipeline.phases if other.phase == use.not_as and other is not phase), None)
+    other_card = card_of_phase(checked, pipeline, cards) if checked else ""
+    others = [file for name, file in cards.items() if name != other_card]
+    return next((candidate.name for candidate in route(phase.phase, use.needs, others)), "")

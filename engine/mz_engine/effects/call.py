@@ -29,7 +29,15 @@ from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.conditions import escalation
 from mz_engine.decide.recovery import agent_for, allowed_agents
-from mz_engine.effects.prompt import Scope, compose_prompt, configured_model, plan_session, write_schemas
+from mz_engine.effects.guidance import compose_head
+from mz_engine.effects.prompt import (
+    Scope,
+    compose_prompt,
+    configured_model,
+    context_tokens_max,
+    plan_session,
+    write_schemas,
+)
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
 from mz_engine.effects.validation import broken_rules, ensure_worktree, gate_checked, keep_artifacts
 from mz_engine.model.pipeline import AgentReview
@@ -82,7 +90,8 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     model = configured_model(config, agent, tier) or adapter.capabilities().models[tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session
-    composed = yield from compose_prompt(context, action.role, template, session_plan, key)
+    head = yield from compose_head(context, action.role)
+    composed = yield from compose_prompt(context, action.role, template, session_plan, key, head.texts)
     prompt = adapter.format_prompt(composed.text)
     worktree, laid_out = yield from _lay_out(context, composed.scope)
     yield from write_schemas(context, action.role, worktree)
@@ -124,8 +133,10 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         escalated_to=tier if escalated_by else "",
         escalated_by=escalated_by,
         laid_out=laid_out,
+        card=head.card,
+        skills=head.skills,
     )
-    granted: bool = yield ReserveCall(composed.ledger(key, prompt, phase.context.tokens_max), request)
+    granted: bool = yield ReserveCall(composed.ledger(key, prompt, context_tokens_max(context, action.role)), request)
     if granted:
         result = yield from call_port(Agents.call, spec)
         yield from _record_outcome(request, result, context)

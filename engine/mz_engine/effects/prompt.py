@@ -78,6 +78,7 @@ from mz_engine.prompts.render import (
     LATER_PARTIALS,
     CommandData,
     ContextFile,
+    HeadText,
     OutputData,
     PromptData,
     ReworkData,
@@ -117,13 +118,15 @@ def unseen_data(data: PromptData, seen_marks: Collection[str]) -> PromptData:
     if rework is not None:
         unseen = {name: text for name, text in rework.artifacts.items() if text_mark(text) not in seen_marks}
         rework = replace(rework, artifacts=unseen)
-    return replace(data, known=content, notes=notes, learnings=learnings, rework=rework)
+    head = tuple(part for part in data.head if text_mark(part.text) not in seen_marks)
+    return replace(data, known=content, notes=notes, learnings=learnings, rework=rework, head=head)
 
 
 def marks_in_prompt(prompt: str, data: PromptData, templates: Mapping[str, str]) -> Iterator[str]:
     """Yield marks of the content that the prompt really holds: a project's templates may omit anything."""
     texts = {text_mark(text): text for text in (*data.inputs.values(), *data.notes)}
     texts |= {text_mark(learning.text): learning.text for learning in data.learnings if not learning.is_repeated}
+    texts |= {text_mark(part.text): part.text for part in data.head}
     texts |= {text_mark(file.path, file.text): file.text for file in data.context}
     for section, template in SHARED_SECTIONS.items():
         if template in templates:
@@ -263,12 +266,19 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compose_prompt(
-    context: StepContext, role: str, template: str, session_plan: SessionPlan, key: str
+    context: StepContext,
+    role: str,
+    template: str,
+    session_plan: SessionPlan,
+    key: str,
+    head: tuple[HeadText, ...] = (),
 ) -> Steps[ComposedPrompt]:
-    """Compose the prompt for the call with this key; in a continued session it holds only new content."""
-    scope, data = (yield from _scope(context)), (yield from _gather_data(context, role))
-    selection = yield from select_learnings(context, data, key)
-    data, left_out = yield from _fit_context(context, with_learnings(data, selection.learnings), scope)
+    """Compose the prompt for the call with this key, headed by these texts; in a continued session it holds only new
+    content."""
+    scope, data = (yield from _scope(context)), replace((yield from _gather_data(context, role)), head=head)
+    tokens_max = context_tokens_max(context, role)
+    selection = yield from select_learnings(context, data, key, tokens_max)
+    data, left_out = yield from _fit_context(context, with_learnings(data, selection.learnings), tokens_max, scope)
     left_out += tuple(ContextPart(source=LEARNING, name=item.id, left_out=True) for item in selection.left_out)
     learnings = []
     for learning in selection.learnings:
@@ -276,15 +286,15 @@ def compose_prompt(
             blob = yield from put_blob(learning.text)
             learnings.append(ComposedLearning(id=learning.id, text=blob, is_repeated=learning.is_repeated))
     templates, session = context.pins.templates, session_plan.continued_session
-    text = full_text = render(templates, template, data)
+    text = full_text = head_of(data) + render(templates, template, data)
     marks: set[str] = set()
     if session_plan.keeps_session:
         phase_mark = f"phase:{context.phase_state.phase}/{context.unit_run.unit}"  # Of the phase's full prompt.
         seen_marks = session.seen_marks if session else frozenset()
         if session:
-            continuation = render(
-                templates, template, unseen_data(data, seen_marks), continuation=phase_mark in seen_marks
-            )
+            unseen = unseen_data(data, seen_marks)
+            continuation = render(templates, template, unseen, continuation=phase_mark in seen_marks)
+            continuation = head_of(unseen) + continuation
             text = min(full_text, continuation, key=len)  # A project's own template can be shorter.
         marks = {*marks_in_prompt(text, data, templates)}.difference(seen_marks) | {phase_mark}
     full_text = yield from call_port(Secrets.redact, full_text)
@@ -301,16 +311,18 @@ def compose_prompt(
     )
 
 
-def select_learnings(context: StepContext, data: PromptData, key: str) -> Steps[Selection]:
+def select_learnings(
+    context: StepContext, data: PromptData, key: str, tokens_max: int | None
+) -> Steps[Selection]:
     """Select what the call with this key is told of earlier work, as far as its templates show it. A reviewer is told
     nothing, unless its reply was rejected."""
     unit, unit_run, use, config = current_unit(context), context.unit_run, context.phase.context, context.pins.config
     if data.role != BUILDER and not unit_run.reports:
         return Selection()
     tokens_left = use.learnings
-    if use.tokens_max is not None:
+    if tokens_max is not None:
         fixed = tokens_of(" " * characters_of(replace(data, known_failures=())))
-        tokens_left = max(0, min(tokens_left, use.tokens_max - fixed))
+        tokens_left = max(0, min(tokens_left, tokens_max - fixed))
     query = MemoryQuery(
         call=key,
         feature=context.feature,
@@ -333,6 +345,18 @@ def with_learnings(data: PromptData, learnings: tuple[SelectedLearning, ...]) ->
     hints = tuple(learning.text for learning in learnings if learning.is_repeated)
     rework = replace(data.rework, hints=hints) if data.rework is not None and hints else data.rework
     return replace(data, learnings=learnings, rework=rework)
+
+
+def head_of(data: PromptData) -> str:
+    """Return what stands before the text of the template."""
+    return "".join(f"{part.text}\n\n---\n\n" for part in data.head)
+
+
+def context_tokens_max(context: StepContext, role: str) -> int | None:
+    """Return the limit of a prompt's tokens: the phase's or that of the builder's card, whichever is less."""
+    guidance = context.pins.guidance.get(context.phase.phase) if role == BUILDER else None
+    limits = (context.phase.context.tokens_max, guidance.tokens_max if guidance else None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def hold_for_broken_template(error: TemplateError) -> Effect:
@@ -388,13 +412,13 @@ def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
 
 
 def _fit_context(
-    context: StepContext, data: PromptData, scope: Scope | None
+    context: StepContext, data: PromptData, tokens_max: int | None, scope: Scope | None
 ) -> Steps[tuple[PromptData, tuple[ContextPart, ...]]]:
     """Return the data with those known failures and files that fit into the phase's context, and what is left out."""
     use, left_out = context.phase.context, list[ContextPart]()
-    if use.tokens_max is not None:
+    if tokens_max is not None:
         fixed = characters_of(replace(data, known_failures=()))
-        names = fitting_failures(data.known_failures, use.tokens_max * CHARACTERS_PER_TOKEN - fixed)
+        names = fitting_failures(data.known_failures, tokens_max * CHARACTERS_PER_TOKEN - fixed)
         others = data.known_failures[len(names) :]
         if others:
             name, tokens = f"{len(others)} tests", tokens_of(bullets(others))
@@ -402,8 +426,8 @@ def _fit_context(
         data = replace(data, known_failures=names, known_failures_left_out=len(others))
     patterns = (*use.include, *(f"!{pattern}" for pattern in use.exclude)) if use.include else ()
     characters = (FILES_TOKENS_MAX if use.token_budget is None else use.token_budget) * CHARACTERS_PER_TOKEN
-    if use.tokens_max is not None:
-        characters = use.tokens_max * CHARACTERS_PER_TOKEN - characters_of(data)
+    if tokens_max is not None:
+        characters = tokens_max * CHARACTERS_PER_TOKEN - characters_of(data)
     files, others_by_path = yield from context_files(
         context.unit_run.tree, expand_patterns(patterns, context), characters, scope
     )

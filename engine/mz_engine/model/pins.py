@@ -11,6 +11,7 @@ from mz_projections.memory.learnings import MemoryRules
 from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
+from mz_engine.model.card import Guidance
 from mz_engine.model.config import Command, Config
 from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import JUDGED, ExactIds, FieldRule, ProseRule, RuleSet
@@ -26,6 +27,8 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: MemoryRules = MemoryRules()
     rewards: Rewards | None = None
     """Those that the pipeline names."""
+    guidance: dict[str, Guidance] = {}
+    """By phase, of phases with a card or skills."""
     first_commands: Commands | None = None
     """Those with which the run started, if a resumed run read them again."""
 

@@ -64,6 +64,12 @@ class AgentUse(PipelineStruct, frozen=True, kw_only=True):
     tier: Tier = "mid"
     escalate: tuple[Escalation, ...] = ()
     tools: tuple[Tool, ...] = ("read", "write")
+    role: str | None = None
+    """Name of a card, whose persona heads the prompt."""
+    needs: tuple[str, ...] = ()
+    """Instead of `role`: capabilities that the card must have; it is chosen when a run starts."""
+    skills: tuple[str, ...] = ()
+    """Names of skills that the calls are given, beside those of the card."""
     session: Literal["fresh", "continue"] | None = None
     """Continue the feature's agent session or start one; absent: `sessions` in mz.yaml decides."""
     not_as: str | None = None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES
 from mz_projections.rewards.reward import Rewards
 
+from mz_engine.cards.route import card_of_phase
 from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
@@ -95,6 +96,7 @@ def lint_pipeline(
             check_scope(phase),
             check_choices(phase),
             _check_independence(phase, earlier, known_names.agents),
+            _check_roles(pipeline, phase, known_names),
         ):
             findings += [finding._replace(route=("phases", position, *finding.route)) for finding in check]
     findings += _check_flow(pipeline.phases, cycles, stuck_positions)
@@ -374,3 +376,29 @@ def _check_independence(
     if phase.agent and phase.agent.not_as and phase.agent.session == "continue":
         message = "a call with `not_as` never continues the feature's session"
         yield LintFinding(("agent", "session"), "MZ3024", message)
+
+
+def _check_roles(pipeline: Pipeline, phase: Phase, known_names: KnownNames) -> Iterator[LintFinding]:
+    """Yield MZ3022 for cards and skills that do not exist, MZ3024 for the card of the phase that `not_as` names."""
+    use, cards = phase.agent, known_names.cards
+    if use is None:
+        return
+    for number, name in enumerate(use.skills):
+        if name not in known_names.skills:
+            hint = did_you_mean(name, sorted(known_names.skills))
+            yield LintFinding(("agent", "skills", number), "MZ3022", f"there is no skill `{name[:80]}`", hint)
+    card = card_of_phase(phase, pipeline, cards)
+    if use.role is not None and use.needs:
+        yield LintFinding(("agent", "needs"), "MZ3022", "`needs` chooses a card, so there can be no `role`")
+    elif use.role is not None and (use.role not in cards or cards[use.role].card is None):
+        has_errors = use.role in cards
+        message = f"the card `{use.role[:80]}` has errors" if has_errors else f"there is no card `{use.role[:80]}`"
+        hint = "`mz cards validate` prints them" if has_errors else did_you_mean(use.role, sorted(cards))
+        yield LintFinding(("agent", "role"), "MZ3022", message, hint)
+    elif use.needs and not card:
+        message = f"no card has the capabilities {', '.join(use.needs)}"
+        yield LintFinding(("agent", "needs"), "MZ3022", message, "`mz cards list` shows those of each card")
+    checked = next((other for other in pipeline.phases if other.phase == use.not_as and other is not phase), None)
+    if card and checked and card == card_of_phase(checked, pipeline, cards):
+        message = f"the card `{card}` is that of `{checked.phase}` too, which `not_as` excludes"
+        yield LintFinding(("agent", "role"), "MZ3024", message)

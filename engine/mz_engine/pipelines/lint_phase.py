@@ -12,6 +12,7 @@ from mz_projections.feature.unit import BLOCK
 from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
+from mz_engine.model.card import CardFile
 from mz_engine.model.pipeline import PERSON, Condition, Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
@@ -57,6 +58,9 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     commands: frozenset[str]
     """Of mz.yaml."""
     rewards: Mapping[str, Rewards] = {}
+    cards: Mapping[str, CardFile] = {}
+    """For `role` and `needs`."""
+    skills: frozenset[str] = frozenset()
     agents: tuple[str, ...] | None = None
     """Those of which a call with `not_as` takes another one; None: a session of its own is enough."""
 

@@ -11,10 +11,15 @@ import msgspec
 from mz_projections.rewards.reward import Rewards
 
 from mz_engine.artifacts.load import load_rules, shared_rules
+from mz_engine.cards.load import load_cards
+from mz_engine.cards.skills import SkillFile, gather_guidance, load_skills
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
+from mz_engine.model.card import CardFile
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import lint_pipeline
@@ -103,6 +108,8 @@ class PipelineFiles(msgspec.Struct, frozen=True, kw_only=True):
     rewards: dict[str, Rewards] = {}
     files: tuple[str, ...]
     """Files of the repository, relative to it."""
+    cards: dict[str, CardFile] = {}
+    skills: dict[str, SkillFile] = {}
     diagnostics: tuple[Diagnostic, ...] = ()
     """Problems of these files; files with errors are left out."""
 
@@ -144,7 +151,13 @@ def load_pipeline_files(root: Path) -> PipelineFiles:
             diagnostics += error.diagnostics
     rules = {**load_rules(), **rules}
     return PipelineFiles(
-        templates=templates, rules=rules, rewards=rewards, files=tuple(files), diagnostics=tuple(diagnostics)
+        templates=templates,
+        rules=rules,
+        rewards=rewards,
+        files=tuple(files),
+        cards=load_cards(root),
+        skills=load_skills(root),
+        diagnostics=tuple(diagnostics),
     )
 
 
@@ -171,6 +184,19 @@ def read_rewards(document: YamlDocument, name: str) -> Rewards:
             for route, message in problems
         )
     return rewards
+
+
+def pin_files(pipeline: Pipeline, material: PipelineFiles, config: Config) -> Pins:
+    """Return the pins of a run of this pipeline. Raises MzError for a persona or a skill that cannot be used."""
+    guidance = gather_guidance(pipeline, material.cards, material.skills)
+    return Pins(
+        pipeline=pipeline,
+        rules=material.rules,
+        templates=material.templates,
+        config=config,
+        rewards=material.rewards.get(pipeline.rewards or ""),
+        guidance=guidance,
+    )
 
 
 def load_valid_pipeline_files(root: Path) -> PipelineFiles:

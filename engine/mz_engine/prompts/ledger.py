@@ -26,6 +26,8 @@ class Section(NamedTuple):
 
 def sections(data: PromptData) -> Iterator[Section]:
     """Yield what the data of a prompt consist of, without rules and instructions."""
+    for part in data.head:
+        yield Section(part.source, part.name, (part.text,))
     yield Section("request", "", (data.title, data.body))
     if unit := data.unit:
         yield Section("unit", unit.id, (unit.record, bullets(unit.files)))

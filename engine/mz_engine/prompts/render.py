@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import asdict
@@ -84,6 +84,14 @@ class ContextFile(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class HeadText(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that stands before the template's: a persona, or a skill."""
+
+    source: Literal["persona", "skill"]
+    name: str
+    text: str
+
+
 class SeenContent(msgspec.Struct, frozen=True, kw_only=True):
     """Content that the continued session has already seen verbatim; nothing in a new session."""
 
@@ -137,6 +145,8 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """The agent sees only some files of the repository."""
     known_failures_left_out: int = 0
     """Number of those that do not fit."""
+    head: tuple[HeadText, ...] = ()
+    """What stands before the prompt; templates need not show it."""
 
 
 # rendering ------------------------------------------------------------------------------------------------------------

@@ -54,7 +54,13 @@ from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pipelines.lint_phase import KnownNames
-from mz_engine.pipelines.load import PIPELINES_FOLDER, PipelineFiles, load_pipeline, load_valid_pipeline_files
+from mz_engine.pipelines.load import (
+    PIPELINES_FOLDER,
+    PipelineFiles,
+    load_pipeline,
+    load_valid_pipeline_files,
+    pin_files,
+)
 from mz_engine.pipelines.material import missing_blocks
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
@@ -234,11 +240,7 @@ def make_plan(
         if name not in ids:
             hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
             raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
-    rules, templates, memory = material.rules, material.templates, read_memory_rules(root / MEMORY_FILE)
-    pins = Pins(
-        pipeline=pipeline, rules=rules, templates=templates, config=config, memory=memory,
-        rewards=material.rewards.get(pipeline.rewards or ""),
-    )  # fmt: skip
+    pins = replace(pin_files(pipeline, material, config), memory=read_memory_rules(root / MEMORY_FILE))
     unfinished = find_unfinished_run(store) if store else None
     if unfinished is not None:
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)
@@ -304,6 +306,8 @@ def known_names(config: Config, material: PipelineFiles) -> KnownNames:
         templates=frozenset(material.templates),
         missing_blocks=missing_blocks(material.templates) if material.files else {},
         commands=frozenset(config.commands),
+        cards=material.cards,
+        skills=frozenset(material.skills),
         agents=config.agent_order if config.independence == "agent" else None,
     )
 

@@ -38,9 +38,8 @@ from mz_engine.git import repository
 from mz_engine.git.process import run_program
 from mz_engine.git.process import safe_environment as without_git
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
-from mz_engine.model.pins import Pins
 from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
-from mz_engine.pipelines.load import load_valid_pipeline_files
+from mz_engine.pipelines.load import load_valid_pipeline_files, pin_files
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes import guard
@@ -472,7 +471,7 @@ def run_commands_check(root: Path, loaded: LoadedConfig, environment: Mapping[st
     """Run the set-up and the commands on the base, as a run does before it costs anything. Raises MzError."""
     material = load_valid_pipeline_files(root)
     pipeline, _ = load_configured_pipeline(loaded, root, material)
-    pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=loaded.config)
+    pins = pin_files(pipeline, material, loaded.config)
     branch, commit = repository.base_commit(root, loaded.config.base, environment)
     problem, warnings = try_base(root, commit, pins, environment)
     if problem is not None:

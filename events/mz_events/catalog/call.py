@@ -77,6 +77,15 @@ class ForbiddenChange(EventPart, frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
+class SkillUse(EventPart, frozen=True, kw_only=True, omit_defaults=True):
+    """A skill of a call."""
+
+    name: str
+    version: str = ""
+    form: Literal["text", "left-out"] = "text"
+    """In the prompt, or not given: its condition does not hold."""
+
+
 class CallReserved(DerivedEvent, frozen=True, kw_only=True, tag="call.reserved"):
     """Money reserved for a call; in the run's and the feature's stream, in one transaction with the request."""
 
@@ -112,8 +121,8 @@ class ContextPart(EventPart, frozen=True, kw_only=True, omit_defaults=True):
     """What a prompt shows from one source."""
 
     source: str
-    """request, unit, note, input, command, rework, failures, file or learning; instructions: everything else, such as
-    the rules."""
+    """persona, skill, request, unit, note, input, command, rework, failures, file or learning; instructions: everything
+    else, such as the rules."""
     name: str = ""
     """Such as an artifact or a path; empty: the source has no parts."""
     tokens: int = 0
@@ -165,7 +174,7 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    SCHEMA = 3
+    SCHEMA = 4
     NON_DETERMINISTIC = frozenset({"tree", "session", "laid_out"})
     ref: CallRef
     agent: str
@@ -199,6 +208,9 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     """Name of the condition that asked for it."""
     laid_out: Commit | None = None
     """Capture with only the files that the agent sees; None: all of `tree`."""
+    card: str = ""
+    """Card whose persona heads the prompt."""
+    skills: tuple[SkillUse, ...] = ()
 
 
 class SessionDropReason(Enum):

@@ -28,6 +28,7 @@ from mz_engine.pipelines.load import (
     built_in_pipelines,
     find_source,
     load_pipeline_files,
+    pin_files,
     project_pipelines,
 )
 from mz_engine.pipelines.material import check_template, find_fault
@@ -113,7 +114,11 @@ def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iter
     definition = source.parse()[0]
     if is_configured or not source.built_in:
         yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config.commands))
-    pins = Pins(pipeline=definition, rules=material.rules, templates=material.templates, config=project.config)
+    try:
+        pins = pin_files(definition, material, project.config)
+    except MzError as error:
+        yield from to_layer_output(error.diagnostics)
+        return
     yield from check_prompts(pins, source)
 
 

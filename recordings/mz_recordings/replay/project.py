@@ -16,7 +16,7 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, Budget, Config
 from mz_engine.model.pins import Pins
-from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files
+from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files, pin_files
 from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import parse_path
@@ -71,7 +71,7 @@ def _read_project(
         configured_pipeline = load_pipeline(loaded.config.pipeline, root)[0].pipeline
         name = loaded.config.pipeline if configured_pipeline == pipeline_name else name
     pipeline, _ = load_pipeline(name, root, known_names(config, material))
-    pins = Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
+    pins = pin_files(pipeline, material, config)
     return CurrentProject(pins, _overridden_settings(loaded.config, settings))
 
 
