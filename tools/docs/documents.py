@@ -32,6 +32,7 @@ from mz_cli.project.cards import CardList, CardRoute
 from mz_cli.project.config import ConfigShape, ConfigValidShape
 from mz_cli.project.memory import MemoryDecision, MemoryEffect, MemoryList, MemoryRulesShape, MemoryWhy
 from mz_cli.project.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
+from mz_cli.project.skills import ChangedSkills, SkillList, SkillsStatus
 from mz_cli.recordings.library import CassetteList, RecordingsLint
 from mz_cli.recordings.rerecord_text import RerecordReport
 from mz_cli.replay.command import ReplayReport
@@ -126,5 +127,9 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "show-reward": Reward,
     "rewards": RewardReport,
     "status": RunStatus,
+    "skills-install": ChangedSkills,
+    "skills-list": SkillList,
+    "skills-status": SkillsStatus,
+    "skills-uninstall": ChangedSkills,
     "transcript": TranscriptReport,
 }

@@ -44,6 +44,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "Adjust": {
         "pipelines": ("project.pipelines", "List, show, check and create pipelines."),
         "cards": ("project.cards", "List, check and choose cards of roles."),
+        "skills": ("project.skills", "List, install and check skills."),
         "config": ("project.config", "Show and check the settings."),
         "calibrate": ("cost.calibrate", "Improve estimates from past calls."),
         "schema": ("project.schema", "Print a JSON Schema, for editors and for programs."),

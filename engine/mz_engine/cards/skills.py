@@ -67,21 +67,22 @@ def read_skill(folder: Path, file: str) -> SkillFile:
     return msgspec.structs.replace(empty, skill=skill, description=description)
 
 
-def parse_skill(text: str, name: str, file: str) -> tuple[Skill, str]:
-    """Return the skill and its description. Raises MzError: MZ20nn for the form of its front matter, else MZ3028."""
+def parse_skill(text: str, name: str | None, file: str) -> tuple[Skill, str]:
+    """Return the skill and its description; `name` is that of its folder, None: any will do. Raises MzError: MZ20nn for
+    the form of its front matter, else MZ3028."""
     match = FRONT_MATTER.match(text)
     if match is None:
         hint = "begin with `---`, `name:`, `description:` and another `---`"
         raise MzError("MZ3028", "it has no front matter", hint=hint, location=SourceLocation(file, 1, 1))
     document = parse_yaml(f"\n{match[1]}", file)  # Lines count from the first `---`.
     header, body = decode_document(document, SkillHeader), text[match.end() :].strip()
-    if header.name != name:
+    if name is not None and header.name != name:
         message, location = f"`name` is {header.name}, but the folder is called {name}", document.location("name")
         raise MzError("MZ3028", message, hint="rename one of them", location=location)
     if not body:
         location = SourceLocation(file, text.count("\n", 0, match.end()) + 1, 1)
         raise MzError("MZ3028", "the skill has no text", hint="write it below the front matter", location=location)
-    return Skill(name=name, version=header.version, when=header.when, text=body), header.description
+    return Skill(name=header.name, version=header.version, when=header.when, text=body), header.description
 
 
 def gather_guidance(

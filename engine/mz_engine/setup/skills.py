@@ -1,0 +1,282 @@
+"""Install skills from a folder or a git repository, and tell what became of them. Nothing of a skill is executed: a
+repository is cloned without a checkout, and files are only copied."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+from mz_events.names import InvalidName, parse_path
+
+from mz_engine.cards.skills import SKILL_FILE, SKILLS_FOLDER, parse_skill
+from mz_engine.decoding.structs import did_you_mean
+from mz_engine.decoding.text_file import decode_text, read_text
+from mz_engine.decoding.yaml import decode_yaml
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.process import run_git, user_environment
+from mz_engine.model.config import Name
+
+LOCK_FILE = "skills.lock"
+LOCK_HEADER = "# Written by `mz skills`: where each installed skill comes from, and what it was then. Commit it.\n"
+FILES_MAX, BYTES_MAX = 200, 2_000_000
+"""Of one skill."""
+GIT_SOURCE = re.compile(r"(?:\w+://|[\w.-]+@[\w.-]+:).+|.+\.git(?:#.*)?\Z")
+CLONE = ("clone", "--bare", "--quiet", "--template=", "--config", "core.hooksPath=/dev/null")
+LINK_MODES = {"120000": "a link", "160000": "a submodule"}
+SkillState = Literal["current", "missing", "drifted", "foreign"]
+"""As installed; gone; changed since; not installed by mz."""
+
+
+class LockedSkill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    source: str
+    """A folder, or the URL of a git repository."""
+    commit: str = ""
+    """Of a git repository."""
+    version: str = ""
+    sha256: str
+    """Of names and contents of its files."""
+
+
+class SkillsLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `skills.lock`."""
+
+    version: Annotated[int, Meta(ge=1, le=1)] = 1
+    skills: dict[Name, LockedSkill] = {}
+
+
+class SkillSource(NamedTuple):
+    commit: str
+    skills: dict[str, tuple[str, dict[str, bytes]]]
+    """By name: version, and files by path in the skill's folder."""
+
+
+def read_lock(root: Path) -> SkillsLock:
+    """Read the file; empty without one. Raises MzError (MZ20nn)."""
+    text = read_text(root / LOCK_FILE, LOCK_FILE) if os.path.lexists(root / LOCK_FILE) else ""
+    return decode_yaml(text, LOCK_FILE, SkillsLock)
+
+
+def write_lock(root: Path, skills: Mapping[str, LockedSkill]) -> None:
+    """Write the file atomically, as YAML with strings in JSON quotes."""
+    lines = [f"{LOCK_HEADER}version: 1\nskills:{'' if skills else ' {}'}"]
+    lines += [f"  {name}: {msgspec.json.encode(skills[name]).decode()}" for name in sorted(skills)]
+    _replace(root / LOCK_FILE, "\n".join(lines).encode() + b"\n")
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    parts = (f"{path}\0{len(files[path])}\0".encode() + files[path] for path in sorted(files))
+    return sha256(b"".join(parts)).hexdigest()
+
+
+def skill_states(root: Path, lock: SkillsLock) -> dict[str, SkillState]:
+    """Return the state of each installed skill and of each other folder in `skills`, sorted by name."""
+    folder = root / SKILLS_FOLDER
+    here = {path.parent.name for path in folder.glob(f"*/{SKILL_FILE}")}
+    return {name: _state(folder / name, lock.skills.get(name)) for name in sorted({*here, *lock.skills})}
+
+
+def _state(folder: Path, locked: LockedSkill | None) -> SkillState:
+    if locked is None:
+        return "foreign"
+    if not folder.is_dir():
+        return "missing"
+    try:
+        return "current" if digest_of(_files_below(folder)) == locked.sha256 else "drifted"
+    except MzError:
+        return "drifted"
+
+
+def install_skills(
+    root: Path, source: str, names: Collection[str], environment: Mapping[str, str]
+) -> dict[str, LockedSkill]:
+    """Copy the skills of a source, or only those named, to `skills/`; update an unchanged earlier copy. Return their
+    entries of the lock. Raises MzError: MZ3028 for a skill that cannot be used, MZ3029 for one that would be lost."""
+    offered = read_source(source, environment)
+    for name in names:
+        if name not in offered.skills:
+            hint = did_you_mean(name, sorted(offered.skills))
+            raise MzError("MZ3022", f"{source} has no skill `{name[:80]}`", hint=hint)
+    if (root / SKILLS_FOLDER).is_symlink():
+        raise _refused(str(root), SKILLS_FOLDER, "a link")
+    lock, chosen = read_lock(root), {name: offered.skills[name] for name in (names or offered.skills)}
+    for name in chosen:
+        _refuse_loss(root, name, lock)
+    address = source.partition("#")[0] if offered.commit else source
+    entries = {
+        name: LockedSkill(source=address, commit=offered.commit, version=version, sha256=digest_of(files))
+        for name, (version, files) in chosen.items()
+    }
+    _write_skills(root, {name: files for name, (_, files) in chosen.items()})
+    write_lock(root, {**lock.skills, **entries})
+    return entries
+
+
+def restore_skills(root: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Copy the missing skills of the lock again, and return their names. Raises MzError (MZ3029) for a skill that
+    differs from the lock, here or in its source."""
+    lock, restored = read_lock(root), dict[str, dict[str, bytes]]()
+    for name, state in skill_states(root, lock).items():
+        if state == "drifted":
+            raise MzError("MZ3029", f"the skill `{name}` was changed since it was installed", hint=LOSS_HINT)
+        if state == "missing":
+            locked = lock.skills[name]
+            address = f"{locked.source}#{locked.commit}" if locked.commit else locked.source
+            _, files = read_source(address, environment).skills.get(name, ("", {}))
+            if digest_of(files) != locked.sha256:
+                hint = "look at what changed there, then install it again without `--locked`"
+                raise MzError("MZ3029", f"{locked.source} has another `{name}` than {LOCK_FILE}", hint=hint)
+            restored[name] = files
+    _write_skills(root, restored)
+    return tuple(restored)
+
+
+def uninstall_skill(root: Path, name: str) -> None:
+    """Remove an unchanged copy and its entry of the lock. Raises MzError: MZ3022 unknown, MZ3029 changed."""
+    lock = read_lock(root)
+    if name not in lock.skills:
+        hint = did_you_mean(name, sorted(lock.skills))
+        raise MzError("MZ3022", f"mz has not installed a skill `{name[:80]}`", hint=hint)
+    _refuse_loss(root, name, lock)
+    shutil.rmtree(root / SKILLS_FOLDER / name, ignore_errors=True)
+    write_lock(root, {other: locked for other, locked in lock.skills.items() if other != name})
+
+
+LOSS_HINT = "move its folder away, or take the change back"
+
+
+def _refuse_loss(root: Path, name: str, lock: SkillsLock) -> None:
+    folder, locked = root / SKILLS_FOLDER / name, lock.skills.get(name)
+    if os.path.lexists(folder) and _state(folder, locked) != "current":
+        reason = "is not installed by mz" if locked is None else "was changed since it was installed"
+        raise MzError("MZ3029", f"{SKILLS_FOLDER}/{name} {reason}", hint=LOSS_HINT)
+
+
+def _write_skills(root: Path, skills: Mapping[str, Mapping[str, bytes]]) -> None:
+    for name, files in skills.items():
+        target = root / SKILLS_FOLDER / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
+            for path, data in files.items():
+                (Path(scratch) / name / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(scratch) / name / path).write_bytes(data)
+            shutil.rmtree(target, ignore_errors=True)
+            (Path(scratch) / name).rename(target)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise MzError("MZ1007", f"{path}: {error.strerror}", hint="make it writable, then try again") from None
+
+
+# sources --------------------------------------------------------------------------------------------------------------
+def read_source(source: str, environment: Mapping[str, str]) -> SkillSource:
+    """Return the skills in a folder, or in a git repository at `URL#COMMIT`: the source itself, or each folder in it or
+    in its `skills`. Raises MzError: MZ1003 if it cannot be read, MZ3028 for what is refused."""
+    if not Path(source).is_dir() and GIT_SOURCE.match(source):
+        with tempfile.TemporaryDirectory(prefix="mz-skills-") as scratch:
+            return _read_repository(source, Path(scratch), environment)
+    top = Path(source)
+    if not top.is_dir():
+        raise MzError("MZ1003", f"{source} is neither a folder nor the URL of a git repository")
+    folders = [top] if os.path.lexists(top / SKILL_FILE) else []
+    for pattern in ("*", f"{SKILLS_FOLDER}/*"):
+        folders += [path.parent for path in sorted(top.glob(f"{pattern}/{SKILL_FILE}"))]
+    for folder in folders:
+        if folder != top and (folder.is_symlink() or folder.parent.is_symlink()):
+            raise _refused(source, folder.relative_to(top).as_posix(), "a link")
+    return SkillSource("", dict(_checked(_files_below(folder), str(folder)) for folder in folders) or _none(source))
+
+
+def _none(source: str) -> dict[str, tuple[str, dict[str, bytes]]]:
+    raise MzError("MZ3028", f"{source} has no skill", hint=f"a skill is a folder with a file {SKILL_FILE}")
+
+
+def _checked(files: dict[str, bytes], folder: str) -> tuple[str, tuple[str, dict[str, bytes]]]:
+    """Return a skill by name if it can be used."""
+    text = decode_text(files[SKILL_FILE], f"{folder}/{SKILL_FILE}")
+    skill, _ = parse_skill(text, None, f"{folder}/{SKILL_FILE}")
+    return skill.name, (skill.version, files)
+
+
+def _files_below(folder: Path) -> dict[str, bytes]:
+    """Return all files of a folder by their path in it. Raises MzError (MZ3028) for links and special files."""
+    files, size = dict[str, bytes](), 0
+    for directory, names, leaves in os.walk(folder):
+        for name in (*names, *leaves):
+            path = Path(directory) / name
+            relative = path.relative_to(folder).as_posix()
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                raise _refused(str(folder), relative, "a link or a special file")
+            if path.is_file():
+                size += path.stat().st_size
+                _check_size(str(folder), len(files) + 1, size)
+                files[relative] = path.read_bytes()
+    return files
+
+
+def _check_size(folder: str, count: int, size: int) -> None:
+    if count > FILES_MAX or size > BYTES_MAX:
+        message = f"{folder}: a skill has at most {FILES_MAX} files with {BYTES_MAX:,} bytes"
+        raise MzError("MZ3028", message, hint="leave out what agents do not read")
+
+
+def _refused(folder: str, path: str, kind: str) -> MzError:
+    return MzError("MZ3028", f"{folder}: {path[:200]} is {kind}", hint="a skill has plain files in its own folder only")
+
+
+def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> SkillSource:
+    url, _, commit = source.partition("#")
+    settings = ("protocol.ext.allow=never", "core.hooksPath=/dev/null")
+
+    def git(*args: str) -> bytes:
+        result = run_git(args, scratch, user_environment(environment), settings=settings)
+        if result.exit_code:
+            raise MzError("MZ1003", f"`git {args[0]}` failed for {url}: {result.stderr}", hint="check URL and commit")
+        return result.stdout
+
+    git(*CLONE, "--", url, "repository")
+    inside = f"--git-dir={scratch / 'repository'}"
+    name = git(inside, "rev-parse", "--verify", "--end-of-options", f"{commit or 'HEAD'}^{{commit}}").decode().strip()
+    entries = dict[str, tuple[str, str]]()
+    for entry in git(inside, "ls-tree", "-r", "-z", name).decode("utf-8", "replace").split("\0"):
+        if entry:
+            mode_and_id, _, path = entry.partition("\t")
+            mode, _, blob = mode_and_id.split(" ")
+            entries[path] = mode, blob
+    skills = dict[str, tuple[str, dict[str, bytes]]]()
+    for folder in _skill_folders(entries):
+        inner = {path.removeprefix(folder): entry for path, entry in entries.items() if path.startswith(folder)}
+        files, size = dict[str, bytes](), 0
+        for path, (mode, blob) in inner.items():
+            try:
+                is_plain = mode not in LINK_MODES and parse_path(path) == path
+            except InvalidName:
+                is_plain = False
+            if not is_plain:
+                raise _refused(folder or url, path, LINK_MODES.get(mode, "no plain path"))
+            files[path] = git(inside, "cat-file", "blob", blob)
+            size += len(files[path])
+            _check_size(folder or url, len(files), size)
+        skills.update([_checked(files, folder.rstrip("/") or url)])
+    return SkillSource(name, skills or _none(url))
+
+
+def _skill_folders(paths: Collection[str]) -> Iterator[str]:
+    """Yield the folders of skills, with a slash at the end; empty for the repository itself."""
+    for path in paths:
+        *folders, name = path.split("/")
+        if name == SKILL_FILE and (len(folders) < 2 or folders[:-1] == [SKILLS_FOLDER]):
+            yield "".join(f"{folder}/" for folder in folders)
