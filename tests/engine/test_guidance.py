@@ -14,7 +14,8 @@ from mz_engine.pipelines.lint import lint_pipeline
 from mz_engine.pipelines.load import PipelineFiles, PipelineSource, load_pipeline_files, pin_files
 from mz_engine.ports import CallSpec
 from mz_engine.run.plan import known_names
-from mz_events.catalog.call import AgentRequested, SkillUse
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentRequested, ContextComposed, ContextPart, SkillUse
 from mz_events.names import FeatureId, feature_stream
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
@@ -73,8 +74,8 @@ def pins_of(root: Path, text: str = PIPELINE) -> Pins:
     return replace(pinned, rules=base.rules, templates={"do.md.j2": template})
 
 
-def requests(pinned: Pins) -> dict[str, tuple[AgentRequested, str]]:
-    """Run a feature; return the first request of each phase, and its prompt."""
+def run(pinned: Pins) -> World:
+    """Run a feature."""
 
     def script(spec: CallSpec, _: Files) -> ScriptedReply:
         folder = {"build": "notes", "check": "letters", "ship": "reports"}[spec.key.split("/")[2]]
@@ -83,8 +84,22 @@ def requests(pinned: Pins) -> dict[str, tuple[AgentRequested, str]]:
     world = World({**trial.FILES, "long.txt": "x" * 80, "short.txt": "x"}, script, trial.commands)
     trial.begin(world, pinned, {"b": ()})
     drive_run(world, trial.RUN, pinned, 1)
-    events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
-    made = [event for event in events if isinstance(event, AgentRequested)]
+    return world
+
+
+def events_of(world: World) -> list[Event]:
+    return [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+
+
+def ledger(pinned: Pins) -> tuple[ContextPart, ...]:
+    """Run a feature; return the parts of its first prompt."""
+    return next(event.parts for event in events_of(run(pinned)) if isinstance(event, ContextComposed))
+
+
+def requests(pinned: Pins) -> dict[str, tuple[AgentRequested, str]]:
+    """Run a feature; return the first request of each phase, and its prompt."""
+    world = run(pinned)
+    made = [event for event in events_of(world) if isinstance(event, AgentRequested)]
     return {event.ref.phase: (event, world.blobs.get(event.prompt).decode()) for event in reversed(made)}
 
 
@@ -125,10 +140,22 @@ def test_a_pipeline_without_cards_has_pins_as_before(root: Path) -> None:
     assert b"guidance" not in encode_pins(pins_of(root, text))
 
 
-def test_a_kept_session_is_told_its_persona_once_for_a_phase(root: Path) -> None:
-    pinned = pins_of(root)
-    pinned = replace(pinned, config=replace(pinned.config, sessions="continue"))
-    assert requests(pinned)["build"][1].startswith("You are iris.")
+def test_a_kept_session_is_told_its_persona_once(root: Path) -> None:
+    write(root, "agents/iris/persona.md", "You are iris, and you look at the data before you speak.\n")
+    pinned = pins_of(root, PIPELINE.replace("- phase: ship\n  agent: {}", "- phase: ship\n  agent: {role: iris}"))
+    fresh = requests(pinned)
+    kept = requests(replace(pinned, config=replace(pinned.config, sessions="continue")))
+    assert kept["build"][1] == fresh["build"][1]
+    assert fresh["ship"][1].startswith("You are iris")
+    assert (kept["ship"][0].resumes, kept["ship"][1]) == (True, "Do ship.\n")
+
+
+def test_the_ledger_lists_persona_and_skills(root: Path) -> None:
+    write(root, "agents/iris/persona.md", "You are iris, and you look at the data before you speak.\n")
+    write(root, "skills/careful/SKILL.md", SKILL.format(name="careful", more="") + "Look twice. " * 20)
+    parts = {(part.source, part.name): part.tokens for part in ledger(pins_of(root))}
+    assert parts[("persona", "iris")] > 0
+    assert parts[("skill", "careful")] > 50
 
 
 @pytest.mark.parametrize(
