@@ -266,12 +266,7 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compose_prompt(
-    context: StepContext,
-    role: str,
-    template: str,
-    session_plan: SessionPlan,
-    key: str,
-    head: tuple[HeadText, ...] = (),
+    context: StepContext, role: str, template: str, session_plan: SessionPlan, key: str, head: tuple[HeadText, ...] = ()
 ) -> Steps[ComposedPrompt]:
     """Compose the prompt for the call with this key, headed by these texts; in a continued session it holds only new
     content."""
@@ -311,9 +306,7 @@ def compose_prompt(
     )
 
 
-def select_learnings(
-    context: StepContext, data: PromptData, key: str, tokens_max: int | None
-) -> Steps[Selection]:
+def select_learnings(context: StepContext, data: PromptData, key: str, tokens_max: int | None) -> Steps[Selection]:
     """Select what the call with this key is told of earlier work, as far as its templates show it. A reviewer is told
     nothing, unless its reply was rejected."""
     unit, unit_run, use, config = current_unit(context), context.unit_run, context.phase.context, context.pins.config
