@@ -68,13 +68,19 @@ def test_too_many_megabytes_are_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     assert problems(bench) == ["output-limit"]
 
 
-def test_commits_of_its_own_stay_in_its_own_repository(tmp_path: Path) -> None:
+def test_what_it_does_to_its_worktree_and_repository_stays_there(tmp_path: Path) -> None:
+    """What it may not change is put back, a deleted worktree is built again, commits of its own are no work."""
     bench = Bench(tmp_path)
+    outside = "answer()\n(cwd / 'tally' / 'money.py').write_text('gone')\n(cwd / '.env').write_text('A=1')"
+    removes = "import shutil\nanswer()\nshutil.rmtree(cwd, ignore_errors=True)\n(cwd / '.git').unlink(True)"
     commit = "git add -A; git commit -qm own; git tag mine; git update-ref refs/heads/main HEAD; git stash"
     log = "git log --format=%s -1 > README.md; git merge-base HEAD main >> README.md"
-    run(bench, "code", f"import subprocess as s\nanswer()\ns.run({commit!r}, shell=True)", 0)
+    bench.act(FEATURE, "prd", outside)
+    bench.act(FEATURE, "techspec", removes)
+    bench.act(FEATURE, "code", f"import subprocess as s\nanswer()\ns.run({commit!r}, shell=True)")
     run(bench, "tests", f"import subprocess as s\ns.run({log!r}, shell=True)\nanswer()", 0)
     assert delivered(bench)
+    assert ("outside", "tally/money.py") in offences(bench)
     assert len(bench.keys_of(BRANCH)) == 6
     assert bench.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags").split() == [BRANCH, "main"]
     assert "own" not in bench.git("log", "--all", "--format=%s").split()
@@ -132,17 +138,6 @@ def test_what_the_user_does_meanwhile_stops_nothing(tmp_path: Path) -> None:
     assert delivered(bench)
 
 
-def test_a_deleted_worktree_is_built_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    run(
-        bench,
-        "techspec",
-        "import shutil\nanswer()\nshutil.rmtree(cwd, ignore_errors=True)\n(cwd / '.git').unlink(True)",
-        0,
-    )
-    assert delivered(bench)
-
-
 def test_what_no_tree_can_hold_is_refused_with_its_name(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     act = "import os\nanswer()\nos.mkfifo('pipe')\nos.system('git init -q nested && touch nested/x')"
@@ -152,14 +147,6 @@ def test_what_no_tree_can_hold_is_refused_with_its_name(tmp_path: Path) -> None:
     assert {"special", "nested-git"} <= kinds
     refused = [violation["rule"] for event in bench.of_type("artifact.validated") for violation in event["violations"]]
     assert {"tree.special", "tree.nested-git"} <= set(refused)
-
-
-def test_changes_outside_the_contract_are_put_back(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    act = "answer()\n(cwd / 'tally' / 'money.py').write_text('gone')\n(cwd / '.env').write_text('A=1')"
-    run(bench, "prd", act, 0)
-    assert delivered(bench)
-    assert ("outside", "tally/money.py") in offences(bench)
 
 
 def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:

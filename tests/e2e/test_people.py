@@ -40,49 +40,41 @@ def question(bench: Bench) -> tuple[str, str, str] | None:
 
 
 # pauses ---------------------------------------------------------------------------------------------------------------
-def by_command(bench: Bench, process: subprocess.Popen[str], pause: bool) -> None:
-    bench.mz("pause" if pause else "resume")
-
-
-def by_signal(bench: Bench, process: subprocess.Popen[str], pause: bool) -> None:
-    process.send_signal(signal.SIGUSR1 if pause else signal.SIGUSR2)
-
-
-@pytest.mark.parametrize("tell", [by_command, by_signal])
-def test_a_paused_run_begins_nothing_and_stays(
-    tmp_path: Path, tell: Callable[[Bench, subprocess.Popen[str], bool], None]
-) -> None:
-    bench = Bench(tmp_path)
-    go = held_up(bench, FEATURE, "prd")
-    process = bench.start("run", "--feature", FEATURE)
-    eventually(bench.calls)
-    tell(bench, process, True)
+def paused_in(bench: Bench, phase: str, pause: Callable[[], object]) -> None:
+    """Pause the run during the call of that phase, which ends, and wait until its feature is paused too."""
+    go = bench.home.parent / "go"
+    eventually(lambda: any(f"/{phase}/" in key for key in bench.calls()))
+    pause()
     eventually(lambda: bench.json("status")["status"] == "paused")
     go.touch()
     eventually(lambda: bench.statuses() == {FEATURE: "paused"})
+    go.unlink()
+
+
+def test_a_paused_run_begins_nothing_and_stays_until_it_is_resumed_or_ended(tmp_path: Path) -> None:
+    """By commands and by signals."""
+    bench = Bench(tmp_path)
+    for phase in ("prd", "techspec", "tasks"):
+        go = held_up(bench, FEATURE, phase)
+    process = bench.start("run", "--feature", FEATURE)
+    paused_in(bench, "prd", lambda: bench.mz("pause"))
     version = len(bench.events())
     time.sleep(2)
     assert (len(bench.events()), sum(bench.calls().values())) == (version, 1), "nothing is begun"
     assert process.poll() is None
     assert bench.json("status")["process_running"]
-    tell(bench, process, False)
-    ended(process, 0)
-    assert bench.statuses() == {FEATURE: "delivered"}
-    assert set(bench.calls().values()) == {1}
-    assert [bool(event["actor"]) for event in bench.of_type("run.paused")] == [tell is by_command]
-
-
-def test_ctrl_c_ends_a_paused_run(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    go = held_up(bench, FEATURE, "prd")
-    process = bench.start("run", "--feature", FEATURE)
-    eventually(bench.calls)
-    bench.mz("pause")
+    process.send_signal(signal.SIGUSR2)
+    paused_in(bench, "techspec", lambda: process.send_signal(signal.SIGUSR1))
+    bench.mz("resume")
+    paused_in(bench, "tasks", lambda: bench.mz("pause"))
     process.send_signal(signal.SIGINT)
     go.touch()
     assert "To continue: mz resume" in ended(process, 20)
     bench.mz("resume")
     assert bench.statuses() == {FEATURE: "delivered"}
+    assert set(bench.calls().values()) == {1}
+    assert [bool(event["actor"]) for event in bench.of_type("run.paused")] == [True, False, True]
+    assert bench.of_type("human.requested") == [], "what is in order is asked about at no level but supervised"
 
 
 # answers --------------------------------------------------------------------------------------------------------------
@@ -107,7 +99,8 @@ def test_an_answer_is_taken_while_the_run_goes_on(tmp_path: Path) -> None:
 def test_two_people_answer_at_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.act(FEATURE, "prd", BLOCKER)
-    bench.mz("run", "--feature", FEATURE, code=21)
+    bench.mz("run", "--feature", FEATURE, "--autonomy", "full_auto", code=21)
+    assert question(bench) == ("prd", "blocker", "agent-blocker"), "an agent that asks is heard in full_auto too"
     people = [
         bench.start("review", "approve", FEATURE, MZ_USER="Ada"),
         bench.start("review", "reject", FEATURE, "-m", "no", MZ_USER="Grace"),
@@ -179,20 +172,3 @@ def test_supervised_asks_after_each_planning_phase(tmp_path: Path) -> None:
         bench.mz("resume", code=0 if phase == "tasks" else 21)
     assert bench.statuses() == {FEATURE: "delivered"}
     assert [document["actor"] for document in bench.of_type("answer.accepted")] != []
-
-
-@pytest.mark.parametrize(("autonomy", "asks"), [("checkpoint", True), ("full_auto", False)])
-def test_checkpoint_and_full_auto_ask_nothing_that_is_in_order(tmp_path: Path, autonomy: str, asks: bool) -> None:
-    bench = Bench(tmp_path)
-    bench.mz("run", "--feature", FEATURE, "--autonomy", autonomy)
-    assert bench.statuses() == {FEATURE: "delivered"}
-    assert bench.of_type("human.requested") == []
-    prompt = bench.mz("show", f"{FEATURE}/prd", "--prompt").out
-    assert ("Blocker - need:" in prompt) is asks, "only where somebody is there may an agent ask"
-
-
-def test_an_agent_that_asks_is_heard_also_in_full_auto(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.act(FEATURE, "prd", BLOCKER)
-    bench.mz("run", "--feature", FEATURE, "--autonomy", "full_auto", code=21)
-    assert question(bench) == ("prd", "blocker", "agent-blocker")

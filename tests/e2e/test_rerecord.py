@@ -42,9 +42,7 @@ rules:
    message: "{found}, at least {min} are needed"}
 """
 TEMPLATE = "Write a note on {{ title }}.\n{% if rework %}MEND {{ rework.messages | join('; ') }}\n{% endif %}"
-BACKLOG = "# Backlog\n" + "".join(
-    f"\n## [FEAT] {name}: {name}\n\nPlease.\n" for name in ("built", "files", "commits", "refused")
-)
+BACKLOG = "# Backlog\n" + "".join(f"\n## [FEAT] {name}: {name}\n\nPlease.\n" for name in ("built", "refused"))
 OWN_COMMIT = "git -c user.name=x -c user.email=x@localhost commit -q --allow-empty -m own"
 PLAIN = "# Note\nlong enough to be one\n"
 
@@ -71,9 +69,7 @@ class Model:
         if self.mood == "plain" or again:
             return {note: PLAIN}
         return {
-            "built": {note: "# Note\n## Another heading\nlong enough to be one\n"},
-            "files": {note: PLAIN, "more/extra.md": "one file more\n"},
-            "commits": {note: PLAIN},
+            "built": {note: "# Note\n## Another heading\nlong enough to be one\n", "more/extra.md": "one file more\n"},
             "refused": {note: "short"},
         }[feature]
 
@@ -84,7 +80,7 @@ def wrapped(directory: Path) -> Path:
     program = directory / "claude"
     program.write_text(
         f"#!/bin/sh\ncase $1 in --version) exec {CLIS}/claude --version;; esac\n"
-        f"case $MZ_KEY in */commits/*) {OWN_COMMIT};; esac\n"
+        f"case $MZ_KEY in */built/*) {OWN_COMMIT};; esac\n"
         f"""{CLIS}/claude "$@" | sed '1i {{"type":"novelty","since":"today"}}'\n"""
     )
     program.chmod(0o755)
@@ -124,17 +120,11 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         assert done.exit == 0, done.err[-6000:]
         assert len(endpoint.requests) > before
         (summary,) = json.loads(done.out)["cassettes"]
-        assert summary["kept"] == ["built", "files", "commits", "refused"]
-        assert sorted(summary["called"]) == [
-            "built/write",
-            "commits/write",
-            "files/write",
-            "refused/write",
-            "refused/write.a2",
-        ]
+        assert summary["kept"] == ["built", "refused"]
+        assert sorted(summary["called"]) == ["built/write", "refused/write", "refused/write.a2"]
         result = {(item["kind"], item["feature"]) for item in summary["differences"]}
         kinds = {kind for kind, _ in result}
-        assert {("ARTIFACT", "built"), ("FILES", "files"), ("MISSING", "refused")} <= result
+        assert {("ARTIFACT", "built"), ("FILES", "built"), ("MISSING", "refused")} <= result
         assert {"STREAM", "COST"} <= kinds
         assert ("DECISION", "refused") in result, result
 
