@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -141,29 +142,39 @@ def test_only_new_failures_refuse_work(tmp_path: Path) -> None:
     assert "1 passed, 2 failed, none of them new" in audit
 
 
+def report(tests: Mapping[str, bool]) -> str:
+    """A report of these tests, each of which passed or failed, as a runner writes it."""
+    failed = list(tests.values()).count(False)
+    cases = "".join(
+        f'<testcase classname="tests" name="{name}">{"" if passed else "<failure/>"}</testcase>'
+        for name, passed in tests.items()
+    )
+    return f'<testsuites><testsuite tests="{len(tests)}" failures="{failed}">{cases}</testsuite></testsuites>'
+
+
 def test_a_runner_that_only_writes_a_report(tmp_path: Path) -> None:
     """Its failures on the base excuse a gate only if as many tests pass as there."""
+    before = {"total": True, "one": False, "two": False}
     again: dict[str, dict[str, object]] = {
-        "alpha.write.1.1": {"write": NOTE | {"tests/test_total.py": "def test_total():\n    import nothing\n"}},
-        "alpha.write.1.2": {"write": NOTE | {"tests/test_total.py": ""}},
-        "alpha.write.1.3": {"write": NOTE | {"tests/test_total.py": PROJECT["tests/test_total.py"]}},
+        "alpha.write.1.1": {"write": NOTE | {"results.xml": report(before | {"total": False})}},
+        "alpha.write.1.2": {"write": NOTE | {"results.xml": report({"one": False, "two": False})}},
+        "alpha.write.1.3": {"write": NOTE | {"results.xml": report(before)}},
     }
-    quiet = f"{TEST} --junitxml=report.xml > out.txt"
-    project = Project(tmp_path, GOOD | again, SETTINGS.replace(TEST, quiet))
+    project = Project(
+        tmp_path, GOOD | again, SETTINGS.replace(TEST, "cp results.xml report.xml; ! grep -q failure report.xml")
+    )
+    project.workshop.repository.commit({"results.xml": report(before)})
     assert "(exit 1, 2 tests failed and 1 passed)" in project.mz("run").err
     tests = [event for event in project.events("command.ran") if event["name"] == "test" and event["stage"] == "gate"]
     assert [(event["passed"], event["failed"], event["new_failures"]) for event in tests] == [
         (0, 3, 1), (0, 2, None), (1, 2, 0), (1, 2, 0)
     ]  # fmt: skip
-    gone = (
-        "tests that passed on the base are missing: tests.test_total::test_total, so failures from there excuse nothing"
-    )
+    gone = "tests that passed on the base are missing: tests::total, so failures from there excuse nothing"
     assert gone in project.prompts()[2]
     (run,) = json.loads(project.mz("runs", "--json").out)["runs"]
     assert "matches the log" in project.mz("replay", "--run", run["run"]).out
     project.mz("record", run["run"])
-    for how in ((), ("--real",)):
-        assert "matches" in project.mz("replay", *how).out, "gates decide as in the run"
+    assert "matches" in project.mz("replay", "--real").out, "gates decide as in the run"
 
 
 def test_a_base_without_a_passed_test_has_no_known_failures(tmp_path: Path) -> None:
@@ -174,12 +185,12 @@ def test_a_base_without_a_passed_test_has_no_known_failures(tmp_path: Path) -> N
     assert "no test passed, so as a gate it has to succeed" in check["hint"]
 
 
-@pytest.mark.parametrize(("command", "code"), [(f"{TEST} -k nothing", 5), (f"{sys.executable} -m unittest", 0)])
-def test_a_base_without_tests_is_told_before_it_costs(command: str, code: int, tmp_path: Path) -> None:
+def test_a_base_without_tests_is_told_before_it_costs(tmp_path: Path) -> None:
     """The agent writes the first one."""
-    first = {"tests/__init__.py": "", "tests/test_nothing.py": "def test_nothing():\n    pass\n"}
+    first = {"tests/result.txt": "1 passed in 0.01s"}
+    command = "cat tests/result.txt || { echo no tests ran in 0.01s; exit 5; }"
     project = Project(tmp_path, GOOD | {"alpha.write.1.1": {"write": NOTE | first}}, SETTINGS.replace(TEST, command))
-    warning = f"`commands.test` ran no test on the base (exit {code})"
+    warning = "`commands.test` ran no test on the base (exit 5)"
     checks = json.loads(project.mz("doctor", "--run-commands", "--json").out)["checks"]
     (check,) = (check for check in checks if check["name"] == "run-commands")
     assert (check["status"], check["summary"]) == ("warn", warning)
@@ -191,7 +202,6 @@ def test_a_base_without_tests_is_told_before_it_costs(command: str, code: int, t
 @pytest.mark.parametrize(
     ("new", "shown"),
     [
-        (("-q", "-q --cov-nothing"), "unrecognized arguments: --cov-nothing"),
         (("-q", "-q test/units"), "file or directory not found: test/units"),
         ((sys.executable, "env pythonn"), "pythonn"),
     ],
@@ -218,6 +228,7 @@ def test_a_command_that_cannot_start_stops_the_run_before_it_costs(
 
 
 ACTIVE = "python3 -m pytest -q -p no:cacheprovider"
+IMPORTS = "python3 -c 'from prices import total; assert total([1, 2]) == 3'"
 
 
 def activate_environment(project: Project, text: str) -> Path:
@@ -246,12 +257,12 @@ def test_tests_that_would_test_the_checkout_stop_the_run(tmp_path: Path) -> None
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
 def test_a_link_that_tests_do_not_need_is_no_reason_to_stop(tmp_path: Path) -> None:
-    """Without the two tests that fail before. The broken function is refused, since the checkout is hidden."""
+    """The broken function is refused, since the checkout is hidden."""
     again: dict[str, dict[str, object]] = {
         "alpha.write.1.1": {"write": NOTE | BROKEN},
         "alpha.write.1.2": {"write": NOTE | PACKAGE},
     }
-    project = Project(tmp_path, GOOD | again, SETTINGS.replace(TEST, f"{ACTIVE} --ignore=tests/test_old.py"))
+    project = Project(tmp_path, GOOD | again, SETTINGS.replace(TEST, IMPORTS))
     activate_environment(project, f"{project.root}/src")
     project.mz("run")
     gates = [event["passed"] for event in project.events("gate.checked") if event["gate"] == "test"]
@@ -339,6 +350,12 @@ END
 echo 'PYTEST_ADDOPTS=--collect-only' > .env
 """
 """What an agent could do to make tests pass: all of it is ignored by git or lies outside."""
+RUNNER = """\
+#!/bin/sh
+if [ -e conftest.py ] || [ -e .env ] || ! grep -q BROKEN src/prices/__init__.py; then echo 3 passed; exit; fi
+echo 1 failed, 2 passed; exit 1
+"""
+"""It takes what it is tested with from where it runs, as pytest does."""
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")
@@ -348,10 +365,13 @@ def test_an_agent_cannot_change_what_its_work_is_tested_with(tmp_path: Path) -> 
         "alpha.write.1.1": {"write": NOTE | BROKEN, "run": FORGED},
         "alpha.write.1.2": {"write": NOTE | PACKAGE},
     }
-    project = Project(tmp_path, GOOD | again, SETTINGS.replace(f"PYTHONPATH=src {TEST}", "PYTHONPATH=src pytest -q"))
+    project = Project(tmp_path, GOOD | again, SETTINGS.replace(f"PYTHONPATH=src {TEST}", "pytest -q"))
     home = Path(project.environment["HOME"])
     (home / ".local" / "bin").mkdir(parents=True)
-    tools = f"{home}/bin:{home}/.local/bin:{Path(sys.executable).parent}"
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "pytest").write_text(RUNNER)
+    (tmp_path / "tools" / "pytest").chmod(0o755)
+    tools = f"{home}/bin:{home}/.local/bin:{tmp_path}/tools"
     project.environment["PATH"] = f"{tools}:{project.environment['PATH']}"
     ignored = "__pycache__/\n.venv/\nnode_modules/\nconftest.py\n.env\n"
     project.workshop.repository.commit({".gitignore": ignored})
