@@ -28,17 +28,6 @@ def calls_of(forge: Forge, phase: str) -> list[str]:
     return sorted(key for key in forge.bench.calls() if f"/{FEATURE}/{phase}/" in key)
 
 
-def test_a_pull_request_is_awaited_until_its_checks_are_green(tmp_path: Path) -> None:
-    forge = Forge(tmp_path)
-    forge.gh.plan(["pending", "pending", "green"])
-    run(forge)
-    assert status(forge) == "delivered"
-    assert [(document["passed"], document["pending"]) for document in forge.bench.of_type("checks.polled")] == [
-        (0, 1),
-        (1, 0),
-    ]
-
-
 def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
     forge.gh.plan(["pending", "red"], ["green"])
@@ -54,15 +43,6 @@ def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tm
     assert forge.remote_head(f"feat/{FEATURE}") == forge.bench.git("rev-parse", f"feat/{FEATURE}").strip()
 
 
-def test_flaky_checks_are_started_again_without_an_agent(tmp_path: Path) -> None:
-    forge = Forge(tmp_path, settings=SETTINGS.replace("1s}", "1s, flaky: ['CI / *']}"))
-    forge.gh.plan(["red", RERUN, "green"])
-    run(forge)
-    assert status(forge) == "delivered"
-    assert len(forge.gh.reruns) == 1
-    assert len(calls_of(forge, "code")) == 1
-
-
 def test_checks_that_stay_red_are_for_a_person_who_may_take_them_as_they_are(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
     forge.gh.plan(["red"])
@@ -74,6 +54,7 @@ def test_checks_that_stay_red_are_for_a_person_who_may_take_them_as_they_are(tmp
 
 def test_a_remote_base_that_moved_is_merged_in_before_the_push(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
+    forge.gh.plan(["pending", "pending", "green"])
     moved = forge.somebody_pushes("NEWS.md", "something else\n")
     run(forge)
     assert status(forge) == "delivered"
@@ -83,6 +64,8 @@ def test_a_remote_base_that_moved_is_merged_in_before_the_push(tmp_path: Path) -
     merged = [event for event in forge.bench.of_type("base.merged") if event["changed"]]
     assert len(merged) == 1
     assert [gate["gate"] for gate in forge.bench.of_type("gate.checked")][-1] == "test"
+    polled = [(document["passed"], document["pending"]) for document in forge.bench.of_type("checks.polled")]
+    assert polled == [(0, 1), (1, 0)], "and its pull request is awaited until its checks are green"
 
 
 def test_a_conflict_is_mended_once_in_a_commit_on_top_of_the_merge(tmp_path: Path) -> None:
@@ -109,8 +92,9 @@ for line in (cwd / {README!r}).read_text().splitlines(True):
 
 
 def test_with_merged_dependencies_the_dependent_waits_for_the_merge(tmp_path: Path) -> None:
-    forge = Forge(tmp_path)
-    forge.gh.plan(["green"])
+    """Flaky checks are started again meanwhile, without an agent."""
+    forge = Forge(tmp_path, settings=SETTINGS.replace("1s}", "1s, flaky: ['CI / *']}"))
+    forge.gh.plan(["red", RERUN, "green"])
     text = forge.bench.mz("pipelines", "show", "monozukuri", "--yaml").out
     pipelines = forge.bench.root / "pipelines"
     pipelines.mkdir()
@@ -121,6 +105,7 @@ def test_with_merged_dependencies_the_dependent_waits_for_the_merge(tmp_path: Pa
     settings = forge.bench.root / "mz.yaml"
     settings.write_text(settings.read_text() + "pipeline: patient\n")
     forge.bench.mz("run", "--feature", FEATURE, "--feature", "month-compare", code=21)
+    assert (len(forge.gh.reruns), len(calls_of(forge, "code"))) == (1, 1)
     _, held = forge.bench.json("status")["features"]
     assert [held[key] for key in ("id", "status", "code", "blocked_by")] == ["month-compare", "held", "merge", FEATURE]
     assert held["next"].startswith("mz resume ")

@@ -253,9 +253,10 @@ def test_a_project_is_delivered_without_its_bug(tmp_path: Path, name: str) -> No
     assert delivered + "\n" == project.text.format(project.values[2])
     assert repository.git("status", "--porcelain") == ""
     mz(root, environment, "record")
-    in_memory, real = mz(root, environment, "replay").out, mz(root, environment, "replay", "--real").out
-    assert "2 commands answered" in in_memory
-    assert f"{2 + (name in ('node', 'yarn')) + 2 * (name == 'src')} commands executed" in real, "the set-up too"
+    assert "2 commands answered" in mz(root, environment, "replay").out
+    if name == "yarn":
+        real = mz(root, environment, "replay", "--real").out
+        assert f"{2 + len(project.setup)} commands executed" in real, "the set-up too"
 
 
 def of_type(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:

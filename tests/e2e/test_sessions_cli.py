@@ -93,10 +93,9 @@ def play(folder: Path, agent: str = "claude-code", forgets: bool = False) -> Pla
         )
 
 
-@pytest.mark.parametrize("agent", OUTSIDE)
-def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, on_disk: Path) -> None:
-    """One of them is told its session, the other names it itself, and counts on from call to call."""
-    played = play(on_disk, agent)
+def test_a_rework_and_the_next_phase_are_in_one_conversation(on_disk: Path) -> None:
+    """Of the agent that names its session itself, and counts on from call to call."""
+    played = play(on_disk, "codex")
     assert played.resumed() == [False, True, True]
     assert [first_prompt_known for _, first_prompt_known in played.model.requests] == [True, True, True]
     rework = played.model.requests[1][0]
@@ -108,10 +107,15 @@ def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, on_disk
     assert numbers[2] < numbers[1], "two requests, after three"
 
 
-def test_a_conversation_that_is_gone_is_begun_anew(on_disk: Path) -> None:
+def test_a_conversation_that_is_gone_is_begun_anew_and_goes_on(on_disk: Path) -> None:
+    """Of the agent that is told its session."""
     played = play(on_disk, forgets=True)
     assert played.resumed() == [False, True, False, True]
     assert [event.reason for event in played.events if isinstance(event, SessionDropped)] == [SessionDropReason.MISSING]
     problems = [event.problem.code for event in played.events if isinstance(event, ReplyParsed) and event.problem]
     assert problems == ["session-missing"]
     assert "Write a note" in played.model.requests[1][0], "the whole prompt"
+    assert "Write a note" not in played.model.requests[2][0], "the newest prompt tells what is new"
+    assert [first_prompt_known for _, first_prompt_known in played.model.requests] == [True, True, True]
+    reads = [event for event in played.events if isinstance(event, ReplyParsed) and not event.problem]
+    assert reads[1].session == reads[2].session

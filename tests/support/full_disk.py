@@ -1,13 +1,12 @@
-"""A run on a disk that fills up in the middle and is freed again: `python -m tests.support.full_disk WHAT PLACE`.
+"""A run on a disk that fills up in the middle and is freed again: `python -m tests.support.full_disk PLACE`.
 
-PLACE is the mount point of a small file system, which holds WHAT: `all` of the repository, or only git's `objects`.
+PLACE is the mount point of a small file system, which holds the repository.
 Prints what happened, as JSON.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -27,14 +26,9 @@ time.sleep(1)
 """
 
 
-def main(what: str, folder: Path) -> None:
+def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mz-") as outside:
-        parent = folder if what == "all" else Path(outside) / "parent"
-        bench = Bench(Path(outside), root=parent / "tally")
-        if what == "objects":
-            objects = bench.root / ".git" / "objects"
-            shutil.move(objects, folder / "objects")
-            objects.symlink_to(folder / "objects")
+        bench = Bench(Path(outside), root=folder / "tally")
         bench.act("group-thousands", "prd", FILL)
         process = bench.start("run", "--feature", "group-thousands")
         own = bench.home / AGENT_STATE
@@ -80,4 +74,4 @@ def fill(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

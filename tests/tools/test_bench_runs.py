@@ -63,9 +63,14 @@ def test_both_sides_append_and_read_as_many_events(tmp_path: Path) -> None:
         assert log_.verify() == ()
 
 
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> startup.Bench:
+    """A log of some features and runs; only to be read."""
+    return startup.Bench(tmp_path_factory.mktemp("bench"), MZ, 5000)
+
+
 @pytest.mark.slow
-def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
-    bench = startup.Bench(tmp_path, MZ, 5000)
+def test_the_query_gives_the_answer_of_the_status(bench: startup.Bench) -> None:
     assert bench.query() > 0
     queried = [line.split("\t") for line in bench.output_file.read_text().splitlines()]
     assert bench.seconds(MZ, "status", "--json") > 0
@@ -81,8 +86,7 @@ def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_query_gives_the_runs(tmp_path: Path) -> None:
-    bench = startup.Bench(tmp_path, MZ, 5000)
+def test_the_query_gives_the_runs(bench: startup.Bench) -> None:
     assert bench.runs_query() > 0
     queried = [line.split("\t") for line in bench.output_file.read_text().splitlines()]
     assert bench.seconds(MZ, "runs", "--json") > 0
