@@ -28,16 +28,7 @@ def prepared(directory: Path) -> Bench:
     return bench
 
 
-def test_set_up_runs_once_and_stays(tmp_path: Path) -> None:
-    bench = prepared(tmp_path)
-    bench.mz("run", "--feature", "group-thousands")
-    assert bench.statuses()["group-thousands"] == "delivered"
-    assert [event["name"] for event in bench.of_type("command.ran") if event["stage"] == "setup"] == [
-        *("mkdir -p built && touch built/ready", "echo once >> built/log")  # On the base; the feature gets the result.
-    ]
-
-
-def test_a_vanished_worktree_is_set_up_again(tmp_path: Path) -> None:
+def test_set_up_runs_once_and_again_for_a_vanished_worktree(tmp_path: Path) -> None:
     bench = prepared(tmp_path)
     bench.act("group-thousands", "tasks", "import time; time.sleep(60)")
     process = bench.start("run", "--feature", "group-thousands")
@@ -47,6 +38,9 @@ def test_a_vanished_worktree_is_set_up_again(tmp_path: Path) -> None:
         time.sleep(0.05)
     process.kill()
     process.communicate()
+    assert [event["name"] for event in bench.of_type("command.ran") if event["stage"] == "setup"] == [
+        *("mkdir -p built && touch built/ready", "echo once >> built/log")  # On the base; the feature gets the result.
+    ]
     shutil.rmtree(bench.root / ".mz" / "worktrees")
     bench.mz("resume")
     assert bench.statuses()["group-thousands"] == "delivered"

@@ -12,7 +12,6 @@ from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.ports import CallResult, CallSpec
 from mz_engine.pricing.table import GenaiPrices
 
-from tests.support.agent_cases import remembers
 from tests.support.claude_cases import CLAUDE
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
@@ -23,8 +22,9 @@ pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
 ADAPTER = built_in_adapters()["claude-code"]
 JUNE_2026_US = 1_780_300_800_000_000
-ENDINGS = ("denied", "429", "cut", "unreachable", "no-session", "interrupted")
-"""The others differ from these, or from what works below, by words alone, which are stored."""
+ENDINGS = ("denied", "429", "cut", "unreachable", "interrupted")
+"""The others differ from these, or from what works below, by words alone, which are stored; conversations that go on
+or are gone are those of `tests/e2e/test_sessions_cli.py`."""
 
 
 @pytest.mark.parametrize("name", ENDINGS)
@@ -50,19 +50,6 @@ def test_a_long_prompt_arrives_whole_with_the_tools_that_were_asked_for(tmp_path
     assert endpoint.requests[0].prompt.rstrip() == prompt
     assert endpoint.requests[0].cwd == str(tmp_path / "work")
     assert endpoint.requests[0].tools == {"Read", "Glob", "Grep"}
-
-
-def test_a_session_is_continued(tmp_path: Path) -> None:
-    session = str(uuid.uuid4())
-    outside, first = _call(tmp_path, "Remember seven.", session=session)
-    with Endpoint(remembers) as endpoint:
-        there = {**outside, "ANTHROPIC_BASE_URL": endpoint.url}
-        _run(tmp_path, there, first)
-        again = spec("Which number?", session, resumes=True)
-        reply = ADAPTER.parse_output(_run(tmp_path, there, again))
-    assert endpoint.complaints == []
-    assert reply.text == "seven"
-    assert reply.session == session
 
 
 def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:

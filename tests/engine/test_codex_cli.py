@@ -31,7 +31,7 @@ ADAPTER = built_in_adapters()["codex"]
 JUNE_2026_US = 1_780_300_800_000_000
 OLDER = "gpt-5.5"
 """A model that is offered plain tools, in place of one that runs scripts."""
-ENDINGS = ("works", "continued", "401", "429", "cut", "refused", "no-session", "terminated")
+ENDINGS = ("continued", "401", "429", "cut", "refused", "no-session", "terminated")
 """The others differ from these by words alone, which are stored."""
 
 

@@ -43,16 +43,6 @@ def door(root: Path, url: str) -> AgentRegistry:
     )
 
 
-def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
-    path = repository(tmp_path)
-    with Endpoint(lambda request: script(request) if not request.results() else Reply("Done.")) as endpoint:
-        agents = door(tmp_path, endpoint.url)
-        result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), worktree=WORKTREE))
-    reading = agents.adapter("claude-code").parse_output(result)
-    assert (reading.ending, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
-    assert (path / "note.md").read_text() == "# Hi\n"
-
-
 def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     repository(tmp_path)
     key = fresh_key()
