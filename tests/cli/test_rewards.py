@@ -44,3 +44,20 @@ def test_without_rewards_only_the_health_of_phases_is_known(stored_run: StoredRu
     lines = mz("rewards").out.splitlines()
     assert lines[1] == "login\tcomposite\t-\tno dimensions; no command verified it"
     assert mz("show", "later", "--artifact", "reward").out == "composite: -  no dimensions; no command verified it\n"
+
+
+def test_metrics_and_health_are_those_of_the_log(home: Path, mz: Mz) -> None:
+    run = StoredRun(home).begin("login", "audit", pins=pinned("agentswe"))
+    run.deliver("login")
+    assert (mz("health").exit, mz("health").out) == (0, "problem\tsubject\ttext\n")
+    run.wait("audit")
+    run.close()
+    result = mz("health")
+    assert (result.exit, result.out.splitlines()[1:]) == (
+        1, [f"question\t{run.run}/audit\twaits for a person: agent-blocker"]
+    )  # fmt: skip
+    lines = mz("metrics").out.splitlines()
+    assert "human_escalation_rate\tall\trate\t0.5\t2" in lines
+    assert "composite_trend\t1 to 2 back\tmean\t1\t1" in lines
+    document = msgspec.json.decode(mz("metrics", "--json").out)
+    assert (document["features"], [metric["number"] for metric in document["metrics"]]) == (2, list(range(1, 12)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from mz_cli.assess.metrics import HealthReport, MetricsReport
 from mz_cli.assess.rewards import RewardReport
 from mz_cli.audit.query import AuditReport
 from mz_cli.check.command import CheckReport
@@ -126,6 +127,8 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "show-context": ContextDocument,
     "show-reward": Reward,
     "rewards": RewardReport,
+    "metrics": MetricsReport,
+    "health": HealthReport,
     "status": RunStatus,
     "skills-install": ChangedSkills,
     "skills-list": SkillList,

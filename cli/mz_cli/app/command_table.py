@@ -25,6 +25,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("inspect.log", "Print the event log, one line per event."),
         "cost": ("cost.command", "Show what the agents cost: estimated, reported, computed."),
         "memory": ("project.memory", "Show what earlier work taught, and decide about it."),
+        "health": ("assess.metrics", "Show what is wrong now."),
+        "metrics": ("assess.metrics", "Show what goes wrong most, over the last 50 features."),
         "rewards": ("assess.rewards", "Show how well each feature of a run went, and why."),
         "diff": ("inspect.diff", "Compare two runs."),
         "transcript": ("usage.transcript", "Summarise an agent's output file."),

@@ -37,7 +37,7 @@ class RewardReport(Shape, frozen=True, kw_only=True):
         ("mz rewards", "the newest run"),
         ("mz rewards r4f1 --json | jq '.features[] | select(.composite == 1).feature'", "features that went well"),
     ),
-    next_command="`mz show FEATURE --artifact reward` shows one feature.",
+    next_command="`mz show FEATURE --artifact reward` shows one feature; `mz metrics` counts over many.",
 )
 @click.argument("run", required=False)
 @format_options("Print one object with the schema mz.rewards/1.")

@@ -15,6 +15,7 @@ from mz_events.catalog.feature import (
     FeatureDelivered,
     FeatureFailed,
     FeatureRetried,
+    HumanAnswered,
     HumanRequested,
     PhaseSkipped,
     PhaseStarted,
@@ -85,6 +86,10 @@ class FeatureFacts(msgspec.Struct, frozen=True):
     """delivered, failed or cancelled; empty: it goes on."""
     position: int = 0
     """Position of its last counted event in the log."""
+    failure: str = ""
+    """Code of the last failure."""
+    waiting: str = ""
+    """Subject of the open question."""
     is_fork: bool = False
     phases: dict[str, PhaseFacts] = {}
     """In the order of their first start."""
@@ -186,8 +191,10 @@ def _on_rolled_back(facts: FeatureFacts, event: RolledBack) -> FeatureFacts:
 
 
 def _on_question(facts: FeatureFacts, event: HumanRequested) -> FeatureFacts:
-    facts = _phase(facts, event.phase, "questions", cause=event.code or event.question_kind.value)
-    return replace(facts, questions=facts.questions + (event.question_kind not in PLANNED_QUESTIONS))
+    subject = event.code or event.question_kind.value
+    facts = _phase(facts, event.phase, "questions", cause=subject)
+    questions = facts.questions + (event.question_kind not in PLANNED_QUESTIONS)
+    return replace(facts, waiting=subject, questions=questions)
 
 
 def _on_command(facts: FeatureFacts, event: CommandRan) -> FeatureFacts:
@@ -221,9 +228,10 @@ HANDLERS: dict[type[Event], Callable[[FeatureFacts, Any], FeatureFacts]] = {
     ArtifactParsed: _on_artifact,
     PhaseSkipped: lambda facts, event: _phase(facts, event.phase, cause=event.code, skipped=True),
     FeatureDelivered: lambda facts, _: replace(facts, outcome="delivered"),
-    FeatureFailed: lambda facts, _: replace(facts, outcome="failed"),
-    FeatureCancelled: lambda facts, _: replace(facts, outcome="cancelled"),
-    FeatureRetried: lambda facts, _: replace(facts, outcome=""),
+    FeatureFailed: lambda facts, event: replace(facts, outcome="failed", failure=event.code, waiting=""),
+    FeatureCancelled: lambda facts, _: replace(facts, outcome="cancelled", waiting=""),
+    FeatureRetried: lambda facts, _: replace(facts, outcome="", waiting=""),
+    HumanAnswered: lambda facts, _: replace(facts, waiting=""),
 }
 FACTS = ReadModel(name="facts", row=FeatureFacts, key=("run", "feature"), types=tuple(HANDLERS), evolve=evolve)
 """Over all runs: one row per feature."""
