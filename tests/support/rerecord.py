@@ -32,6 +32,7 @@ from mz_recordings.record.recorder import RecordSources, record_run
 from tests.support import aider_cli, anthropic_cli, claude_cli, codex_cli, gemini_cli
 from tests.support.endpoint import Endpoint, Script
 from tests.support.record_trial import make_project
+from tests.support.script_agentswe import eight_phases
 from tests.support.script_demo import demo
 from tests.support.script_people import FEATURE_NAME, Troubles, questions
 from tests.support.script_trial import trial
@@ -104,6 +105,15 @@ SCENES = {
         _demo("codex"),
         _demo("anthropic", LIBRARY),
         _demo("gemini", LIBRARY),
+        Scene(
+            BUNDLED.parent / "agentswe-claude-code",
+            lambda: eight_phases,
+            _sample,
+            {"group-thousands": FeatureOutcome.DELIVERED},
+            template=SAMPLE,
+            flags={"pipeline": "agentswe"},
+            output={"group-thousands": (Reply(Verdict.APPROVE, "Yes: limit it."),)},
+        ),
         Scene(
             LIBRARY / "monozukuri-aider",
             lambda: aider_cli.AtOnce(demo),

@@ -1,0 +1,37 @@
+"""Plays the model for the pipeline of eight phases, after `tests/cases/agentswe_demo/FEATURE.yaml`.
+
+The file says by phase, or phase and unit, in which ways the task is done; the last one whose words the prompt holds is
+taken. It works from the request alone, and raises `Unexpected` where a prompt is about something else.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import msgspec
+from mz_engine.decoding.yaml import load_yaml
+
+from tests.support.endpoint import Answer, Request, Unexpected
+from tests.support.script_demo import FEATURE, PHASE, Take, answer, named
+from tests.support.tree import ROOT
+
+CASES = ROOT / "tests" / "cases" / "agentswe_demo"
+UNIT = re.compile(r"^You work on the feature `[\w-]+`, unit `([\w-]+)`", re.MULTILINE)
+
+
+@cache
+def plays(feature: str) -> dict[str, tuple[Take, ...]]:
+    text = (CASES / f"{feature}.yaml").read_text("utf-8")
+    return msgspec.convert(load_yaml(text), dict[str, tuple[Take, ...]])
+
+
+def eight_phases(request: Request) -> Answer:
+    """The script: an answer to any request of the feature."""
+    feature, phase = named(FEATURE, request.prompt, "feature"), named(PHASE, request.prompt, "phase")
+    unit = UNIT.search(request.prompt)
+    task = f"{phase}/{unit[1]}" if unit else phase
+    fitting = [take for take in plays(feature)[task] if all(word in request.prompt for word in take.expects)]
+    if not fitting:
+        raise Unexpected(f"no way to do {task} fits the prompt: {request.prompt[-1500:]}")
+    return answer(request, fitting[-1].steps, task)
