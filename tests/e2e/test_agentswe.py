@@ -12,7 +12,7 @@ import pytest
 from tests.cli.drive import Result, fork
 from tests.engine.test_agentswe import CODE, UNITS, block
 from tests.support import preloaded
-from tests.support.agentswe import SAMPLES, agentswe, outputs_of
+from tests.support.agentswe import JUDGEMENT, SAMPLES, agentswe, outputs_of
 from tests.support.gitrepo import GitRepo
 from tests.support.tree import AGENT_STATE, STATE_SETTINGS
 
@@ -45,12 +45,15 @@ HOUSE = """#!{python} -IS
 import json, os, pathlib, sys
 prompt = sys.stdin.read()
 key = os.environ["MZ_KEY"]
-_, feature, phase, unit, iteration, attempt, _ = key.split("/")
+_, feature, phase, unit, iteration, attempt, role = key.split("/")
 with open({log!r}, "a") as file:
     files = sorted(str(path) for path in pathlib.Path(".").rglob("*") if path.is_file() and ".git" not in path.parts)
     file.write(json.dumps([key, files]) + chr(10))
 with open({script!r}) as file:
     script = json.load(file)
+if role == "agent.judge":
+    print(script["judge"])
+    sys.exit(0)
 acts = script.get("/".join((phase, unit, iteration, attempt)), {{}})
 for name, text in {{**script[f"{{phase}}/{{unit}}"], **acts}}.items():
     path = pathlib.Path(name)
@@ -91,7 +94,7 @@ class House:
             "security/-/1/1": {"tasks/ratelimit/security/owasp-checklist.json": doubt},
             "security/-/1/2": {"tasks/ratelimit/security/owasp-checklist.json": doubt},
         }
-        (state / "script.json").write_text(json.dumps(script | built | acts))
+        (state / "script.json").write_text(json.dumps(script | built | acts | {"judge": JUDGEMENT}))
         program = folder / "bin" / "house"
         program.write_text(HOUSE.format(python=sys.executable, log=str(self.log), script=str(state / "script.json")))
         program.chmod(0o755)

@@ -17,7 +17,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested, PhaseSkipped, RolledBack
 from mz_events.catalog.run import Verdict
-from mz_events.names import FeatureId, feature_stream
+from mz_events.names import BUILDER, FeatureId, feature_stream
 from mz_projections.rewards.facts import fold_facts
 from mz_projections.rewards.reward import reward_of
 from mz_qa.simulation import trial
@@ -25,7 +25,7 @@ from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import driving
-from tests.support.agentswe import SAMPLES, agentswe, outputs_of
+from tests.support.agentswe import JUDGEMENT, SAMPLES, agentswe, outputs_of
 
 UNITS = ("unit-001", "unit-002", "unit-003")
 CODE = {
@@ -53,8 +53,15 @@ def pins(names: str = "lint test integration regression secrets") -> Pins:
 class Delivery:
     """One feature on its way; its agents do what `act` says for a call (phase, unit, prompt), or else what is right."""
 
-    def __init__(self, act: Act = lambda *_: None, request: bytes = b"Please.", pinned: Pins | None = None) -> None:
+    def __init__(
+        self,
+        act: Act = lambda *_: None,
+        request: bytes = b"Please.",
+        pinned: Pins | None = None,
+        verdicts: tuple[str, ...] = (JUDGEMENT,),
+    ) -> None:
         self.act, self.pins, self.prompts = act, pinned or pins(), dict[str, str]()
+        self.verdicts = list(verdicts)
         self.world = World(trial.FILES, self.script, self.commands)
         trial.begin(self.world, self.pins, {"b": ()}, request)
         self.go_on()
@@ -63,7 +70,9 @@ class Delivery:
         drive_run(self.world, trial.RUN, self.pins, 1)
 
     def script(self, spec: CallSpec, files: Files) -> ScriptedReply:
-        _, _, phase, unit, iteration, attempt, *_ = spec.key.split("/")
+        _, _, phase, unit, iteration, attempt, role = spec.key.split("/")
+        if role == "agent.judge":
+            return ScriptedReply(text=self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0])
         self.prompts["/".join((phase, unit, iteration, attempt))] = spec.prompt
         written = self.act(phase, unit, spec.prompt)
         right = {**outputs_of(phase, "b", unit), **CODE.get(unit, {})}
@@ -80,6 +89,7 @@ class Delivery:
     @property
     def calls(self) -> list[str]:
         refs = [event.ref for event in self.events if isinstance(event, AgentRequested)]
+        refs = [ref for ref in refs if ref.role == BUILDER]
         return [f"{ref.phase}/{ref.unit or '-'}/{ref.iteration}/{ref.attempt}" for ref in refs]
 
     @property
@@ -189,6 +199,14 @@ def test_a_result_that_breaks_its_rules_is_asked_for_again(
     wrong: Written = {f"tasks/b/{phase}/{file}": SAMPLES[artifact].replace(old, new)}
     delivery = Delivery(then(without_auth, once(phase, wrong)))
     assert delivery.calls[delivery.calls.index(f"{phase}/-/1/1") + 1] == f"{phase}/-/1/2"
+    assert isinstance(delivery.events[-1], FeatureDelivered)
+
+
+def test_what_only_a_reader_can_judge_is_judged_and_sent_back() -> None:
+    broken = JUDGEMENT.replace('"met"', '"broken"', 1)
+    delivery = Delivery(without_auth, verdicts=(broken, JUDGEMENT))
+    assert delivery.calls[:3] == ["requirements/-/1/1", "architecture/-/1/1", "architecture/-/1/2"]
+    assert "interfaces.explicit" in delivery.prompts["architecture/-/1/2"]
     assert isinstance(delivery.events[-1], FeatureDelivered)
 
 

@@ -383,7 +383,7 @@ def test_records_tell_what_happened() -> None:
   - build/u1: gate check: exit 0
   - build/u2: gate check: exit 0
 - look: completed in iteration 2
-  - look: checkpoint: approve by tester: good work""",
+  - look: checkpoint: approve by a person: good work""",
         "order": "- build/u1\n- build/u2, after u1",
         "build.history": """\
 - build: started, iteration 1
@@ -400,7 +400,7 @@ def test_records_tell_what_happened() -> None:
 - ship: open
 
 ## Decisions
-- look: checkpoint: approve by tester: good work
+- look: checkpoint: approve by a person: good work
 
 ## Risks
 - code: blocked 1 times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,20 @@ from mz_engine.pipelines.load import load_pipeline
 
 SAMPLES = {path.stem: path.read_text("utf-8") for path in (Path(__file__).parents[1] / "cases" / "agentswe").iterdir()}
 """Texts by artifact; they fit each other."""
+
+
+JUDGEMENT = json.dumps(
+    {
+        "severity": "NONE",
+        "cause": "none",
+        "findings": [],
+        "judged": [
+            {"id": name, "result": "met", "reason": "each is named"}
+            for name in ("interfaces.explicit", "services.bounded")
+        ],
+    }
+)
+"""The answer of the reader who judges an architecture."""
 
 
 @cache

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from shlex import quote
@@ -17,12 +18,17 @@ from mz_engine.agents.catalog import AGENTS as CATALOG
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.paths import MZ_FOLDER
+from mz_engine.pipelines.load import built_in_pipelines
 from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_engine.run.process import RunProcess
+from mz_events.catalog.inbox import AnswerPosted
+from mz_events.names import FeatureId, inbox_stream
+from mz_events.store import Append
 from mz_projections.views.model import RunView
 from mz_recordings.cassette.files import load
-from mz_recordings.cassette.model import Cassette
+from mz_recordings.cassette.model import VERDICTS, Cassette, RecordedDecision
 from mz_recordings.cassette.repository import create_sample
+from mz_recordings.replay.driver import ANONYMOUS
 from mz_recordings.replay.ports import recorded_programs
 from mz_recordings.replay.stand_in import install
 
@@ -34,8 +40,11 @@ from mz_cli.live.driver import execute
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document
 
-AGENTS = tuple(name for name in CATALOG if (files("mz_recordings") / "bundled" / f"monozukuri-{name}").is_dir())
+BUNDLED = files("mz_recordings") / "bundled"
+AGENTS = tuple(name for name in CATALOG if (BUNDLED / f"monozukuri-{name}").is_dir())
 """Agents with bundled cassettes `monozukuri-<agent>`."""
+PIPELINES = tuple(name for name in built_in_pipelines()[::-1] if (BUNDLED / f"{name}-{AGENTS[0]}").is_dir())
+"""Pipelines with bundled cassettes of the first agent at least."""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
@@ -52,24 +61,28 @@ class DemoResult(Shape, frozen=True, kw_only=True):
     examples=(
         ("mz demo", "three features, from backlog to branches, in less than a minute"),
         ("mz demo --agent codex", "the same work by another agent"),
+        ("mz demo --pipeline agentswe", "one feature in eight phases, with a finding that a person looks at"),
         ("mz demo --keep ./tally", "the same, in a folder of your choice"),
         ("mz demo --json | jq '.features[].attempts'", "for programs"),
     ),
     next_command="run `mz init` in your own repository.",
 )
 @click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Agent whose recorded replies are played.")
+@click.option("--pipeline", type=click.Choice(PIPELINES), default=PIPELINES[0], help="Pipeline of the recorded run.")
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the demo repository.")
 @view_options
 @format_options("Print one object with the schema mz.demo/1.", default="table")
-def demo(agent: str, keep: Path | None, as_json: bool) -> int:
+def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
     """Watch a complete run with recorded agents, offline and free.
 
     Creates a small repository with a backlog and delivers it: the engine, its gates, git and the tests are real; the
     agents' replies are recordings. Uses no network and costs nothing. The repository is kept for you to explore.
     """
+    if not (BUNDLED / f"{pipeline}-{agent}").is_dir():
+        raise click.UsageError(f"there is no recording of {agent} with the pipeline {pipeline}")
     root = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
     make_repository(root)
-    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
+    with as_file(BUNDLED / f"{pipeline}-{agent}") as folder:
         cassette = load(folder)
         environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
         print_note(f"a scratch repository: {root}")
@@ -77,9 +90,12 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
 
         def begin(process: RunProcess, _: object) -> None:
             process.provenance = provenance
-            process.start({"agent": agent}, ())
+            process.start({"agent": agent, "pipeline": pipeline}, tuple(cassette.traces))
 
         view = execute(root, environment, begin)
+        for decision in cassette.manifest.fixture.decisions:
+            print_note(f"{decision.feature}: the recorded answer of a person: {decision.action}; {decision.note or ''}")
+            view = execute(root, environment, partial(answer, view.run, decision))
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
         print_document("demo", DemoResult(repository=str(root), run=view.run, features=features))
@@ -88,6 +104,19 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
             print_run(view, run_context(log, view.run))
         print_next_steps(view, root, provenance)
     return int(run_exit(view))
+
+
+def answer(run: str, decision: RecordedDecision, process: RunProcess, _: object) -> None:
+    """Answer the question of a feature as in the recorded run, and continue."""
+    note = process.blobs.put(decision.note.encode()) if decision.note else None
+    event = AnswerPosted(
+        feature=FeatureId(decision.feature),
+        verdict=VERDICTS[decision.action],  # type: ignore[index]  # A demo has answers only.
+        note=note,
+        actor=process.blobs.put(ANONYMOUS),
+    )
+    process.store.append([Append(inbox_stream(run), None, (event,))], process.clock.now_us())
+    process.resume(run)
 
 
 def make_repository(root: Path) -> None:

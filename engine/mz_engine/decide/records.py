@@ -30,7 +30,7 @@ Texts = Mapping[Digest, str]
 
 def cited_texts(progress: FeatureProgress) -> tuple[Digest, ...]:
     """Return the digests of the texts that records quote."""
-    digests = (getattr(event, name, None) for event in progress.history for name in ("note", "actor"))
+    digests = (getattr(event, name, None) for event in progress.history for name in ("note",))
     return tuple(dict.fromkeys(digest for digest in digests if digest is not None))
 
 
@@ -67,7 +67,7 @@ def _answers(progress: FeatureProgress, texts: Texts) -> Iterator[tuple[HumanReq
         if isinstance(event, HumanAnswered) and question is not None:
             note = f": {_line(texts[event.note])}" if event.note is not None else ""
             about = question.code or question.question_kind.value
-            yield question, event, f"{about}: {event.verdict.value} by {_line(texts[event.actor])}{note}"
+            yield question, event, f"{about}: {event.verdict.value} by a person{note}"
         question = event if isinstance(event, HumanRequested) else question
 
 

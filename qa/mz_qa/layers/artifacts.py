@@ -109,7 +109,7 @@ def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutp
                         message=f"the rule set {rules.name}: an artifact {mutation.description} is not "
                         f"rejected by {rule.id}",
                     )
-    untested = [rule.id for rule in rules.rules if rule.id not in tested]
+    untested = [rule.id for rule in rules.rules if rule.id not in tested and rule not in rules.judged_rules]
     if untested:
         yield Remark(f"untested rules of {rules.name}: {', '.join(untested)}")
 
