@@ -30,7 +30,7 @@ Texts = Mapping[Digest, str]
 
 def cited_texts(progress: FeatureProgress) -> tuple[Digest, ...]:
     """Return the digests of the texts that records quote."""
-    digests = (getattr(event, name, None) for event in progress.history for name in ("note",))
+    digests = (getattr(event, "note", None) for event in progress.history)
     return tuple(dict.fromkeys(digest for digest in digests if digest is not None))
 
 
@@ -86,7 +86,7 @@ def _approvals(of: str | None, progress: FeatureProgress, phases: Iterable[Phase
                 yield f"  - {key.removesuffix('/')}: judged by {call}"
         review = reviews.get(phase)
         for unit, verdict in progress.artifacts_by_unit(review.output).items() if review else ():
-            fields = ", ".join(f"{name} {value}" for name, value in verdict.fields.items())
+            fields = ", ".join(f"{name} {value}" for name, value in sorted(verdict.fields.items()))
             yield f"  - {'/'.join(filter(None, (phase, unit)))}: review by {review.role if review else ''}: {fields}"
         for question, answer, text in _answers(progress, texts):
             if question.phase == phase and answer.verdict in (Verdict.APPROVE, Verdict.ACCEPT):
