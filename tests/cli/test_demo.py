@@ -75,3 +75,21 @@ def test_without_git(tmp_path: Path) -> None:
     answer = spawn(tmp_path, "demo", "--keep", "tally", PATH=str(tmp_path))
     assert answer.exit == 11
     assert "MZ1004" in answer.err
+
+
+@pytest.mark.slow
+def test_eight_phases_with_the_recorded_answer_of_a_person(tmp_path: Path) -> None:
+    answer = spawn(tmp_path, "demo", "--pipeline", "agentswe", "--keep", "tally", "--json")
+    assert answer.exit == 0, answer
+    assert "the recorded answer of a person: approve; Yes: limit it." in answer.err
+    (feature,) = msgspec.json.decode(answer.out)["features"]
+    assert (feature["id"], feature["status"]) == ("group-thousands", "delivered")
+    assert {phase: count for phase, count in feature["attempts"].items() if count > 1} == {
+        "implementation": 5, "verification": 2, "security": 2,
+    }  # fmt: skip
+
+
+def test_a_pipeline_without_a_recording_of_the_agent(tmp_path: Path) -> None:
+    answer = spawn(tmp_path, "demo", "--pipeline", "agentswe", "--agent", "codex")
+    assert answer.exit == 2
+    assert "there is no recording of codex with the pipeline agentswe" in answer.err

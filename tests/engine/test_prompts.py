@@ -378,6 +378,7 @@ def test_a_template_that_is_not_there_is_named() -> None:
 def test_every_built_in_template_is_used_by_some_prompt() -> None:
     pipelines = [load_pipeline(name, Path(__file__).parent)[0] for name in built_in_pipelines()]
     used = {phase.prompt for pipeline in pipelines for phase in pipeline.phases}
+    used |= {phase.agent_review.prompt for pipeline in pipelines for phase in pipeline.phases if phase.agent_review}
     used |= {"review.md.j2", "continuation.md.j2", "base.md.j2"}
     partials = {name for name in load_templates() if name.startswith("partials/")}
     assert set(load_templates()) == used | partials

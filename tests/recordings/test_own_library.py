@@ -98,7 +98,7 @@ def test_together_they_cover_what_can_go_wrong() -> None:
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
         *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),
-        "session.dropped",
+        *("session.dropped", "learnings.captured"),
     }
     problems = {(event["problem"]["kind"], event["problem"]["code"]) for event in events if event.get("problem")}
     assert problems == {
