@@ -40,6 +40,10 @@ BACKLOG = """\
 ## [FEAT] ratelimit: Keep to the limit of the pager service
 
 Calls are refused when they come too fast.
+
+## [FEAT] again: Keep to the limit of another service
+
+Calls are refused there, too.
 """
 HOUSE = """#!{python} -IS
 import json, os, pathlib, sys
@@ -56,7 +60,7 @@ if role == "agent.judge":
     sys.exit(0)
 acts = script.get("/".join((phase, unit, iteration, attempt)), {{}})
 for name, text in {{**script[f"{{phase}}/{{unit}}"], **acts}}.items():
-    path = pathlib.Path(name)
+    path = pathlib.Path(name.replace("tasks/ratelimit", "tasks/" + feature))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 print("Done.")
@@ -112,7 +116,8 @@ class House:
     def calls(self) -> dict[str, list[str]]:
         """By phase, unit, iteration and attempt, the files that the agent found."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return {"/".join(key.split("/")[2:6]): files for key, files in lines}
+        files = {key: [path for path in files if not path.startswith(".mz/")] for key, files in lines}
+        return {"/".join(key.split("/")[2:6]): files[key] for key in files}
 
 
 def blocked(phase: str, cause: str, more: str = "") -> dict[str, str | None]:
@@ -148,6 +153,20 @@ def test_a_feature_from_its_request_to_a_branch(tmp_path: Path) -> None:
         for at in ("one", "two")
     ]
     assert exported[0] == exported[1]
+
+    verified = {
+        path for path in house.calls["verification/-/1/1"] if not path.startswith("tasks/ratelimit/implementation/")
+    }
+    folder = "tasks/ratelimit"
+    assert verified == {
+        f"{folder}/requirements/acceptance-criteria.yaml", f"{folder}/architecture/interfaces.md",
+        f"{folder}/planning/work-breakdown.yaml",
+    }, "a judge sees its inputs alone"  # fmt: skip
+    built = {path for path in house.calls["implementation/unit-003/1/1"] if not path.startswith(folder)}
+    assert built == {*CODE["unit-002"]}, "a unit sees what it depends on"
+    house.mz("run", "--feature", "again", code=21)
+    given = json.loads(house.mz("show", "again", "--context", "implementation/unit-001", "--json").out)
+    assert "learning" in json.dumps(given), "what fixed the same failure of another feature"
 
     calls = len(house.calls)
     house.mz("record", run, "--to", "recordings/house")
