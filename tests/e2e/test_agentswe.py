@@ -165,8 +165,8 @@ def test_a_feature_from_its_request_to_a_branch(tmp_path: Path) -> None:
     built = {path for path in house.calls["implementation/unit-003/1/1"] if not path.startswith(folder)}
     assert built == {*CODE["unit-002"]}, "a unit sees what it depends on"
     house.mz("run", "--feature", "again", code=21)
-    given = json.loads(house.mz("show", "again", "--context", "implementation/unit-001", "--json").out)
-    assert "learning" in json.dumps(given), "what fixed the same failure of another feature"
+    ledger = json.loads(house.mz("show", "again", "--context", "implementation/unit-001", "--json").out)
+    assert "learning" in json.dumps(ledger), "what fixed the same failure of another feature"
 
     calls = len(house.calls)
     house.mz("record", run, "--to", "recordings/house")

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
+from mz_engine.cards.load import load_cards
+from mz_engine.cards.skills import load_skills
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
@@ -31,6 +33,8 @@ def expected(*commands: str) -> KnownNames:
         rules=frozenset(FEATURE_RULES),
         templates=frozenset(load_templates()),
         rewards=built_in_rewards(),
+        cards=load_cards(Path("absent")),
+        skills=frozenset(load_skills(Path("absent"))),
         commands=frozenset(commands),
     )
 
