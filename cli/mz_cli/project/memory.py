@@ -22,7 +22,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append
 from mz_projections.memory.effect import Effect, Side, effects
 from mz_projections.memory.evidence import MEMORY, FeatureMemory
-from mz_projections.memory.learnings import Layer, Learning, MemoryRules, Status, learning_text, learnings, use_helped
+from mz_projections.memory.learnings import Learning, MemoryRules, learning_text, learnings
 from mz_projections.read_models.store import ReadModelStore
 
 from mz_cli.app.context import ProjectLog, find_root, open_log
@@ -36,67 +36,17 @@ from mz_cli.terminal.text import single_line
 RESULTS = {True: "helped", False: "did not help", None: "open"}
 
 
-class LearningShape(Shape, frozen=True, kw_only=True):
-    """One learning."""
-
-    id: str
-    kind: str
-    key: str
-    text: str
-    """What an agent is told, without a patch."""
-    tags: tuple[str, ...]
-    phases: tuple[str, ...]
-    paths: tuple[str, ...]
-    layer: Layer
-    confidence: float | None
-    """Helped / uses."""
-    helped: int
-    uses: int
-    status: Status
-    verified: bool
-    features: tuple[str, ...]
-    last_us: int
-    """Time of the last evidence."""
-
-
-class EvidenceShape(Shape, frozen=True, kw_only=True):
-    """What one feature contributed."""
-
-    event_ref: str
-    fixed_by: str = ""
-    """Event ref of the gate that passed then."""
-    phase: str
-    unit: str
-    times: int
-    """Replies with the failure or broken rule."""
-    paths: tuple[str, ...]
-    exhausted: bool
-    """All attempts were used up."""
-
-
-class UseShape(Shape, frozen=True, kw_only=True):
-    """A call that was given the learning, or from whose prompt it was left out."""
-
-    key: str
-    event_ref: str
-    left_out: str = ""
-    """Why; null: it was given."""
-    helped: bool | None
-
-
 class MemoryList(Shape, frozen=True, kw_only=True):
     """`mz memory list --json`."""
 
-    learnings: tuple[LearningShape, ...]
+    learnings: tuple[Learning, ...]
 
 
 class MemoryWhy(Shape, frozen=True, kw_only=True):
     """`mz memory why ID --json`, `mz memory show ID --json`."""
 
-    learning: LearningShape
+    learning: Learning
     rules: MemoryRules
-    evidence: tuple[EvidenceShape, ...]
-    uses: tuple[UseShape, ...]
     decided_by: str | None
     """Who promoted or archived it last."""
     reason: str | None
@@ -164,16 +114,6 @@ class ProjectMemory:
         )
         raise MzError("MZ5016", problem, hint="`mz memory list` lists all")
 
-    def uses(self, learning: Learning) -> tuple[UseShape, ...]:
-        return tuple(
-            UseShape(
-                key=use.key, event_ref=use.event_ref, left_out=use.left_out, helped=use_helped(row, use, learning.kind)
-            )
-            for row in self.rows
-            for use in row.uses
-            if use.id == learning.id
-        )
-
 
 @contextmanager
 def open_memory() -> Iterator[ProjectMemory]:
@@ -184,12 +124,12 @@ def open_memory() -> Iterator[ProjectMemory]:
         yield ProjectMemory(log, views.rows(MEMORY), rules)
 
 
-def learning_shape(learning: Learning) -> LearningShape:
-    return LearningShape(**{name: getattr(learning, name) for name in LearningShape.__struct_fields__})
-
-
 def share_text(learning: Learning) -> str:
     return "-" if learning.confidence is None else f"{learning.confidence:.2f} ({learning.helped} of {learning.uses})"
+
+
+def status_text(learning: Learning) -> str:
+    return learning.status + ", verified" * learning.verified
 
 
 @command_family(
@@ -216,40 +156,33 @@ def list_(kind: str | None, status: str | None, as_json: bool) -> None:
     """List all learnings with layer, confidence and status."""
     with open_memory() as opened:
         shown = tuple(
-            learning_shape(learning)
+            learning
             for learning in opened.learnings
             if kind in (None, learning.kind) and status in (None, learning.status)
         )
-        if as_json:
-            print_document("memory-list", MemoryList(learnings=shown))
-            return
-        rows = tuple(
-            (item.id, item.kind, item.layer, share_text(learning), item.status + ", verified" * item.verified,
-             str(len(item.features)), single_line(item.text) or item.key)
-            for item in shown
-            for learning in opened.learnings
-            if learning.id == item.id
-        )  # fmt: skip
+    if as_json:
+        print_document("memory-list", MemoryList(learnings=shown))
+        return
+    rows = tuple(
+        (item.id, item.kind, item.layer, share_text(item), status_text(item), str(len(item.features)),
+         single_line(item.text) or item.key)
+        for item in shown
+    )  # fmt: skip
     heads = columns("id", "kind", "layer", "confidence", "status", ">features", "~text")
     print_table(Table(columns=heads, rows=rows, empty="Nothing was learned yet."))
 
 
-def why_shape(opened: ProjectMemory, learning: Learning) -> MemoryWhy:
-    decision = learning.decision
-    return MemoryWhy(
-        learning=learning_shape(learning),
-        rules=opened.rules,
-        evidence=tuple(
-            EvidenceShape(
-                event_ref=item.event_ref, fixed_by=item.mended, phase=item.phase, unit=item.unit, times=item.times,
-                paths=item.paths, exhausted=item.exhausted,
-            )
-            for item in learning.evidence
-        ),
-        uses=opened.uses(learning),
-        decided_by=opened.log.load_text(decision.actor) if decision else None,
-        reason=opened.log.load_text(decision.reason) if decision else None,
-    )  # fmt: skip
+def explain(prefix: str) -> MemoryWhy:
+    """Return the learning with this id or unique prefix, and what is needed to explain it. Raises MzError."""
+    with open_memory() as opened:
+        learning = opened.find(prefix)
+        decision, load_text = learning.decision, opened.log.load_text
+        return MemoryWhy(
+            learning=learning,
+            rules=opened.rules,
+            decided_by=load_text(decision.actor) if decision else None,
+            reason=load_text(decision.reason) if decision else None,
+        )
 
 
 @memory.command(
@@ -261,18 +194,16 @@ def why_shape(opened: ProjectMemory, learning: Learning) -> MemoryWhy:
 @format_options("Print one object with the schema mz.memory-why/1.")
 def show(learning: str, as_json: bool) -> None:
     """Print what an agent is told, without the patch. LEARNING is an id or its beginning."""
-    with open_memory() as opened:
-        chosen = opened.find(learning)
-        if as_json:
-            print_document("memory-why", why_shape(opened, chosen))
-            return
-    print_line(summary_line(chosen), *chosen.text.splitlines())
+    shape = explain(learning)
+    if as_json:
+        print_document("memory-why", shape)
+        return
+    print_line(summary_line(shape.learning), *shape.learning.text.splitlines())
 
 
 def summary_line(learning: Learning) -> str:
-    status = f"{learning.status}{', verified' * learning.verified}"
-    confidence = f"confidence {share_text(learning)}"
-    return f"{learning.id}  {learning.kind}  {learning.key}  {learning.layer} layer, {confidence}, {status}"
+    details = f"{learning.layer} layer, confidence {share_text(learning)}, {status_text(learning)}"
+    return single_line(f"{learning.id} {learning.kind} {learning.key} {details}")
 
 
 @memory.command(
@@ -284,47 +215,37 @@ def summary_line(learning: Learning) -> str:
 @format_options("Print one object with the schema mz.memory-why/1.")
 def why(learning: str, as_json: bool) -> None:
     """Explain a learning: its evidence, its uses, and the rules. LEARNING is an id or its beginning."""
-    with open_memory() as opened:
-        chosen = opened.find(learning)
-        shape = why_shape(opened, chosen)
+    shape = explain(learning)
     if as_json:
         print_document("memory-why", shape)
         return
-    rules, count = shape.rules, len(chosen.features)
+    rules, chosen = shape.rules, shape.learning
     limit = "" if chosen.confidence is None else f", confidence {chosen.confidence:.2f} of {rules.project_confidence}"
-    lines = [summary_line(chosen), f"  rules {count} of {rules.project_features} features{limit}"]
-    for item in shape.evidence:
-        end = f", fixed {item.fixed_by}: {', '.join(item.paths)}" if item.fixed_by else ""
-        lines.append(f"  evidence {item.event_ref}{end}{', all attempts used up' * item.exhausted}")
-    for use in shape.uses:
-        lines.append(
-            f"  {f'left out ({use.left_out})' if use.left_out else 'shown'} {use.event_ref}: {RESULTS[use.helped]}"
-        )
+    lines = [f"rules {len(chosen.features)} of {rules.project_features} features{limit}"]
+    for item in chosen.evidence:
+        end = f", fixed {item.mended}: {', '.join(item.paths)}" if item.mended else ""
+        lines.append(f"evidence {item.event_ref}{end}{', all attempts used up' * item.exhausted}")
+    for use in chosen.results:
+        action = f"left out ({use.left_out})" if use.left_out else "shown"
+        lines.append(f"{action} {use.event_ref}: {RESULTS[use.helped]}")
     if chosen.decision is not None:
         action = "promoted" if chosen.decision.is_promoted else "archived"
-        lines.append(f"  {action} by {shape.decided_by}: {shape.reason} ({chosen.decision.event_ref})")
-    print_line(*map(single_line_kept, lines))
+        lines.append(f"{action} by {shape.decided_by}: {shape.reason} ({chosen.decision.event_ref})")
+    print_line(summary_line(chosen), *(f"  {single_line(line)}" for line in lines))
 
 
-def single_line_kept(line: str) -> str:
-    """Return the line without line breaks, with its indentation."""
-    return f"{' ' * (len(line) - len(line.lstrip()))}{single_line(line)}"
-
-
-def _decide(learning: str, reason: str, kind: type[LearningPromoted | LearningArchived], action: str) -> MemoryDecision:
+def _decide(learning: str, reason: str, event: type[LearningPromoted | LearningArchived], as_json: bool) -> None:
+    action = "promoted" if event is LearningPromoted else "archived"
     with open_memory() as opened, SqliteStore(opened.log.root / MZ_FOLDER / LOG_FILE) as store:
         chosen, text = opened.find(learning), store_text(opened.log, reason)
         assert text is not None
-        event = kind(id=chosen.id, actor=store_user_name(opened.log), reason=text)
-        (recorded,) = store.append([Append(PROJECT_STREAM, None, (event,))], opened.now_us)
-    return MemoryDecision(id=chosen.id, key=chosen.key, action=action, event_ref=recorded.event_ref)
-
-
-def _print_decision(decision: MemoryDecision, as_json: bool) -> None:
+        decided = event(id=chosen.id, actor=store_user_name(opened.log), reason=text)
+        (recorded,) = store.append([Append(PROJECT_STREAM, None, (decided,))], opened.now_us)
     if as_json:
-        print_document("memory-decision", decision)
+        body = MemoryDecision(id=chosen.id, key=chosen.key, action=action, event_ref=recorded.event_ref)
+        print_document("memory-decision", body)
     else:
-        print_line(f"{decision.action} {decision.id} {decision.key}")
+        print_line(f"{action} {chosen.id} {chosen.key}")
 
 
 @memory.command(
@@ -340,7 +261,7 @@ def promote(learning: str, reason: str, as_json: bool) -> None:
 
     One that looks like an injection stays withheld.
     """
-    _print_decision(_decide(learning, reason, LearningPromoted, "promoted"), as_json)
+    _decide(learning, reason, LearningPromoted, as_json)
 
 
 @memory.command(
@@ -353,7 +274,7 @@ def promote(learning: str, reason: str, as_json: bool) -> None:
 @format_options("Print one object with the schema mz.memory-decision/1.")
 def archive(learning: str, reason: str, as_json: bool) -> None:
     """Withdraw a learning. LEARNING is an id or its beginning."""
-    _print_decision(_decide(learning, reason, LearningArchived, "archived"), as_json)
+    _decide(learning, reason, LearningArchived, as_json)
 
 
 def side_text(side: Side) -> str:
@@ -374,7 +295,6 @@ def effect(as_json: bool) -> None:
     than 8 on a side the effect is unknown.
     """
     with open_memory() as opened:
-        keys = {learning.id: learning.key for learning in opened.learnings}
         measured = tuple(effects(opened.rows, opened.learnings))
     if as_json:
         print_document("memory-effect", MemoryEffect(effects=measured))
@@ -382,7 +302,7 @@ def effect(as_json: bool) -> None:
     rows = tuple(
         (item.id, side_text(item.shown), side_text(item.left_out), side_text(item.before),
          "-" if item.difference is None else f"{item.difference:+.2f} ({item.low:+.2f} to {item.high:+.2f})",
-         item.verdict, keys[item.id])
+         item.verdict, item.key)
         for item in measured
     )  # fmt: skip
     heads = columns("id", "shown", "left out", "before", "difference", "effect", "~key")
@@ -428,13 +348,12 @@ def moved_learnings(opened: ProjectMemory, other: MemoryRules) -> Iterator[Moved
         {learning.id: learning for learning in learnings(opened.rows, rules, opened.now_us)}
         for rules in (opened.rules, other)
     ]
-    for name in sorted(sides[0] | sides[1]):
-        before, after = (state_text(moved) if (moved := side.get(name)) else "" for side in sides)
+    for name, learning in sorted((sides[0] | sides[1]).items()):
+        before, after = (state_text(side.get(name)) for side in sides)
         if before != after:
-            learning = (sides[1] | sides[0])[name]
             refs = tuple(item.event_ref for item in learning.evidence)
             yield MovedLearning(id=name, key=learning.key, before=before, after=after, evidence=refs)
 
 
-def state_text(learning: Learning) -> str:
-    return f"{learning.layer}, {learning.status}{', verified' * learning.verified}"
+def state_text(learning: Learning | None) -> str:
+    return f"{learning.layer}, {status_text(learning)}" if learning else ""

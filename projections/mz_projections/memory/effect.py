@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from mz_projections.memory.evidence import LESSON_KINDS, Cell, FeatureMemory, Kind
-from mz_projections.memory.learnings import Learning, first_uses, use_helped
+from mz_projections.memory.learnings import Learning
 
 SIDE_MIN = 8
 """Fewer cells on a side are too few to tell."""
@@ -23,15 +23,16 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     cells: int
     clean: int
-    low: float | None = None
-    high: float | None = None
-    """Bounds of the share of clean cells (Wilson); None without cells."""
+    low: float = 0.0
+    high: float = 1.0
+    """Bounds of the share of clean cells (Wilson)."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the cells that a learning concerns. `difference` is in shares of clean cells."""
 
     id: str
+    key: str
     shown: Side
     left_out: Side
     """For the budget or by the holdout."""
@@ -48,14 +49,11 @@ def effects(rows: Iterable[FeatureMemory], learnings: Iterable[Learning]) -> Ite
     """Yield the effect of each learning."""
     rows = tuple(rows)
     for learning in learnings:
-        shown, left_out = list[bool](), list[bool]()
-        for row in rows:
-            for use in first_uses(row):
-                result = None if use.id != learning.id else use_helped(row, use, learning.kind)
-                if result is not None and use.left_out in ("", "budget", "holdout"):
-                    (left_out if use.left_out else shown).append(result)
-        before = [clean for row in rows for clean in _earlier(row, learning)]
-        yield _compare(learning.id, side(shown), side(left_out), side(before))
+        ended = [result for result in learning.results if result.helped is not None]
+        shown = side(result.helped for result in ended if not result.left_out)
+        left_out = side(result.helped for result in ended if result.left_out in ("budget", "holdout"))
+        before = side(clean for row in rows for clean in _earlier(row, learning))
+        yield _compare(Effect(id=learning.id, key=learning.key, shown=shown, left_out=left_out, before=before))
 
 
 def _earlier(row: FeatureMemory, learning: Learning) -> Iterator[bool]:
@@ -73,8 +71,9 @@ def _is_clean(row: FeatureMemory, cell: Cell, learning: str, kind: Kind) -> bool
     return not any(problem.id == learning and cell.version < problem.version <= cell.end for problem in row.problems)
 
 
-def side(results: list[bool]) -> Side:
+def side(results: Iterable[bool | None]) -> Side:
     """Return the counts with the Wilson interval of the share."""
+    results = tuple(results)
     cells, clean = len(results), results.count(True)
     if not cells:
         return Side(cells=0, clean=0)
@@ -84,22 +83,17 @@ def side(results: list[bool]) -> Side:
     return Side(cells=cells, clean=clean, low=(middle - width) / scale, high=(middle + width) / scale)
 
 
-def _compare(learning: str, shown: Side, left_out: Side, before: Side) -> Effect:
+def _compare(effect: Effect) -> Effect:
     """Compare with what was left out, else with what was before; the interval of the difference is Newcombe's."""
-    effect = Effect(id=learning, shown=shown, left_out=left_out, before=before)
-    other = left_out if left_out.cells >= SIDE_MIN else before
+    shown, other = effect.shown, effect.left_out if effect.left_out.cells >= SIDE_MIN else effect.before
     if min(shown.cells, other.cells) < SIDE_MIN:
         return effect
-    assert shown.low is not None
-    assert shown.high is not None
-    assert other.low is not None
-    assert other.high is not None
     share, share_of_other = shown.clean / shown.cells, other.clean / other.cells
     difference = share - share_of_other
     low = difference - sqrt((share - shown.low) ** 2 + (other.high - share_of_other) ** 2)
     high = difference + sqrt((shown.high - share) ** 2 + (share_of_other - other.low) ** 2)
     verdict: Verdict = "helps" if low > 0 else "harms" if high < 0 else "no difference"
-    compared: Literal["left out", "before"] = "left out" if other is left_out else "before"
+    compared: Literal["left out", "before"] = "left out" if other is effect.left_out else "before"
     return msgspec.structs.replace(
         effect, compared=compared, difference=difference, low=low, high=high, verdict=verdict
     )

@@ -44,6 +44,16 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Features with failed gates that verify an anti-pattern."""
 
 
+class UseResult(msgspec.Struct, frozen=True):
+    """What became of a call that was given a learning, or from whose prompt it was left out."""
+
+    key: str
+    event_ref: str
+    left_out: str = ""
+    """Why; null: it was given."""
+    helped: bool | None = None
+
+
 class Learning(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that the log teaches."""
 
@@ -51,6 +61,7 @@ class Learning(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     key: str
     text: str = ""
+    """What an agent is told, without a patch."""
     tags: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     paths: tuple[Path, ...] = ()
@@ -68,6 +79,8 @@ class Learning(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision | None = None
     evidence: tuple[Evidence, ...] = ()
     """The oldest first."""
+    results: tuple[UseResult, ...] = ()
+    """Of the first use in each unit of work."""
 
 
 def learnings(rows: Iterable[FeatureMemory], rules: MemoryRules, now_us: int) -> tuple[Learning, ...]:
@@ -114,9 +127,10 @@ def _learning(
     sources = sorted(sources, key=lambda source: source[1].at_us)
     evidence = tuple(item for _, item in sources)
     kind, key, last_us = evidence[-1].kind, evidence[-1].key, evidence[-1].at_us
-    results = [use_helped(row, use, kind) for row, use in uses if not use.left_out]
-    results += [True] * any(item.mended and item.paths for item in evidence)
-    helped, used = results.count(True), len(results) - results.count(None)
+    results = tuple(UseResult(use.key, use.event_ref, use.left_out, use_helped(row, use, kind)) for row, use in uses)
+    counted = [result.helped for result in results if not result.left_out and result.helped is not None]
+    counted += [True] * any(item.mended and item.paths for item in evidence)
+    helped, used = counted.count(True), len(counted)
     confidence = helped / used if used else None
     features = tuple(dict.fromkeys(row.feature for row, _ in sources))
     is_low = confidence is not None and confidence < rules.project_confidence
@@ -146,6 +160,7 @@ def _learning(
         last_us=last_us,
         decision=decision,
         evidence=evidence,
+        results=results,
     )
 
 
