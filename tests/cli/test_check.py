@@ -11,7 +11,8 @@ import pytest
 from mz_cli.check.command import check_document, check_suites, layer_line, remaining_lines, summary
 from mz_cli.terminal.text import plain_text
 from mz_engine.agents.registry import built_in_adapters
-from mz_qa.layers import adapters, replays
+from mz_engine.artifacts.load import load_rules
+from mz_qa.layers import adapters, artifacts, replays
 from mz_qa.layers.run import LAYERS
 from mz_qa.results import CheckRun, LayerResult
 from mz_recordings.cassette.files import list_cassettes
@@ -107,8 +108,9 @@ def test_a_project_that_has_just_begun(project: Path, mz: Mz) -> None:
 
 @pytest.mark.slow
 def test_a_self_test(project: Path, mz: Mz, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one adapter and one cassette; tests of the layers try all."""
+    """With one adapter, one rule set and one cassette; tests of the layers try all."""
     monkeypatch.setattr(adapters, "built_in_adapters", lambda: {"codex": built_in_adapters()["codex"]})
+    monkeypatch.setattr(artifacts, "load_rules", lambda: {"prd": load_rules()["prd"]})
     monkeypatch.setattr(replays, "list_cassettes", lambda folder: list_cassettes(folder)[:1])
     result = mz("doctor", "--self-test", "--json")
     document = json.loads(result.out)

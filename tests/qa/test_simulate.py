@@ -20,8 +20,8 @@ from mz_qa.simulate import main, run_seed, run_seeds
 from mz_qa.simulation.faults import RATES, FaultyWorld, simulate
 from mz_qa.simulation.world import SimulatedAgents, SimulatedForge, SimulatedWorkspace
 
-SEEDS = 1000
-"""About a minute of one processor."""
+SEEDS = 400
+"""About twenty seconds of one processor."""
 SOUGHT = 600
 """Seeds in which a bug must show."""
 
