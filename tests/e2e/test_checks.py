@@ -28,12 +28,14 @@ def calls_of(forge: Forge, phase: str) -> list[str]:
     return sorted(key for key in forge.bench.calls() if f"/{FEATURE}/{phase}/" in key)
 
 
-def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tmp_path: Path) -> None:
+def test_red_checks_go_back_to_the_agent_once_and_then_to_a_person_who_may_take_them(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
-    forge.gh.plan(["pending", "red"], ["green"])
+    forge.gh.plan(["pending", "red"], ["red"])
     forge.gh.log(1000, "FAIL: the terminal is too narrow")
     forge.bench.act(FEATURE, "code.2", "answer()\n(cwd / 'tally' / 'narrow.py').write_text('WIDTH = 20\\n')")
-    run(forge)
+    run(forge, code=21)
+    assert "checks" in forge.bench.mz("status").out
+    forge.bench.mz("resume", "--feature", FEATURE, "--answer", "approve", "-m", "the runner is broken")
     assert status(forge) == "delivered"
     assert [key.split("/")[4] for key in calls_of(forge, "code")] == ["1", "2"]
     prompts = forge.bench.mz("show", f"{FEATURE}/code", "--prompt").out
@@ -41,15 +43,6 @@ def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tm
     assert forge.file(f"feat/{FEATURE}", "tally/narrow.py") == "WIDTH = 20\n"
     assert len(forge.gh.pulls) == 1
     assert forge.remote_head(f"feat/{FEATURE}") == forge.bench.git("rev-parse", f"feat/{FEATURE}").strip()
-
-
-def test_checks_that_stay_red_are_for_a_person_who_may_take_them_as_they_are(tmp_path: Path) -> None:
-    forge = Forge(tmp_path)
-    forge.gh.plan(["red"])
-    run(forge, code=21)
-    assert "checks" in forge.bench.mz("status").out
-    forge.bench.mz("resume", "--feature", FEATURE, "--answer", "approve", "-m", "the runner is broken")
-    assert status(forge) == "delivered"
 
 
 def test_a_remote_base_that_moved_is_merged_in_before_the_push(tmp_path: Path) -> None:
