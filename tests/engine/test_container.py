@@ -175,6 +175,7 @@ def test_when_mz_is_killed_the_container_is_ended(tmp_path: Path, engine: FakeEn
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     wait_for(spool_directory(root / ".mz" / "spool", key) / "stdout", "started")
+    eventually(lambda: len(engine.running) == 1)
     (pid,) = engine.running
     holder.send_signal(signal.SIGKILL)
     holder.wait()
