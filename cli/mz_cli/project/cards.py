@@ -13,7 +13,7 @@ from mz_engine.model.card import CardFile
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, LintResult, print_diagnostics, project_root, severity_counts
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import count_noun
 
@@ -24,9 +24,9 @@ class CardListed(Shape, frozen=True, kw_only=True):
     name: str
     file: str | None
     """Relative to the repository; null: built in."""
-    domain: str
-    """Empty if the card has errors."""
-    capabilities: tuple[str, ...]
+    domain: str | None
+    """Null if the card has errors."""
+    capabilities: tuple[str, ...] | None
     tokens: int
     """Of the card."""
     persona_tokens: int | None
@@ -91,7 +91,7 @@ def list_(personas: bool, as_json: bool) -> None:
         )
         return
     rows = tuple(
-        (card.name, card.file or BUILT_IN, card.domain or "-", " ".join(card.capabilities) or "-", str(card.tokens),
+        (card.name, card.file or BUILT_IN, card.domain or "-", " ".join(card.capabilities or "-"), str(card.tokens),
          "-" if card.persona_tokens is None else str(card.persona_tokens), str(card.errors), str(card.warnings))
         for card in listed
     )  # fmt: skip
@@ -102,15 +102,8 @@ def list_(personas: bool, as_json: bool) -> None:
 
 
 def card_entry(file: CardFile, persona_tokens: int | None) -> CardListed:
-    return CardListed(
-        name=file.name,
-        file=None if file.built_in else file.file,
-        domain=file.card.domain if file.card else "",
-        capabilities=file.card.capabilities if file.card else (),
-        tokens=file.tokens,
-        persona_tokens=persona_tokens,
-        **severity_counts(file.diagnostics),
-    )
+    values = {"file": None if file.built_in else file.file, "persona_tokens": persona_tokens}
+    return shape_of(CardListed, file, file.card, **values, **severity_counts(file.diagnostics))
 
 
 @cards.command(

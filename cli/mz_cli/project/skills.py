@@ -8,13 +8,23 @@ from pathlib import Path
 import click
 from mz_engine.cards.skills import load_skills
 from mz_engine.errors.diagnostics import Exit, format_diagnostic
-from mz_engine.setup.skills import SkillState, install_skills, read_lock, restore_skills, skill_states, uninstall_skill
+from mz_engine.setup.skills import (
+    LockedSkill,
+    SkillState,
+    install_skills,
+    read_lock,
+    restore_skills,
+    skill_states,
+    uninstall_skill,
+)
 
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, project_root
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
+
+FOREIGN = LockedSkill(source="-", sha256="")
 
 
 class SkillListed(Shape, frozen=True, kw_only=True):
@@ -23,9 +33,9 @@ class SkillListed(Shape, frozen=True, kw_only=True):
     name: str
     file: str | None
     """Relative to the repository; null: built in."""
-    version: str
-    description: str
-    """Empty if the skill has errors."""
+    version: str | None
+    description: str | None
+    """Null if the skill has errors."""
     errors: int
 
 
@@ -40,12 +50,8 @@ class SkillStatus(Shape, frozen=True, kw_only=True):
 
     name: str
     state: SkillState
-    source: str | None
-    """A folder, or the URL of a git repository; null: foreign."""
-    commit: str | None
-    version: str | None
-    sha256: str | None
-    """As installed."""
+    locked: LockedSkill | None
+    """As installed; null: foreign."""
 
 
 class SkillsStatus(Shape, frozen=True, kw_only=True):
@@ -87,13 +93,7 @@ def list_(as_json: bool) -> None:
     """List the skills of this repository and the built-in ones."""
     files = load_skills(project_root(Path.cwd())).values()
     listed = tuple(
-        SkillListed(
-            name=file.name,
-            file=None if file.built_in else file.file,
-            version=file.skill.version if file.skill else "",
-            description=file.description,
-            errors=len(file.diagnostics),
-        )
+        shape_of(SkillListed, file, file.skill, file=None if file.built_in else file.file, errors=len(file.diagnostics))
         for file in files
     )
     if as_json:
@@ -176,23 +176,16 @@ def status(locked: bool, as_json: bool) -> int:
     root = project_root(Path.cwd())
     lock = read_lock(root)
     listed = tuple(
-        SkillStatus(
-            name=name,
-            state=state,
-            source=entry.source if entry else None,
-            commit=(entry.commit or None) if entry else None,
-            version=(entry.version or None) if entry else None,
-            sha256=entry.sha256 if entry else None,
-        )
+        SkillStatus(name=name, state=state, locked=lock.skills.get(name))
         for name, state in skill_states(root, lock).items()
-        for entry in [lock.skills.get(name)]
     )
     if as_json:
         print_document("skills-status", SkillsStatus(skills=listed))
     else:
         rows = tuple(
-            (skill.name, skill.state, skill.source or "-", (skill.commit or "-")[:12], skill.version or "-")
+            (skill.name, skill.state, entry.source, entry.commit[:12] or "-", entry.version or "-")
             for skill in listed
+            for entry in [skill.locked or FOREIGN]
         )
         heads = columns("skill", "state", "source", "commit", "version")
         print_table(Table(columns=heads, rows=rows, empty="No skills in this repository."))

@@ -1,5 +1,5 @@
 """Install skills from a folder or a git repository, and tell what became of them. Nothing of a skill is executed: a
-repository is cloned without a checkout, and files are only copied."""
+repository is checked out without hooks, filters and submodules, and files are only copied."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
-from mz_events.names import InvalidName, parse_path
 
 from mz_engine.cards.skills import SKILL_FILE, SKILLS_FOLDER, parse_skill
 from mz_engine.decoding.structs import did_you_mean
 from mz_engine.decoding.text_file import decode_text, read_text
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.process import run_git, user_environment
+from mz_engine.git.files import write_bytes
+from mz_engine.git.process import NO_USER_CONFIG, run_git, user_environment
 from mz_engine.model.config import Name
 
 LOCK_FILE = "skills.lock"
@@ -29,8 +29,7 @@ LOCK_HEADER = "# Written by `mz skills`: where each installed skill comes from, 
 FILES_MAX, BYTES_MAX = 200, 2_000_000
 """Of one skill."""
 GIT_SOURCE = re.compile(r"(?:\w+://|[\w.-]+@[\w.-]+:).+|.+\.git(?:#.*)?\Z")
-CLONE = ("clone", "--bare", "--quiet", "--template=", "--config", "core.hooksPath=/dev/null")
-LINK_MODES = {"120000": "a link", "160000": "a submodule"}
+GIT_SETTINGS = "protocol.ext.allow=never", "core.hooksPath=/dev/null"
 SkillState = Literal["current", "missing", "drifted", "foreign"]
 """As installed; gone; changed since; not installed by mz."""
 
@@ -68,7 +67,10 @@ def write_lock(root: Path, skills: Mapping[str, LockedSkill]) -> None:
     """Write the file atomically, as YAML with strings in JSON quotes."""
     lines = [f"{LOCK_HEADER}version: 1\nskills:{'' if skills else ' {}'}"]
     lines += [f"  {name}: {msgspec.json.encode(skills[name]).decode()}" for name in sorted(skills)]
-    _replace(root / LOCK_FILE, "\n".join(lines).encode() + b"\n")
+    try:
+        write_bytes(root / LOCK_FILE, "\n".join(lines).encode() + b"\n")
+    except OSError as error:
+        raise MzError("MZ1007", f"{LOCK_FILE}: {error.strerror}", hint="make it writable, then try again") from None
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
@@ -165,20 +167,9 @@ def _write_skills(root: Path, skills: Mapping[str, Mapping[str, bytes]]) -> None
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
             for path, data in files.items():
-                (Path(scratch) / name / path).parent.mkdir(parents=True, exist_ok=True)
-                (Path(scratch) / name / path).write_bytes(data)
+                write_bytes(Path(scratch) / name / path, data)
             shutil.rmtree(target, ignore_errors=True)
             (Path(scratch) / name).rename(target)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise MzError("MZ1007", f"{path}: {error.strerror}", hint="make it writable, then try again") from None
 
 
 # sources --------------------------------------------------------------------------------------------------------------
@@ -188,95 +179,64 @@ def read_source(source: str, environment: Mapping[str, str]) -> SkillSource:
     if not Path(source).is_dir() and GIT_SOURCE.match(source):
         with tempfile.TemporaryDirectory(prefix="mz-skills-") as scratch:
             return _read_repository(source, Path(scratch), environment)
-    top = Path(source)
-    if not top.is_dir():
+    if not Path(source).is_dir():
         raise MzError("MZ1003", f"{source} is neither a folder nor the URL of a git repository")
+    return SkillSource("", _read_folder(Path(source), source))
+
+
+def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> SkillSource:
+    url, _, commit = source.partition("#")
+    top = scratch / "files"
+    top.mkdir()
+
+    def git(*args: str, variables: Mapping[str, str] = NO_USER_CONFIG) -> str:
+        result = run_git(args, scratch, {**user_environment(environment), **variables}, settings=GIT_SETTINGS)
+        if result.exit_code:
+            raise MzError("MZ1003", f"git cannot read {source}: {result.stderr}", hint="check URL and commit")
+        return result.stdout.decode().strip()
+
+    git("clone", "--bare", "--quiet", "--template=", "--", url, "repository", variables={})
+    inside = f"--git-dir={scratch / 'repository'}"
+    name = git(inside, "rev-parse", "--verify", "--end-of-options", f"{commit or 'HEAD'}^{{commit}}")
+    git(inside, f"--work-tree={top}", "read-tree", "--reset", "-u", name)
+    return SkillSource(name, _read_folder(top, url))
+
+
+def _read_folder(top: Path, source: str) -> dict[str, tuple[str, dict[str, bytes]]]:
     folders = [top] if os.path.lexists(top / SKILL_FILE) else []
     for pattern in ("*", f"{SKILLS_FOLDER}/*"):
         folders += [path.parent for path in sorted(top.glob(f"{pattern}/{SKILL_FILE}"))]
     for folder in folders:
         if folder != top and (folder.is_symlink() or folder.parent.is_symlink()):
             raise _refused(source, folder.relative_to(top).as_posix(), "a link")
-    return SkillSource("", dict(_checked(_files_below(folder), str(folder)) for folder in folders) or _none(source))
+    if not folders:
+        raise MzError("MZ3028", f"{source} has no skill", hint=f"a skill is a folder with a file {SKILL_FILE}")
+    skills = dict[str, tuple[str, dict[str, bytes]]]()
+    for folder in folders:
+        name = "/".join((source, *folder.relative_to(top).parts))
+        files = _files_below(folder, name)
+        skill, _ = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
+        skills[skill.name] = skill.version, files
+    return skills
 
 
-def _none(source: str) -> dict[str, tuple[str, dict[str, bytes]]]:
-    raise MzError("MZ3028", f"{source} has no skill", hint=f"a skill is a folder with a file {SKILL_FILE}")
-
-
-def _checked(files: dict[str, bytes], folder: str) -> tuple[str, tuple[str, dict[str, bytes]]]:
-    """Return a skill by name if it can be used."""
-    text = decode_text(files[SKILL_FILE], f"{folder}/{SKILL_FILE}")
-    skill, _ = parse_skill(text, None, f"{folder}/{SKILL_FILE}")
-    return skill.name, (skill.version, files)
-
-
-def _files_below(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder by their path in it. Raises MzError (MZ3028) for links and special files."""
+def _files_below(folder: Path, name: str = "") -> dict[str, bytes]:
+    """Return all files of a folder by their path in it; `name` is that of the folder in messages. Raises MzError
+    (MZ3028) for links and special files."""
     files, size = dict[str, bytes](), 0
     for directory, names, leaves in os.walk(folder):
-        for name in (*names, *leaves):
-            path = Path(directory) / name
+        for path in (Path(directory) / entry for entry in (*names, *leaves)):
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
-                raise _refused(str(folder), relative, "a link or a special file")
+                raise _refused(name, relative, "a link or a special file")
             if path.is_file():
                 size += path.stat().st_size
-                _check_size(str(folder), len(files) + 1, size)
+                if len(files) == FILES_MAX or size > BYTES_MAX:
+                    message = f"{name}: a skill has at most {FILES_MAX} files with {BYTES_MAX:,} bytes"
+                    raise MzError("MZ3028", message, hint="leave out what agents do not read")
                 files[relative] = path.read_bytes()
     return files
 
 
-def _check_size(folder: str, count: int, size: int) -> None:
-    if count > FILES_MAX or size > BYTES_MAX:
-        message = f"{folder}: a skill has at most {FILES_MAX} files with {BYTES_MAX:,} bytes"
-        raise MzError("MZ3028", message, hint="leave out what agents do not read")
-
-
 def _refused(folder: str, path: str, kind: str) -> MzError:
     return MzError("MZ3028", f"{folder}: {path[:200]} is {kind}", hint="a skill has plain files in its own folder only")
-
-
-def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> SkillSource:
-    url, _, commit = source.partition("#")
-    settings = ("protocol.ext.allow=never", "core.hooksPath=/dev/null")
-
-    def git(*args: str) -> bytes:
-        result = run_git(args, scratch, user_environment(environment), settings=settings)
-        if result.exit_code:
-            raise MzError("MZ1003", f"`git {args[0]}` failed for {url}: {result.stderr}", hint="check URL and commit")
-        return result.stdout
-
-    git(*CLONE, "--", url, "repository")
-    inside = f"--git-dir={scratch / 'repository'}"
-    name = git(inside, "rev-parse", "--verify", "--end-of-options", f"{commit or 'HEAD'}^{{commit}}").decode().strip()
-    entries = dict[str, tuple[str, str]]()
-    for entry in git(inside, "ls-tree", "-r", "-z", name).decode("utf-8", "replace").split("\0"):
-        if entry:
-            mode_and_id, _, path = entry.partition("\t")
-            mode, _, blob = mode_and_id.split(" ")
-            entries[path] = mode, blob
-    skills = dict[str, tuple[str, dict[str, bytes]]]()
-    for folder in _skill_folders(entries):
-        inner = {path.removeprefix(folder): entry for path, entry in entries.items() if path.startswith(folder)}
-        files, size = dict[str, bytes](), 0
-        for path, (mode, blob) in inner.items():
-            try:
-                is_plain = mode not in LINK_MODES and parse_path(path) == path
-            except InvalidName:
-                is_plain = False
-            if not is_plain:
-                raise _refused(folder or url, path, LINK_MODES.get(mode, "no plain path"))
-            files[path] = git(inside, "cat-file", "blob", blob)
-            size += len(files[path])
-            _check_size(folder or url, len(files), size)
-        skills.update([_checked(files, folder.rstrip("/") or url)])
-    return SkillSource(name, skills or _none(url))
-
-
-def _skill_folders(paths: Collection[str]) -> Iterator[str]:
-    """Yield the folders of skills, with a slash at the end; empty for the repository itself."""
-    for path in paths:
-        *folders, name = path.split("/")
-        if name == SKILL_FILE and (len(folders) < 2 or folders[:-1] == [SKILLS_FOLDER]):
-            yield "".join(f"{folder}/" for folder in folders)
