@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from mz_engine.decide.caller import agent_of
 from mz_engine.decide.feature import decide_feature
-from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.prompt import SHARED_SECTIONS, keeps_session
 from mz_engine.effects.prompt import drop_reason as talk_ended
 from mz_engine.errors.diagnostics import MzError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from mz_engine.decide import actions as act
-from mz_engine.decide.recovery import agent_of, next_agent
+from mz_engine.decide.caller import agent_of, next_agent
 from mz_engine.effects.prompt import configured_model
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins

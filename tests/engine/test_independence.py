@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.decide.recovery import agent_for, allowed_agents
+from mz_engine.decide.caller import agent_for, allowed_agents
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.pipelines.lint import lint_pipeline
@@ -122,7 +122,7 @@ def test_whoever_builds_another_agent_is_left_to_check(order: tuple[str, ...], t
     progress = progress_of(state_after(*OPENED))
     assert progress is not None
     for name, at_work in turns:
-        progress = replace(progress, failover_agent=order[at_work] if at_work else "")
+        progress = replace(progress, replaced_agents={order[0]: order[at_work]} if at_work else {})
         phase = pinned.pipeline.find_phase(name)
         agent = agent_for(allowed_agents(progress, phase, BUILDER, pinned), progress, config)
         others = progress.builder_agents.get(phase.agent.not_as or "", ()) if phase.agent else ()

@@ -47,6 +47,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "pipelines": ("project.pipelines", "List, show, check and create pipelines."),
         "cards": ("project.cards", "List, check and choose cards of roles."),
         "skills": ("project.skills", "List, install and check skills."),
+        "routing": ("assess.routing", "Show which agent and tier do each phase, and why."),
         "config": ("project.config", "Show and check the settings."),
         "calibrate": ("cost.calibrate", "Improve estimates from past calls."),
         "schema": ("project.schema", "Print a JSON Schema, for editors and for programs."),

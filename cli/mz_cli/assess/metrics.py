@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from functools import cache
 
 from msgspec.structs import replace
+from mz_engine.decide.caller import route_of
 from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.pins import Pins
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
+from mz_events.names import BUILDER
 from mz_projections.memory.evidence import LESSON_KINDS
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.rewards.facts import FACTS, FeatureFacts
@@ -116,7 +118,12 @@ def measured_features(log: ProjectLog, rows: tuple[FeatureFacts, ...]) -> tuple[
 
 def phase_plans(pins: Pins | None) -> dict[str, PhasePlan]:
     """Return what metrics need to know of each phase; nothing without pins."""
+    if pins is None:
+        return {}
     return {
-        phase.phase: PhasePlan(tier=phase.agent.tier if phase.agent else "", has_inputs=bool(phase.inputs))
-        for phase in (pins.pipeline.phases if pins else ())
+        phase.phase: PhasePlan(
+            tier=(route_of(pins.config, phase.phase, BUILDER).tier or phase.agent.tier) if phase.agent else "",
+            has_inputs=bool(phase.inputs),
+        )
+        for phase in pins.pipeline.phases
     }

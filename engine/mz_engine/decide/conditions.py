@@ -39,12 +39,17 @@ def artifacts_in_view(name: str, state: InPhase, unit_run: UnitRun, phase: Phase
 
 
 def escalation(
-    use: AgentUse | AgentReview, state: InPhase, unit_run: UnitRun, phase: Phase, broken: Collection[str] = ()
+    use: AgentUse | AgentReview,
+    state: InPhase,
+    unit_run: UnitRun,
+    phase: Phase,
+    broken: Collection[str] = (),
+    own_tier: Tier | None = None,
 ) -> tuple[Tier, str]:
-    """Return the tier of the next call, and the condition that raised it; empty: none did. Work on a unit never goes
-    back to a lower tier."""
+    """Return the tier of the next call, and the condition that raised it above its own; empty: none did. Work on a
+    unit never goes back to a lower tier."""
     raised = [(entry.to, entry.name) for entry in use.escalate if holds(entry, state, unit_run, phase, broken)]
     earlier = unit_run.request
     if earlier is not None and (earlier.ref.role == BUILDER) == isinstance(use, AgentUse):
         raised += [(tier, earlier.escalated_by) for tier in TIERS if tier == earlier.escalated_to]
-    return max(((use.tier, ""), *raised), key=lambda entry: TIERS.index(entry[0]))
+    return max(((own_tier or use.tier, ""), *raised), key=lambda entry: TIERS.index(entry[0]))

@@ -55,7 +55,8 @@ from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES, RA
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Work
-from mz_engine.decide.conditions import escalation, holds
+from mz_engine.decide.caller import caller
+from mz_engine.decide.conditions import holds
 from mz_engine.decide.recovery import (
     AWAIT_CHECKS,
     BASE,
@@ -196,7 +197,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         return after_rejection(unit_run, phase, question)
     if type(last) is ArtifactValidated and pins.pipeline.block_file and BLOCK in unit_run.parsed_artifacts:
         return _raise_block(state, unit_run, phase, pins)
-    if type(last) is ArtifactValidated and (better_call := _call_with_better_tier(state, unit_run, phase)):
+    if type(last) is ArtifactValidated and (better_call := _call_with_better_tier(state, unit_run, phase, pins)):
         return better_call
     if (
         type(last) is ArtifactValidated
@@ -239,13 +240,13 @@ def _skip_phase(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     return _check_gates(state, unit_run, phase, pins)
 
 
-def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:
+def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action | None:
     """Ask again if what the builder's reply says asks for a better tier than the one that wrote it."""
     if unit_run.role != BUILDER or phase.agent is None or unit_run.request is None:
         return None
-    tier, _ = escalation(phase.agent, state, unit_run, phase)
-    used = TIERS.index(unit_run.request.escalated_to or phase.agent.tier)
-    return next_call(unit_run, BUILDER) if TIERS.index(tier) > used else None
+    call = caller(pins, state, unit_run, phase, BUILDER)
+    used = TIERS.index(unit_run.request.escalated_to or call.own_tier)
+    return next_call(unit_run, BUILDER) if TIERS.index(call.tier) > used else None
 
 
 def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | None:

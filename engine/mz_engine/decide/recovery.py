@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from mz_events.catalog.call import AgentSwitched, Problem, ProblemClass
 from mz_events.catalog.feature import Blocked, FeatureFailed, FeatureHeld, HumanAnswered, QuestionKind, RolledBack
 from mz_events.catalog.run import Hold, Verdict
-from mz_events.names import BUILDER
 from mz_projections.feature.fold import issue_of
-from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, UnitRun
+from mz_projections.feature.state import Attempts, InPhase, UnitRun
 from mz_projections.feature.unit import BLOCK
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
+from mz_engine.decide.caller import caller, next_agent
 from mz_engine.decide.units import affected_units
-from mz_engine.model.config import Config, Limits
+from mz_engine.model.config import Limits
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PERSON, Phase, Pipeline
 
@@ -51,8 +51,8 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
     cannot_continue = is_transient and (
         failures > phase.retries or (wait_seconds > 0 and waited_seconds + wait_seconds > limits.failover_wait)
     )
-    allowed, request = allowed_agents(state.progress, phase, unit_run.role, pins), unit_run.request
-    successor = next_agent(agent_for(allowed, state.progress, pins.config), pins.config, allowed)
+    request, call = unit_run.request, caller(pins, state, unit_run, phase, unit_run.role)
+    successor = next_agent(call.agent, pins.config, call.allowed)
     if successor and request and (problem.code in AGENT_PROBLEMS or cannot_continue):
         return AgentSwitched(ref=request.ref, source=request.agent, to=successor, code=problem.code)
     if problem.kind is ProblemClass.FATAL:
@@ -74,39 +74,6 @@ def pause(unit_run: UnitRun, code: str, wait_seconds: int, limits: Limits) -> Ac
         return None
     pause_seconds = min(max(wait_seconds, waited_seconds), limits.wait_max - waited_seconds)
     return FeatureHeld(hold=Hold.TIMER, until_us=unit_run.ended_at_us + pause_seconds * 1_000_000, code=code)
-
-
-def agent_of(progress: FeatureProgress, config: Config) -> str:
-    """Return the agent at work: the configured one, or its successor if the settings still name it (a fork may not)."""
-    return progress.failover_agent if progress.failover_agent in config.failover else config.agent
-
-
-def allowed_agents(progress: FeatureProgress, phase: Phase, role: str, pins: Pins) -> tuple[str, ...]:
-    """Return the agents that a call may use, in the order of the settings. With `independence: agent`, none whose reply
-    counted in the phase that `not_as` names; and where others name this phase, one that leaves them another agent."""
-    order, of_phase = pins.config.agent_order, progress.builder_agents
-    if pins.config.independence == "session":
-        return order
-    others = of_phase.get(phase.call_of(role).not_as or "", ())
-    allowed = tuple(agent for agent in order if agent not in others)
-    if role != BUILDER or not pins.pipeline.is_checked_by_others(phase.phase):
-        return allowed
-    builders = of_phase.get(phase.phase, ())
-    return tuple(agent for agent in allowed if {*order} - {*builders, agent}) or allowed
-
-
-def agent_for(allowed: tuple[str, ...], progress: FeatureProgress, config: Config) -> str:
-    """Return the agent of a call: the one at work, else the next that is allowed; the one at work if none is."""
-    agent, order = agent_of(progress, config), config.agent_order
-    at = order.index(agent) if agent in order else 0
-    return next((other for other in (agent, *order[at:], *order[:at]) if other in allowed), agent)
-
-
-def next_agent(agent: str, config: Config, allowed: tuple[str, ...] | None = None) -> str | None:
-    """Return the agent that `failover` names after this one, of those that are allowed (default: all), or None."""
-    order = config.agent_order
-    later = order[order.index(agent) + 1 :] if agent in order else order
-    return next((other for other in later if allowed is None or other in allowed), None)
 
 
 def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Action:

@@ -27,8 +27,7 @@ from mz_projections.feature.unit import DENIED_COMMANDS
 
 from mz_engine.artifacts.agent_commands import denied_uses
 from mz_engine.decide.actions import CallAgent, ParseReply
-from mz_engine.decide.conditions import escalation
-from mz_engine.decide.recovery import agent_for, allowed_agents
+from mz_engine.decide.caller import caller
 from mz_engine.effects.guidance import compose_head
 from mz_engine.effects.prompt import (
     Scope,
@@ -78,15 +77,14 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         return
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
-    allowed = allowed_agents(phase_state.progress, phase, action.role, context.pins)
-    agent = agent_for(allowed, phase_state.progress, config)
-    if agent not in allowed:
+    broken = yield from broken_rules(context, use.escalate)
+    called = caller(context.pins, phase_state, unit_run, phase, action.role, broken)
+    agent, tier, escalated_by = called.agent, called.tier, called.raised_by
+    if agent not in called.allowed:
         yield from emit(FeatureHeld(hold=Hold.FATAL, code=NO_OTHER_AGENT))
         return
     adapter = yield from call_port(Agents.adapter, agent)
     key = context.key(f"agent.{action.role}", action.attempt)
-    broken = yield from broken_rules(context, use.escalate)
-    tier, escalated_by = escalation(use, phase_state, unit_run, phase, broken)
     model = configured_model(config, agent, tier) or adapter.capabilities().models[tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session

@@ -6,7 +6,7 @@ from __future__ import annotations
 from mz_projections.views.timeline import count_noun, list_names
 
 from mz_engine.artifacts.parse import title_and_body
-from mz_engine.decide.recovery import agent_of
+from mz_engine.decide.caller import agent_of
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.effects.steps import StepContext, Steps, get_json, get_text
 from mz_engine.model.pins import Commands, Pins

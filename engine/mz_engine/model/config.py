@@ -15,7 +15,7 @@ from mz_events.names import InvalidName, parse_name, parse_path
 
 from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
 from mz_engine.model.agent_description import AgentDescription, Variable, doc, matching, parsed_by
-from mz_engine.model.pipeline import Autonomy
+from mz_engine.model.pipeline import Autonomy, Tier
 from mz_engine.path_patterns import is_pattern
 
 FILE_NAME = "mz.yaml"
@@ -239,6 +239,28 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
     ] = default_duration("5m")
 
 
+class RouteChoice(SettingsBase, frozen=True, kw_only=True, omit_defaults=True):
+    """Who works on something."""
+
+    agent: Annotated[Name | None, doc("Agent that is called; absent: that of `agent`.")] = None
+    tier: Annotated[Tier | None, doc("Tier of the model; absent: that of the pipeline.")] = None
+
+
+class Route(RouteChoice, frozen=True, kw_only=True):
+    """Who works on a phase."""
+
+    units: Annotated[
+        dict[str, dict[str, RouteChoice]],
+        doc("Other choices for units whose field has a value, by field and value: `{type: {auth: {tier: premium}}}`."),
+    ] = {}
+
+    @property
+    def choices(self) -> tuple[RouteChoice, ...]:
+        return (self, *(choice for values in self.units.values() for choice in values.values()))
+
+
+Routing = dict[str, Route]
+"""By phase."""
 NotificationSubject = Literal["question", "failed", "halted", "idle", "finished"]
 
 
@@ -307,6 +329,10 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
             "a long rate limit or no retries left."
         ),
     ] = ()
+    routing: Annotated[
+        dict[str, Route],
+        doc("Which agent and tier do a phase, by phase; before `routing.yaml`, which `mz routing apply` writes."),
+    ] = {}
     independence: Annotated[
         Literal["session", "agent"],
         doc(
@@ -420,8 +446,14 @@ class Config(Settings, frozen=True, kw_only=True):
 
     @property
     def agent_order(self) -> tuple[str, ...]:
-        """Return every agent that a run may call: the configured one, then its successors."""
+        """Return the configured agent, then its successors."""
         return tuple(dict.fromkeys((self.agent, *self.failover)))
+
+    @property
+    def called_agents(self) -> tuple[str, ...]:
+        """Return these and those that only routing names."""
+        choices = [choice for route in self.routing.values() for choice in route.choices]
+        return tuple(dict.fromkeys((*self.agent_order, *(choice.agent for choice in choices if choice.agent))))
 
     @property
     def place_of_papers(self) -> Literal["branch", "log"]:

@@ -30,11 +30,12 @@ from mz_projections.feature.state import (
 )
 
 from mz_engine.decide.actions import CallAgent
+from mz_engine.decide.caller import agent_of
 from mz_engine.decide.feature import decide_feature
-from mz_engine.decide.recovery import agent_of
 from mz_engine.model.config import Models
 from mz_engine.model.pins import Pins
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
+from mz_engine.run.routing import without_agents
 
 FORK_TEMPLATE = "fork.md.j2"
 """Name of the template that replaces the phase's own."""
@@ -93,7 +94,8 @@ def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
         branch_prefix=f"{config.branch_prefix}/fork-{run}",
         pull_requests=replace(config.pull_requests, strategy="none"),
         agent=agent,
-        failover=config.failover if change.agent is None else (),  # A chosen agent also replaces a successor.
+        failover=config.failover if change.agent is None else (),  # A chosen agent also replaces a successor,
+        routing=config.routing if change.agent is None else without_agents(config.routing),  # and those of phases.
         models=Models(cheap=change.model, mid=change.model, premium=change.model)
         if change.model is not None
         else models,

@@ -68,6 +68,7 @@ from mz_engine.pricing.table import known_models, price_table
 from mz_engine.processes.container import Container, container_of
 from mz_engine.processes.environment import git_directory
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
+from mz_engine.run.routing import routing_problems
 from mz_engine.run.settings import MEMORY_FILE, LoadedConfig, load_config, read_memory_rules
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
@@ -193,6 +194,7 @@ def load_sources(
     try:
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
+        errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
         warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
         warnings += unknown_models(config, has_price)
@@ -308,7 +310,7 @@ def known_names(config: Config, material: PipelineFiles) -> KnownNames:
         commands=frozenset(config.commands),
         cards=material.cards,
         skills=frozenset(material.skills),
-        agents=config.agent_order if config.independence == "agent" else None,
+        agents=config.called_agents if config.independence == "agent" else None,
     )
 
 
@@ -381,7 +383,7 @@ def check_agent(name: str, config: Config, environment: Mapping[str, str]) -> No
 
 def check_agents(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check every agent that a run may call, successors included. Raises MzError."""
-    for name in config.agent_order:
+    for name in config.called_agents:
         check_agent(name, config, environment)
 
 
@@ -502,7 +504,7 @@ PREREQUISITES = (check_agents, check_commands, check_delivery, check_isolation)
 def preflight_warnings(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Return the errors with which a run would refuse to start, as warnings. Raises RepositoryUnusable, and MzError
     (MZ1004) for an unknown agent."""
-    for name in config.agent_order:
+    for name in config.called_agents:
         find_agent(name, config.agents)
     for check in PREREQUISITES:
         try:
@@ -575,4 +577,4 @@ def reply_provenance(config: Config, environment: Mapping[str, str]) -> str:
 def _agents(config: Config) -> dict[str, Adapter]:
     """Return the agents that a run may call, by name; unknown names are reported elsewhere."""
     adapters_by_name = all_adapters(config.agents)
-    return {name: adapters_by_name[name] for name in config.agent_order if name in adapters_by_name}
+    return {name: adapters_by_name[name] for name in config.called_agents if name in adapters_by_name}

@@ -22,6 +22,7 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_yaml, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import FILE_NAME, WRONG_NAMES, Coefficients, Config, Settings
+from mz_engine.run.routing import RoutingSource, merge_routing, read_routing, without_agents
 
 WRONG_TEXT = "MZ2013"
 """Code of an error of a text that has the right type."""
@@ -44,6 +45,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """By setting, as the file names it (`budget.run`), and by command (`commands.test`): `default`, `mz.yaml:14:7`,
     `MZ_BUDGET_RUN` or `command line`."""
     document: YamlDocument
+    routing: tuple[RoutingSource, ...]
+    """Of `mz.yaml`, then of `routing.yaml`; the configuration has both, without agents if a flag names one."""
     file_exists: bool
     """True if there is an `mz.yaml`."""
     warnings: tuple[Diagnostic, ...] = ()
@@ -79,6 +82,9 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
         overrides = dict(_overrides(environment, flags, known_settings))
         merged, settings = _merge(document, overrides, known_settings)
         values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
+        learned = read_routing(root)
+        routing = merge_routing(settings.routing, learned[1])
+        values["routing"] = without_agents(routing) if flags.get("agent") is not None else routing
         config = Config(**values, calibration=read_calibration(root))
     except MzError as error:
         raise MzError.from_diagnostics((*error.diagnostics, *warnings)) from error
@@ -89,6 +95,7 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
         config=config,
         origins=origins | {name: origin for name, (_, origin) in overrides.items()},
         document=document,
+        routing=((document, settings.routing), learned),
         file_exists=os.path.lexists(root / FILE_NAME),
         warnings=warnings,
         values=_values(merged, settings, known_settings),

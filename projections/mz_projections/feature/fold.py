@@ -214,7 +214,7 @@ def _release_hold(held: Held, event: HoldReleased) -> State:
     if isinstance(suspended, InPhase):
         suspended = replace(suspended, claim_rejected=False)
         if event.hold is Hold.FATAL:  # The problem was fixed: start with the configured agent again.
-            suspended = replace(suspended, progress=replace(suspended.progress, failover_agent=""))
+            suspended = replace(suspended, progress=replace(suspended.progress, replaced_agents={}))
         if suspended.unit_run is not None:
             return replace(suspended, unit_run=after_hold(suspended.unit_run, event, held.until_us))
     return suspended
@@ -396,7 +396,9 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
         return replace(progress, usage=replace(usage, nanousd=usage.nanousd + event.nanousd))
     if type(event) is ArtifactParsed and not event.is_result and unit_run.reply_event is not None:
         return replace(progress, agent_session=add_written(agent_session, unit_run.reply_event.ref.key, event))
-    return replace(progress, failover_agent=event.to) if type(event) is AgentSwitched else progress
+    if type(event) is AgentSwitched:
+        return replace(progress, replaced_agents={**progress.replaced_agents, event.source: event.to})
+    return progress
 
 
 def _add_builder(progress: FeatureProgress, request: AgentRequested) -> FeatureProgress:
@@ -529,7 +531,7 @@ def _retry(suspended: Active, event: FeatureRetried) -> State:
 
 
 def _reset_counters(progress: FeatureProgress) -> FeatureProgress:
-    return replace(progress, issue_counts={}, block_counts={}, rollback_count=0, failover_agent="")
+    return replace(progress, issue_counts={}, block_counts={}, rollback_count=0, replaced_agents={})
 
 
 def _revise(progress: FeatureProgress, event: FeatureRetried) -> BetweenPhases:

@@ -169,8 +169,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Usage of all unit runs."""
     builder_agents: dict[str, tuple[str, ...]] = {}
     """Agents whose replies as builder counted, by phase."""
-    failover_agent: str = ""
-    """The agent that took over from the configured one; empty: none did."""
+    replaced_agents: dict[str, str] = {}
+    """Agents that cannot continue, each with the one that took over."""
 
     def artifacts_by_unit(self, name: str) -> dict[str, ArtifactParsed]:
         """Return the artifact of each unit; of a phase without units, the only one under an empty name."""

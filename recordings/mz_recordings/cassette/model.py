@@ -350,6 +350,6 @@ def parse_time(text: str) -> datetime:
 
 FIXTURE_KEYS = (
     "base", "workspace", "commands", "autonomy", "limits", "injection_screen", "denied_paths", "branch_prefix",
-    "sessions", "failover", "gates", "papers", "commits", "scope",
+    "sessions", "failover", "gates", "papers", "commits", "scope", "routing",
 )  # fmt: skip
 """Configuration keys that a replay takes from the cassette; all others come from the current project."""

@@ -1,0 +1,110 @@
+"""Command `mz routing show`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mz_engine.model.config import Config, Route, RouteChoice
+from mz_engine.model.pipeline import Phase, Pipeline
+from mz_engine.run.plan import load_sources
+from mz_engine.run.settings import LoadedConfig, load_config
+
+from mz_cli.app.help import command_family, format_options
+from mz_cli.project.pipelines import project_root
+from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.table import Table, columns, print_table
+
+PIPELINE, SETTINGS = "pipeline", "settings"
+
+
+class RouteShown(Shape, frozen=True, kw_only=True):
+    """Who does a phase, or its units with a field of this value."""
+
+    phase: str
+    unit: str | None
+    """`FIELD=VALUE`; null: all others."""
+    agent: str
+    tier: str
+    """From which conditions raise it."""
+    agent_from: str
+    """mz.yaml or routing.yaml (their `routing`), or settings (`agent`)."""
+    tier_from: str
+    """mz.yaml, routing.yaml or pipeline."""
+
+
+class RoutingReport(Shape, frozen=True, kw_only=True):
+    """`mz routing show --json`."""
+
+    routes: tuple[RouteShown, ...]
+    """Of phases with an agent, in their order."""
+
+
+@command_family(
+    "routing",
+    examples=(("mz routing show", "which agent and tier do each phase"),),
+    next_command="`mz config show` shows all settings.",
+)
+def routing() -> None:
+    """Show which agent and tier do each phase, and why.
+
+    `routing` of mz.yaml comes before routing.yaml, and this before the pipeline.
+    """
+
+
+@routing.command(
+    "show",
+    examples=(("mz routing show --json | jq '.routes[] | select(.agent_from == \"mz.yaml\")'", "what mz.yaml routes"),),
+    next_command="`mz metrics` shows which phases go wrong.",
+)
+@format_options("Print one object with the schema mz.routing-show/1.")
+def show(as_json: bool) -> None:
+    """Show agent and tier of each phase, and where they come from."""
+    root, environment = project_root(Path.cwd()), dict(os.environ)
+    loaded = load_config(root, environment, {})
+    pipeline = load_sources(root, environment, loaded, needs_backlog=False).pipeline
+    report = RoutingReport(routes=tuple(routes(pipeline, loaded)))
+    if as_json:
+        print_document("routing-show", report)
+        return
+    rows = [
+        (route.phase, route.unit or "-", route.agent, route.tier, route.agent_from, route.tier_from)
+        for route in report.routes
+    ]
+    print_table(Table(columns=columns("*phase", "*unit", "agent", "tier", "agent from", "tier from"), rows=rows))
+
+
+def routes(pipeline: Pipeline, loaded: LoadedConfig) -> Iterator[RouteShown]:
+    """Yield the routes of each phase with an agent, those of its units last."""
+    for phase in pipeline.phases:
+        if phase.agent is not None:
+            route = loaded.config.routing.get(phase.phase, Route())
+            yield _shown(phase, None, route, loaded)
+            for field, values in route.units.items():
+                for value, choice in values.items():
+                    both = RouteChoice(agent=choice.agent or route.agent, tier=choice.tier or route.tier)
+                    yield _shown(phase, (field, value), both, loaded)
+
+
+def _shown(phase: Phase, unit: tuple[str, str] | None, choice: RouteChoice, loaded: LoadedConfig) -> RouteShown:
+    config: Config = loaded.config
+    assert phase.agent is not None
+    return RouteShown(
+        phase=phase.phase,
+        unit="=".join(unit) if unit else None,
+        agent=choice.agent or config.agent,
+        tier=choice.tier or phase.agent.tier,
+        agent_from=_origin(phase.phase, unit, "agent", loaded) or SETTINGS,
+        tier_from=_origin(phase.phase, unit, "tier", loaded) or PIPELINE,
+    )
+
+
+def _origin(phase: str, unit: tuple[str, str] | None, key: str, loaded: LoadedConfig) -> str:
+    """Return the first file that says the agent or tier; empty if none does."""
+    for document, table in loaded.routing:
+        route = table.get(phase, Route())
+        choice = route.units.get(unit[0], {}).get(unit[1], RouteChoice()) if unit else route
+        if getattr(choice, key) or getattr(route, key):
+            return document.name
+    return ""

@@ -1,0 +1,102 @@
+"""Who is called: agent and tier, by routing, failover, independence and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+from mz_events.catalog.validation import Unit
+from mz_events.names import BUILDER
+from mz_projections.feature.state import FeatureProgress, InPhase, UnitRun
+
+from mz_engine.decide.conditions import escalation
+from mz_engine.decide.units import listed_units
+from mz_engine.model.config import Config, RouteChoice
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Phase, Tier
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    agent: str
+    allowed: tuple[str, ...]
+    """Agents that the call may use; without `agent`, none of the run may."""
+    own_tier: Tier
+    """By routing, else by the pipeline."""
+    tier: Tier
+    raised_by: str = ""
+    """Name of the condition that raised the tier above its own."""
+
+
+def caller(
+    pins: Pins, state: InPhase, unit_run: UnitRun, phase: Phase, role: str, broken: Collection[str] = ()
+) -> Caller:
+    """Return who is called next in a role; `broken` are the rules that are broken."""
+    use, progress = phase.call_of(role), state.progress
+    route = route_of(pins.config, phase.phase, role, listed_units(progress, phase).get(unit_run.unit))
+    own_tier = route.tier or use.tier
+    tier, raised_by = escalation(use, state, unit_run, phase, broken, own_tier)
+    allowed = allowed_agents(progress, phase, role, pins, route.agent)
+    agent = agent_for(allowed, progress, pins.config, route.agent)
+    return Caller(agent=agent, allowed=allowed, own_tier=own_tier, tier=tier, raised_by=raised_by)
+
+
+def route_of(config: Config, phase: str, role: str, unit: Unit | None = None) -> RouteChoice:
+    """Return what routing says about a call of this role; only builders are routed."""
+    route = config.routing.get(phase)
+    if route is None or role != BUILDER:
+        return RouteChoice()
+    agent, tier = route.agent, route.tier
+    for field, values in route.units.items():
+        choice = values.get(unit.fields.get(field, "")) if unit else None
+        if choice is not None:
+            agent, tier = choice.agent or agent, choice.tier or tier
+    return RouteChoice(agent=agent, tier=tier)
+
+
+def agent_of(progress: FeatureProgress, config: Config, routed: str | None = None) -> str:
+    """Return the agent at work: the routed or configured one, or its successor if the settings still name it (a fork
+    may not)."""
+    return _successor(progress, config, routed or config.agent)
+
+
+def _successor(progress: FeatureProgress, config: Config, agent: str) -> str:
+    for _ in progress.replaced_agents:
+        successor = progress.replaced_agents.get(agent, agent)
+        agent = successor if successor in config.agent_order else agent
+    return agent
+
+
+def allowed_agents(
+    progress: FeatureProgress, phase: Phase, role: str, pins: Pins, routed: str | None = None
+) -> tuple[str, ...]:
+    """Return the agents that a call may use, in the order of the settings. With `independence: agent`, none whose reply
+    counted in the phase that `not_as` names; and where others name this phase, one that leaves them another agent."""
+    config, of_phase = pins.config, progress.builder_agents
+    if config.independence == "session":
+        return tuple(dict.fromkeys((*filter(None, (routed,)), *config.agent_order)))
+    order = tuple(dict.fromkeys((*filter(None, (routed,)), *config.called_agents)))
+    others = of_phase.get(phase.call_of(role).not_as or "", ())
+    allowed = tuple(agent for agent in order if agent not in others)
+    if role != BUILDER or not pins.pipeline.is_checked_by_others(phase.phase):
+        return allowed
+    builders = of_phase.get(phase.phase, ())
+    return tuple(agent for agent in allowed if {*order} - {*builders, agent}) or allowed
+
+
+def agent_for(allowed: tuple[str, ...], progress: FeatureProgress, config: Config, routed: str | None = None) -> str:
+    """Return the agent of a call: the one at work, else the next that is allowed, at last one that was replaced by
+    somebody who is not; the one at work if none is."""
+    agent, order = agent_of(progress, config, routed), config.agent_order
+    at = order.index(agent) if agent in order else 0
+    candidates = (agent, *order[at:], *order[:at], *allowed)
+    able = [_successor(progress, config, other) for other in candidates]
+    able += [other for other in candidates if progress.replaced_agents.get(other) not in allowed]
+    return next((other for other in able if other in allowed), agent)
+
+
+def next_agent(agent: str, config: Config, allowed: tuple[str, ...] | None = None) -> str | None:
+    """Return the agent that `failover` names after this one, of those that are allowed (default: all), or None; after
+    an agent that only routing names, the configured one."""
+    order = config.agent_order
+    later = order[order.index(agent) + 1 :] if agent in order else order
+    return next((other for other in later if allowed is None or other in allowed), None)
