@@ -192,7 +192,7 @@ def test_an_agent_that_sees_only_its_files_reaches_the_same_end() -> None:
 
 
 def test_a_crash_beside_laid_out_files_loses_nothing() -> None:
-    survives(scoped_pins(), 7, 1, 12)
+    survives(scoped_pins(), 7, ITEMS, 1, 12)
 
 
 @pytest.mark.slow
