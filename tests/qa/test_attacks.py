@@ -16,11 +16,19 @@ IN_THE_AGENTS_FOLDERS = ("home/delete", "reading/everything")
 """What does harm there where they are the user's."""
 
 
+HARMFUL_AT = {
+    guard.BUBBLEWRAP: {"sockets/abstract", *IN_THE_AGENTS_FOLDERS},
+    guard.LANDLOCK: {"checkout/mode", "sockets/temporary", "sockets/runtime", *IN_THE_AGENTS_FOLDERS},
+}
+
+
 def harmful_at(level: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The attacks that do harm there, but for those on an agent's own folders alone."""
+    """Return the attacks that do harm there: of each third, and of those that may; but for those on an agent's own
+    folders alone."""
     monkeypatch.setattr(supervise, "best_level", lambda: level)
-    other = (attack for attack in attacks() if attack.target != "agent")
-    return {f"{attack.target}/{attack.name}" for attack in other if harm_of(attack, folder)}
+    others = {f"{attack.target}/{attack.name}": attack for attack in attacks() if attack.target != "agent"}
+    tried = {*list(others)[::3], *HARMFUL_AT[level]}
+    return {name for name in tried if harm_of(others[name], folder)}
 
 
 @pytest.mark.slow
@@ -35,15 +43,13 @@ def test_no_attack_does_harm(tmp_path: Path) -> None:
 @pytest.mark.skipif(guard.BUBBLEWRAP not in levels(), reason="no bubblewrap here")
 def test_bubblewrap_keeps_all_but_abstract_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harmful = harmful_at(guard.BUBBLEWRAP, tmp_path, monkeypatch)
-    assert harmful <= {"sockets/abstract", *IN_THE_AGENTS_FOLDERS}, "newer ones keep those too"
+    assert harmful <= HARMFUL_AT[guard.BUBBLEWRAP], "newer ones keep those too"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(guard.LANDLOCK not in levels(), reason="no Landlock here")
 def test_landlock_keeps_files_but_not_modes_and_sockets(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert harmful_at(guard.LANDLOCK, on_disk, monkeypatch) == {
-        "checkout/mode", "sockets/temporary", "sockets/runtime", *IN_THE_AGENTS_FOLDERS,
-    }  # fmt: skip
+    assert harmful_at(guard.LANDLOCK, on_disk, monkeypatch) == HARMFUL_AT[guard.LANDLOCK]
 
 
 @pytest.mark.slow
