@@ -25,7 +25,7 @@ def test_the_list_measures_what_headers_save(home: Path, mz: Mz) -> None:
     measured = msgspec.json.decode(mz("cards", "list", "--personas", "--json").out)
     assert 0 < measured["tokens"] < measured["persona_tokens"]
     entry = next(card for card in measured["cards"] if card["name"] == "iris")
-    assert (entry["file"], entry["tokens"], entry["persona_tokens"]) == ("agents/iris/.agent", 23, 180)
+    assert (entry["file"], entry["tokens"], entry["persona_tokens"]) == ("agents/iris/.agent", 22, 180)
     assert "tokens instead of" in mz("cards", "list", "--personas").err
 
 
@@ -45,6 +45,6 @@ def test_errors_of_cards_have_their_place_and_exit_code(home: Path, mz: Mz) -> N
 def test_a_route_explains_itself_and_fails_if_none_fits(home: Path, mz: Mz) -> None:
     give(home)
     result = mz("cards", "route", "Analysis of the events", "--needs", "run_sql")
-    assert result.out.splitlines()[1:] == ["iris\t1\tneeds run_sql; words analysis\t23"]
+    assert result.out.splitlines()[1:] == ["iris\t1\tneeds run_sql; words analysis\t22"]
     assert mz("cards", "route", "x", "--needs", "fly").exit == 1
     assert msgspec.json.decode(mz("cards", "route", "x", "--json").out)["candidates"] == []

@@ -81,11 +81,11 @@ def messages(root: Path, name: str = "iris") -> list[str]:
         ),
         (
             GOOD + f"# {'x' * 430}\n",
-            ["agents/iris/.agent:1:1 warning MZ3027 the card has about 129 tokens; cards have at most 125"],
+            ["agents/iris/.agent:1:1 warning MZ3027 the card has about 128 tokens; cards have at most 125"],
         ),
         (
             GOOD + f"# {'x' * 800}\n",
-            ["agents/iris/.agent:1:1 error MZ3027 the card has about 221 tokens; cards have at most 200"],
+            ["agents/iris/.agent:1:1 error MZ3027 the card has about 220 tokens; cards have at most 200"],
         ),
     ],
 )
@@ -144,9 +144,9 @@ def test_a_route_says_why(tmp_path: Path) -> None:
     candidates = route("Run anomaly detection on April events", ("run_sql",), cards)
     assert candidates == (
         RouteCandidate(
-            name="iris", score=4, needs=("run_sql",), terms=("run", "anomaly", "detection", "event"), tokens=21
+            name="iris", score=4, needs=("run_sql",), terms=("run", "anomaly", "detection", "event"), tokens=20
         ),
-        RouteCandidate(name="orion", score=1, needs=("run_sql",), terms=("run",), tokens=18),
+        RouteCandidate(name="orion", score=1, needs=("run_sql",), terms=("run",), tokens=17),
     )
     assert route("Paint the wall", (), cards) == ()
     assert route("", ("no_such_thing",), cards) == ()

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mz_engine.model.pins import Pins
 from mz_projections.views.model import CommandView, PhaseView
 
 from mz_cli.common.contract import contract_of, to_yaml
@@ -33,8 +32,10 @@ ENDED = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
 
 def agentswe_files(run: ExportedRun) -> Iterator[ExportedFile]:
     """Yield the files of a run."""
-    for name, contract in _contracts(run.pins):
-        yield f"phases/contracts/{name}.yaml", to_yaml(contract)
+    if pins := run.pins:
+        for phase in pins.pipeline.phases:
+            contract = contract_of(phase, pins.pipeline, pins.rules, pins.config.limits)
+            yield f"phases/contracts/{phase.phase}.yaml", to_yaml(contract)
     for feature in run.features:
         for path, text in _task_files(run, feature):
             yield f"tasks/{feature.view.feature}/{path}", text
@@ -45,12 +46,6 @@ def agentswe_files(run: ExportedRun) -> Iterator[ExportedFile]:
     yield "shared/rollback-log.md", f"# Rollbacks\n\n{table(heads, _rollback_rows(run))}"
     yield "shared/human-review-queue.md", "# Waiting for a person\n\n" + "".join(_questions(run))
     yield "metrics/pipeline.jsonl", "".join(_metric_lines(run))
-
-
-def _contracts(pins: Pins | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    if pins is not None:
-        for phase in pins.pipeline.phases:
-            yield phase.phase, contract_of(phase, pins.pipeline, pins.rules, pins.config.limits)
 
 
 def _queue_lines(run: ExportedRun) -> Iterator[str]:

@@ -91,7 +91,6 @@ def write_folder(folder: Path, files: dict[str, str]) -> None:
         new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             for path, text in files.items():
-                (new / path).parent.mkdir(parents=True, exist_ok=True)
                 write_bytes(new / path, text.encode("utf-8", "surrogateescape"))
             new.chmod(0o755)
             new.replace(folder)

@@ -65,10 +65,10 @@ class ExportedFeature(NamedTuple):
         blocks = [rollback for rollback in self.rollbacks if rollback.block.phase == phase]
         return blocks[-1] if blocks and blocks[-1].recorded.position > max(completed, default=0) else None
 
-    def units(self, phase: str) -> tuple[Unit, ...]:
-        """Return the units of the newest artifact of a phase that lists some."""
-        parsed = (item.event for item in self.events)
-        listed = [event.units for event in parsed if isinstance(event, ArtifactParsed) and event.phase == phase]
+    def units(self, phase: str | None = None) -> tuple[Unit, ...]:
+        """Return the units of the newest artifact, of a phase if one is named, that lists some."""
+        parsed = (item.event for item in self.events if isinstance(item.event, ArtifactParsed))
+        listed = [event.units for event in parsed if phase in (None, event.phase)]
         return next((units for units in reversed(listed) if units), ())
 
     def calls(self, phase: PhaseView) -> tuple[CallView, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mz_events.catalog.validation import ArtifactParsed
 from mz_projections.views.model import FeatureView
 
 from mz_cli.export.model import ExportedFeature, ExportedFile, ExportedRun, to_json
@@ -120,7 +119,6 @@ def _feature_files(run: ExportedRun, feature: ExportedFeature) -> Iterator[Expor
         "files_actually_touched": list(view.changed_paths),
     }
     yield "state.json", to_json(state)
-    parsed = [item.event for item in feature.events if isinstance(item.event, ArtifactParsed)]
     results = {
         "feature_id": view.feature,
         "status": RESULTS.get(status, "paused"),
@@ -130,7 +128,7 @@ def _feature_files(run: ExportedRun, feature: ExportedFeature) -> Iterator[Expor
         "pr_url": view.pull_request or None,
         "duration_seconds": _seconds(view.started_us, view.ended_us),
         "errors": [call.problem for call in view.calls if call.problem],
-        "tasks": next(([unit.id for unit in event.units] for event in reversed(parsed) if event.units), []),
+        "tasks": [unit.id for unit in feature.units()],
     }
     yield "results.json", to_json(results)
     phases = [_cost_row(feature, name) for name in view.attempts]

@@ -10,7 +10,7 @@ from mz_events.catalog.call import AgentRequested, ContextComposed, ContextPart
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.selectors import Selector, part_text
-from mz_cli.terminal.json import Shape
+from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.text import count_noun, format_count
 
 
@@ -25,9 +25,9 @@ class CallContext(Shape, frozen=True, kw_only=True):
     role: str
     agent: str
     model: str
-    tier: str
+    tier: str = ""
     """Better tier that a condition asked for; null: the phase's own."""
-    tier_cause: str
+    tier_cause: str = ""
     """Name of that condition."""
     tokens: int
     """Estimated tokens of the prompt."""
@@ -60,34 +60,15 @@ def read_context(log: ProjectLog, selector: Selector) -> ContextDocument:
         if isinstance(event, ContextComposed):
             composed[event.key] = event
         elif isinstance(event, AgentRequested) and selector.includes(recorded) and event.ref.key in composed:
-            calls.append(_call_context(event, composed[event.ref.key]))
+            request, parts = event, composed[event.ref.key]
+            tokens = sum(part.tokens for part in parts.parts if not part.left_out)
+            tier = {"tier": request.escalated_to, "tier_cause": request.escalated_by}
+            calls.append(shape_of(CallContext, request.ref, parts, request, tokens=tokens, **tier))
     if not calls:
         text = part_text(selector.phase, selector.unit, selector.iteration, selector.attempt, selector.role)
         reason = "it made no call there, or an older mz made it, which did not record that"
         raise click.UsageError(f"{selector.feature}{text} has no context: {reason}")
     return ContextDocument(run=selector.run, feature=str(selector.feature), calls=tuple(calls))
-
-
-def _call_context(request: AgentRequested, composed: ContextComposed) -> CallContext:
-    ref = request.ref
-    return CallContext(
-        key=ref.key,
-        phase=ref.phase,
-        unit=ref.unit,
-        iteration=ref.iteration,
-        attempt=ref.attempt,
-        role=ref.role,
-        agent=request.agent,
-        model=request.model,
-        tier=request.escalated_to,
-        tier_cause=request.escalated_by,
-        tokens=sum(part.tokens for part in composed.parts if not part.left_out),
-        tokens_max=composed.tokens_max,
-        over=composed.over,
-        parts=composed.parts,
-        laid_out=composed.laid_out,
-        hidden_files=composed.hidden_files,
-    )
 
 
 def context_lines(document: ContextDocument) -> Iterator[str]:

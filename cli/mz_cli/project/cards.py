@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from mz_engine.cards.load import count_tokens, load_cards, read_persona
+from mz_engine.cards.load import load_cards, read_persona
 from mz_engine.cards.route import RouteCandidate, route
 from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.card import CardFile
+from mz_engine.prompts.ledger import tokens_of
 
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, LintResult, print_diagnostics, project_root, severity_counts
@@ -83,7 +84,7 @@ def cards() -> None:
 def list_(personas: bool, as_json: bool) -> None:
     """List the cards of this repository and the built-in ones."""
     files = load_cards(project_root(Path.cwd())).values()
-    listed = tuple(card_entry(file, count_tokens(read_persona(file)) if personas else None) for file in files)
+    listed = tuple(card_entry(file, tokens_of(read_persona(file)) if personas else None) for file in files)
     size, persona_size = sum(card.tokens for card in listed), sum(card.persona_tokens or 0 for card in listed)
     if as_json:
         print_document(

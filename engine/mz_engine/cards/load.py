@@ -15,24 +15,19 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.card import PERSONA, Card, CardFile
+from mz_engine.prompts.ledger import tokens_of
 
 CARDS_FOLDER, CARD_FILE = "agents", ".agent"
 BUILT_IN = Path(__file__).parent / "built_in"
 """A folder like a repository's `agents`, with the cards that come with mz."""
 CAPABILITIES_MAX = 5
 TOKENS_WARNED, TOKENS_MAX = 125, 200
-CHARACTERS_PER_TOKEN = 4
 
 
 def load_cards(root: Path) -> dict[str, CardFile]:
     """Return all cards by name, sorted; a card of the repository hides a built-in one."""
     cards = {card.name: card for folder in (BUILT_IN, root / CARDS_FOLDER) for card in _cards_below(folder)}
     return dict(sorted(cards.items()))
-
-
-def count_tokens(text: str) -> int:
-    """Return the estimated tokens of a text, rounded up."""
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
 def read_persona(card: CardFile) -> str:
@@ -58,7 +53,7 @@ def _load_card(folder: Path) -> CardFile:
         card = decode_document(document, Card)
     except MzError as error:
         return msgspec.structs.replace(empty, diagnostics=error.diagnostics)
-    tokens = count_tokens(text)
+    tokens = tokens_of(text)
     diagnostics = tuple(_check_card(card, document, folder, tokens))
     has_errors = any(diagnostic.severity == "error" for diagnostic in diagnostics)
     return msgspec.structs.replace(empty, card=None if has_errors else card, tokens=tokens, diagnostics=diagnostics)

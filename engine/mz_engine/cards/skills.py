@@ -38,8 +38,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_skills(root: Path) -> dict[str, SkillFile]:
     """Return the skills that a pipeline may name, sorted; one of the repository hides a built-in one."""
-    built_in = {name: msgspec.structs.replace(file, built_in=True) for name, file in _below(BUILT_IN_SKILLS).items()}
-    return dict(sorted({**built_in, **_below(root / SKILLS_FOLDER)}.items()))
+    return dict(sorted({**_below(BUILT_IN_SKILLS), **_below(root / SKILLS_FOLDER)}.items()))
 
 
 def _below(folder: Path, prefix: str = "") -> dict[str, SkillFile]:
@@ -56,7 +55,7 @@ def _below(folder: Path, prefix: str = "") -> dict[str, SkillFile]:
 
 def read_skill(folder: Path, file: str) -> SkillFile:
     """Read the skill in a folder; `file` is its name in messages."""
-    empty = SkillFile(name=folder.name, file=file)
+    empty = SkillFile(name=folder.name, file=file, built_in=folder.parent == BUILT_IN_SKILLS)
     try:
         if (folder / SKILL_FILE).is_symlink() or folder.is_symlink():
             hint = "put the file itself in its place"
@@ -96,7 +95,7 @@ def gather_guidance(
         named = [skills[name] for name in (phase.agent.skills if phase.agent else ()) if name in skills]
         if file is None and not named:
             continue
-        own = _skills_of_card(file) if file else {}
+        own = _below(Path(file.folder) / SKILLS_FOLDER, f"{file.file.rpartition('/')[0]}/") if file else {}
         files = {**own, **{skill.name: skill for skill in named}}
         diagnostics += [diagnostic for skill in files.values() for diagnostic in skill.diagnostics]
         try:
@@ -111,8 +110,3 @@ def gather_guidance(
     if diagnostics:
         raise MzError.from_diagnostics(dict.fromkeys(diagnostics))
     return guidance
-
-
-def _skills_of_card(file: CardFile) -> dict[str, SkillFile]:
-    folder = Path(file.folder) / SKILLS_FOLDER
-    return _below(folder, f"{file.file.rpartition('/')[0]}/")

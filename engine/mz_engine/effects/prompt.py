@@ -252,17 +252,16 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the prompt, as the agent gets it, consists of."""
         parts = prompt_parts(prompt, self.data, self.left_out)
         over = 0 if tokens_max is None else max(0, covered_tokens(parts) - tokens_max)
-        composed = ContextComposed(
+        return ContextComposed(
             key=key,
             parts=parts,
             tokens_max=tokens_max,
             over=over,
             learnings=self.learnings,
             left_out=self.learnings_left_out,
+            laid_out=self.scope.parts if self.scope else (),
+            hidden_files=self.scope.hidden_files if self.scope else 0,
         )
-        if self.scope is None:
-            return composed
-        return replace(composed, laid_out=self.scope.parts, hidden_files=self.scope.hidden_files)
 
 
 def compose_prompt(

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from mz_projections.memory.evidence import LESSON_KINDS, Cell, FeatureMemory, Kind
-from mz_projections.memory.learnings import Learning
+from mz_projections.memory.evidence import FeatureMemory
+from mz_projections.memory.learnings import Learning, stayed_clean
 
 SIDE_MIN = 8
 """Fewer cells on a side are too few to tell."""
@@ -60,15 +60,10 @@ def _earlier(row: FeatureMemory, learning: Learning) -> Iterator[bool]:
     """Yield whether each completed cell of the learning's phases, begun before its first evidence, was clean."""
     first_us = min((item.at_us for item in learning.evidence), default=0)
     for cell in row.cells:
-        if cell.end and cell.at_us < first_us and cell.phase in learning.phases:
-            yield _is_clean(row, cell, learning.id, learning.kind)
-
-
-def _is_clean(row: FeatureMemory, cell: Cell, learning: str, kind: Kind) -> bool:
-    if kind in LESSON_KINDS:
-        returned = any(rollback.version > cell.version and rollback.phase == cell.phase for rollback in row.rollbacks)
-        return row.ending == "delivered" and not returned
-    return not any(problem.id == learning and cell.version < problem.version <= cell.end for problem in row.problems)
+        is_earlier = cell.end and cell.at_us < first_us and cell.phase in learning.phases
+        clean = stayed_clean(row, cell, learning.id, learning.kind, cell.version) if is_earlier else None
+        if clean is not None:
+            yield clean
 
 
 def side(results: Iterable[bool | None]) -> Side:

@@ -198,17 +198,23 @@ def use_helped(row: FeatureMemory, use: Use, kind: Kind) -> bool | None:
 
     A call that had to fix the problem knew it from its report, so that its success proves nothing. A lesson helped if
     the feature was delivered without a later rollback to the phase."""
+    cell = cell_of(row, use.phase, use.unit, use.version) or Cell(use.phase, use.unit, 0, 0)
+    helped = stayed_clean(row, cell, use.id, kind, use.version)
+    return None if helped and use.is_repeated else helped
+
+
+def stayed_clean(row: FeatureMemory, cell: Cell, learning: str, kind: Kind, version: int) -> bool | None:
+    """Return whether the problem did not occur in a cell after a version; None: open."""
     if kind in LESSON_KINDS:
-        if any(rollback.version > use.version and rollback.phase == use.phase for rollback in row.rollbacks):
+        if any(rollback.version > version and rollback.phase == cell.phase for rollback in row.rollbacks):
             return False
         return {"delivered": True, "failed": False}.get(row.ending)
-    cell = cell_of(row, use.phase, use.unit, use.version)
-    end = cell.end if cell else 0
     for problem in row.problems:
-        is_of_cell = (problem.phase, problem.unit) == (use.phase, use.unit) and (not end or problem.version <= end)
-        if problem.id == use.id and problem.version > use.version and is_of_cell:
+        is_of_cell = (problem.phase, problem.unit) == (cell.phase, cell.unit)
+        is_later = problem.version > version and (not cell.end or problem.version <= cell.end)
+        if problem.id == learning and is_of_cell and is_later:
             return False
-    return True if end and not use.is_repeated else None
+    return True if cell.end else None
 
 
 # texts ----------------------------------------------------------------------------------------------------------------
