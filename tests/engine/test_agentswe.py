@@ -322,6 +322,14 @@ def test_other_reasons_to_ask_a_person(files: Written, code: str) -> None:
     assert delivery.question == code
 
 
+def test_a_person_looks_at_a_system_that_is_called_for_the_first_time() -> None:
+    services: Written = {
+        "tasks/b/architecture/external-dependencies.yaml": SAMPLES["services"].replace("state: known", "state: new")
+    }
+    delivery = Delivery(then(without_auth, once("architecture", services)))
+    assert (delivery.question, delivery.calls[-1]) == ("services.state", "security/-/1/1")
+
+
 @pytest.mark.parametrize("severity", ["CRITICAL", "BLOCKER"])
 def test_a_person_looks_at_a_severe_finding_before_it_goes_back(severity: str) -> None:
     act = once("security", block("security", "code", f"units: [unit-001]\nseverity: {severity}"))

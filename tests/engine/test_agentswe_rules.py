@@ -30,7 +30,8 @@ EDITS = [
     ("adr", "Accepted", "Maybe", "adr.state"),
     ("interfaces", "errors: []", "error: []", "interfaces.errors"),
     ("interfaces", "```", "", "interfaces.entries"),
-    ("services", "rate_limit: five calls in ten seconds\n", "", "services.rate_limit"),
+    ("services", "  rate_limit: five calls in ten seconds\n", "", "services.rate_limit"),
+    ("services", "  state: known", "  state: new", "services.worst"),
     ("graph", '"auth_client"]', '"nobody"]', "graph.known"),
     ("risks", "## Rollback Path", "## Way back", "risks.rollback"),
     ("work", "type: auth", "type: login", "work.type"),
@@ -108,4 +109,4 @@ def test_what_decisions_need_is_extracted() -> None:
     )
     assert parsed["owasp"].fields == {"status": "PASS"}
     assert (parsed["spec"].ids, parsed["spec"].criteria) == (("AC-001", "AC-002", "AC-003"), 3)
-    assert parsed["services"].ids == ("pager",)
+    assert parsed["services"].fields == {"state": "known"}
