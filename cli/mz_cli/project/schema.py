@@ -16,7 +16,8 @@ from mz_cli.terminal.console import write_text
 
 SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
 ARTIFACTS = (
-    "tasks", "commit_summary", "verdict", "block", "criteria", "services", "graph", "work", "owasp", "compatibility", "lessons",
+    "tasks", "commit_summary", "verdict", "block",
+    "criteria", "services", "graph", "work", "owasp", "compatibility", "lessons",
 )  # fmt: skip
 """Built-in rule sets of JSON and YAML artifacts; a test checks that the list is complete."""
 
