@@ -230,21 +230,22 @@ def matching_text(rule: kinds.MatchingText, subject: ArtifactSubject) -> Iterato
         if not any(matches_any((rule.pattern,), line) for line in subject.text.splitlines()):
             yield RuleViolation()
         return
-    for number, item in enumerate(subject.items, 1):
-        for value in subject.values(item, rule.where):
-            if not matches_any((rule.pattern,), value):
-                location, label = f"[{number}].{rule.where}", subject.label(item, number)
-                yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
+    yield from wrong_values(rule.where, subject, lambda value: not matches_any((rule.pattern,), value))
 
 
 def existing_paths(rule: kinds.ExistingPaths, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     new = {path for item in subject.items for path in subject.values(item, rule.new or "")}
     present = {*(subject.paths or ()), *filter(None, map(md.repository_path, new))}
-    for number, item in enumerate(subject.items, 1) if subject.paths is not None else ():
-        for value in subject.values(item, rule.field):
-            if md.repository_path(value) not in present:
-                location, label = f"[{number}].{rule.field}", subject.label(item, number)
-                yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
+    if subject.paths is not None:
+        yield from wrong_values(rule.field, subject, lambda value: md.repository_path(value) not in present)
+
+
+def wrong_values(field: str, subject: ArtifactSubject, is_wrong: Callable[[str], bool]) -> Iterator[RuleViolation]:
+    """Yield a violation for each value of the items' field that is wrong."""
+    for number, item in enumerate(subject.items, 1):
+        for value in filter(is_wrong, subject.values(item, field)):
+            location, label = f"[{number}].{field}", subject.label(item, number)
+            yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
 
 
 def is_mentioned(text: str, name: str) -> bool:
@@ -478,11 +479,7 @@ def valid_references(rule: kinds.ReferencesIds, subject: ArtifactSubject) -> Ite
         valid_ids = set(subject.ids_of(rule.artifact, rule.to, None))
     else:
         return
-    for number, item in enumerate(subject.items, 1):
-        for value in subject.values(item, rule.field):
-            if value not in valid_ids:
-                location, label = f"[{number}].{rule.field}", subject.label(item, number)
-                yield RuleViolation(line=item.line, location=location, item_label=label, actual=quote_value(value))
+    yield from wrong_values(rule.field, subject, lambda value: value not in valid_ids)
 
 
 def acyclic_graph(rule: kinds.AcyclicItems, subject: ArtifactSubject) -> Iterator[RuleViolation]:
