@@ -51,10 +51,12 @@ class SkillsLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     skills: dict[Name, LockedSkill] = {}
 
 
-class SkillSource(NamedTuple):
-    commit: str
-    skills: dict[str, tuple[str, dict[str, bytes]]]
-    """By name: version, and files by path in the skill's folder."""
+class OfferedSkill(NamedTuple):
+    """A skill in a source."""
+
+    locked: LockedSkill
+    files: dict[str, bytes]
+    """By path in the skill's folder."""
 
 
 def read_lock(root: Path) -> SkillsLock:
@@ -103,20 +105,16 @@ def install_skills(
     entries of the lock. Raises MzError: MZ3028 for a skill that cannot be used, MZ3029 for one that would be lost."""
     offered = read_source(source, environment)
     for name in names:
-        if name not in offered.skills:
-            hint = did_you_mean(name, sorted(offered.skills))
+        if name not in offered:
+            hint = did_you_mean(name, sorted(offered))
             raise MzError("MZ3022", f"{source} has no skill `{name[:80]}`", hint=hint)
     if (root / SKILLS_FOLDER).is_symlink():
         raise _refused(str(root), SKILLS_FOLDER, "a link")
-    lock, chosen = read_lock(root), {name: offered.skills[name] for name in (names or offered.skills)}
+    lock, chosen = read_lock(root), {name: offered[name] for name in (names or offered)}
     for name in chosen:
         _refuse_loss(root, name, lock)
-    address = source.partition("#")[0] if offered.commit else source
-    entries = {
-        name: LockedSkill(source=address, commit=offered.commit, version=version, sha256=digest_of(files))
-        for name, (version, files) in chosen.items()
-    }
-    _write_skills(root, {name: files for name, (_, files) in chosen.items()})
+    _write_skills(root, chosen)
+    entries = {name: skill.locked for name, skill in chosen.items()}
     write_lock(root, {**lock.skills, **entries})
     return entries
 
@@ -124,18 +122,18 @@ def install_skills(
 def restore_skills(root: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Copy the missing skills of the lock again, and return their names. Raises MzError (MZ3029) for a skill that
     differs from the lock, here or in its source."""
-    lock, restored = read_lock(root), dict[str, dict[str, bytes]]()
+    lock, restored = read_lock(root), dict[str, OfferedSkill]()
     for name, state in skill_states(root, lock).items():
         if state == "drifted":
             raise MzError("MZ3029", f"the skill `{name}` was changed since it was installed", hint=LOSS_HINT)
         if state == "missing":
             locked = lock.skills[name]
             address = f"{locked.source}#{locked.commit}" if locked.commit else locked.source
-            _, files = read_source(address, environment).skills.get(name, ("", {}))
-            if digest_of(files) != locked.sha256:
+            skill = read_source(address, environment).get(name)
+            if skill is None or skill.locked.sha256 != locked.sha256:
                 hint = "look at what changed there, then install it again without `--locked`"
                 raise MzError("MZ3029", f"{locked.source} has another `{name}` than {LOCK_FILE}", hint=hint)
-            restored[name] = files
+            restored[name] = skill
     _write_skills(root, restored)
     return tuple(restored)
 
@@ -161,19 +159,19 @@ def _refuse_loss(root: Path, name: str, lock: SkillsLock) -> None:
         raise MzError("MZ3029", f"{SKILLS_FOLDER}/{name} {reason}", hint=LOSS_HINT)
 
 
-def _write_skills(root: Path, skills: Mapping[str, Mapping[str, bytes]]) -> None:
-    for name, files in skills.items():
+def _write_skills(root: Path, skills: Mapping[str, OfferedSkill]) -> None:
+    for name, skill in skills.items():
         target = root / SKILLS_FOLDER / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
-            for path, data in files.items():
+            for path, data in skill.files.items():
                 write_bytes(Path(scratch) / name / path, data)
             shutil.rmtree(target, ignore_errors=True)
             (Path(scratch) / name).rename(target)
 
 
 # sources --------------------------------------------------------------------------------------------------------------
-def read_source(source: str, environment: Mapping[str, str]) -> SkillSource:
+def read_source(source: str, environment: Mapping[str, str]) -> dict[str, OfferedSkill]:
     """Return the skills in a folder, or in a git repository at `URL#COMMIT`: the source itself, or each folder in it or
     in its `skills`. Raises MzError: MZ1003 if it cannot be read, MZ3028 for what is refused."""
     if not Path(source).is_dir() and GIT_SOURCE.match(source):
@@ -181,10 +179,10 @@ def read_source(source: str, environment: Mapping[str, str]) -> SkillSource:
             return _read_repository(source, Path(scratch), environment)
     if not Path(source).is_dir():
         raise MzError("MZ1003", f"{source} is neither a folder nor the URL of a git repository")
-    return SkillSource("", _read_folder(Path(source), source))
+    return _read_folder(Path(source), source)
 
 
-def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> SkillSource:
+def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> dict[str, OfferedSkill]:
     url, _, commit = source.partition("#")
     top = scratch / "files"
     top.mkdir()
@@ -199,10 +197,10 @@ def _read_repository(source: str, scratch: Path, environment: Mapping[str, str])
     inside = f"--git-dir={scratch / 'repository'}"
     name = git(inside, "rev-parse", "--verify", "--end-of-options", f"{commit or 'HEAD'}^{{commit}}")
     git(inside, f"--work-tree={top}", "read-tree", "--reset", "-u", name)
-    return SkillSource(name, _read_folder(top, url))
+    return _read_folder(top, url, name)
 
 
-def _read_folder(top: Path, source: str) -> dict[str, tuple[str, dict[str, bytes]]]:
+def _read_folder(top: Path, source: str, commit: str = "") -> dict[str, OfferedSkill]:
     folders = [top] if os.path.lexists(top / SKILL_FILE) else []
     for pattern in ("*", f"{SKILLS_FOLDER}/*"):
         folders += [path.parent for path in sorted(top.glob(f"{pattern}/{SKILL_FILE}"))]
@@ -211,12 +209,13 @@ def _read_folder(top: Path, source: str) -> dict[str, tuple[str, dict[str, bytes
             raise _refused(source, folder.relative_to(top).as_posix(), "a link")
     if not folders:
         raise MzError("MZ3028", f"{source} has no skill", hint=f"a skill is a folder with a file {SKILL_FILE}")
-    skills = dict[str, tuple[str, dict[str, bytes]]]()
+    skills = dict[str, OfferedSkill]()
     for folder in folders:
         name = "/".join((source, *folder.relative_to(top).parts))
         files = _files_below(folder, name)
         skill, _ = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
-        skills[skill.name] = skill.version, files
+        locked = LockedSkill(source=source, commit=commit, version=skill.version, sha256=digest_of(files))
+        skills[skill.name] = OfferedSkill(locked, files)
     return skills
 
 
