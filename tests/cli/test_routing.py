@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tests.cli.drive import Mz
+from tests.cli.stored_run import StoredRun
 
 
 def test_each_choice_has_its_origin(home: Path, mz: Mz) -> None:
@@ -22,3 +23,12 @@ def test_each_choice_has_its_origin(home: Path, mz: Mz) -> None:
     result = mz("routing", "show")
     assert result.exit == 10
     assert "routing.yaml:1:11" in result.err
+
+
+def test_what_was_tried_is_compared(stored_run: StoredRun, mz: Mz) -> None:
+    stored_run.close()
+    lines = mz("routing", "suggest").out.splitlines()
+    assert lines[1].startswith("prd\t-\tclaude-code\t")
+    suggestion = msgspec.json.decode(mz("routing", "suggest", "--json").out)["suggestions"][0]
+    assert (suggestion["phase"], suggestion["unit"], suggestion["propose"]) == ("prd", None, None)
+    assert (suggestion["candidates"][0]["cells"], suggestion["candidates"][0]["score"]) == (2, None)

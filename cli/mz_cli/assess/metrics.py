@@ -15,7 +15,16 @@ from mz_events.names import BUILDER
 from mz_projections.memory.evidence import LESSON_KINDS
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.rewards.facts import FACTS, FeatureFacts
-from mz_projections.rewards.metrics import MeasuredFeature, Metric, PhasePlan, Problem, latest, metrics_of, problems
+from mz_projections.rewards.metrics import (
+    FEATURES_MAX,
+    MeasuredFeature,
+    Metric,
+    PhasePlan,
+    Problem,
+    latest,
+    metrics_of,
+    problems,
+)
 from mz_projections.rewards.reward import reward_of
 
 from mz_cli.app.context import ProjectLog, open_log
@@ -94,14 +103,16 @@ def health(as_json: bool) -> int:
 
 
 @contextmanager
-def opened_features() -> Iterator[tuple[MeasuredFeature, ...]]:
-    """Open the last features of this repository, measured as their runs pinned it."""
+def opened_features(count: int | None = FEATURES_MAX) -> Iterator[tuple[MeasuredFeature, ...]]:
+    """Open the last features of this repository, or all, measured as their runs pinned it."""
     with open_log() as log, ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (FACTS,)) as views:
         views.refresh()
-        yield measured_features(log, views.rows(FACTS))
+        yield measured_features(log, views.rows(FACTS), count)
 
 
-def measured_features(log: ProjectLog, rows: tuple[FeatureFacts, ...]) -> tuple[MeasuredFeature, ...]:
+def measured_features(
+    log: ProjectLog, rows: tuple[FeatureFacts, ...], count: int | None
+) -> tuple[MeasuredFeature, ...]:
     """Return the last features with composite and plan."""
 
     @cache
@@ -113,7 +124,7 @@ def measured_features(log: ProjectLog, rows: tuple[FeatureFacts, ...]) -> tuple[
         composite = reward_of(feature.facts, pins.rewards if pins else None).composite
         return replace(feature, composite=composite, plan=phase_plans(pins))
 
-    return tuple(map(measured, latest(MeasuredFeature(facts=row) for row in rows)))
+    return tuple(map(measured, latest((MeasuredFeature(facts=row) for row in rows), count)))
 
 
 def phase_plans(pins: Pins | None) -> dict[str, PhasePlan]:

@@ -329,10 +329,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
             "a long rate limit or no retries left."
         ),
     ] = ()
-    routing: Annotated[
-        dict[str, Route],
-        doc("Which agent and tier do a phase, by phase; before `routing.yaml`, which `mz routing apply` writes."),
-    ] = {}
+    routing: Annotated[dict[str, Route], doc("Which agent and tier do a phase, by phase; before `routing.yaml`.")] = {}
     independence: Annotated[
         Literal["session", "agent"],
         doc(

@@ -16,7 +16,7 @@ from mz_engine.model.config import Route, RouteChoice, Routing
 from mz_engine.model.pipeline import Pipeline
 
 ROUTING_FILE = "routing.yaml"
-"""Beside `mz.yaml`: written by `mz routing apply`, committed, read by every run."""
+"""Beside `mz.yaml`: committed, read by every run."""
 
 
 RoutingSource = tuple[YamlDocument, Routing]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, ContextComposed
+from mz_events.catalog.call import AgentRequested, CallSettled, ContextComposed
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -21,6 +21,7 @@ from mz_events.catalog.feature import (
     PhaseStarted,
     QuestionKind,
     RolledBack,
+    UnitCompleted,
 )
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.names import BUILDER, Path
@@ -77,6 +78,22 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """It counted tests."""
 
 
+class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The work on one unit of a phase, or on a phase without units, in all iterations."""
+
+    agent: str
+    """Of its last builder call; so is `tier`."""
+    tier: str = ""
+    """Tier that a condition raised it to; empty: its own."""
+    fields: dict[str, str] = {}
+    """Of the unit."""
+    nanousd: int = 0
+    """Charged for its builder."""
+    accepted: bool = False
+    sent_back: bool = False
+    """A rollback led to it."""
+
+
 class FeatureFacts(msgspec.Struct, frozen=True):
     """One feature of one run."""
 
@@ -110,6 +127,10 @@ class FeatureFacts(msgspec.Struct, frozen=True):
     """By command: lines covered and lines in all, of its first run with coverage, then of its last one of several."""
     numbers: dict[str, int] = {}
     """By `artifact.ids` and `artifact.COUNT`: how many ids its last version defines, and what its rule set counts."""
+    cells: dict[str, CellFacts] = {}
+    """By `phase/unit`."""
+    unit_fields: dict[str, dict[str, str]] = {}
+    """Fields of the units that artifacts list, by unit."""
     severity: str = ""
     """Of the block that is about to be raised."""
 
@@ -143,6 +164,12 @@ def _on_requested(facts: FeatureFacts, event: AgentRequested) -> FeatureFacts:
     before = facts.phases.get(event.ref.phase, PhaseFacts())
     tiers = {**before.tiers, event.escalated_to: before.tiers.get(event.escalated_to, 0) + 1}
     agent = event.agent if event.ref.role == BUILDER else before.agent
+    if event.ref.role == BUILDER:
+        key, fields = f"{event.ref.phase}/{event.ref.unit}", facts.unit_fields.get(event.ref.unit, {})
+        cell = replace(
+            facts.cells.get(key, CellFacts(agent="")), agent=event.agent, tier=event.escalated_to, fields=fields
+        )
+        facts = replace(facts, cells={**facts.cells, key: cell})
     was_raised = event.escalated_by == ROLLED_BACK and event.ref.attempt == 1
     return replace(_phase(facts, event.ref.phase, tiers=tiers, agent=agent), overruns=facts.overruns + was_raised)
 
@@ -187,7 +214,23 @@ def _on_blocked(facts: FeatureFacts, event: Blocked) -> FeatureFacts:
 def _on_rolled_back(facts: FeatureFacts, event: RolledBack) -> FeatureFacts:
     _, cause, check = facts.blocks[-1] if facts.blocks else ("", "", "")
     rollback = Rollback(source=event.source, to=event.to, units=event.units, cause=cause, check=check)
-    return replace(_phase(facts, event.to, "rollbacks", cause=cause), rollbacks=(*facts.rollbacks, rollback))
+    facts = replace(facts, rollbacks=(*facts.rollbacks, rollback))
+    names = [f"{event.to}/{unit}" for unit in event.units]
+    keys = names or [key for key in facts.cells if key.startswith(f"{event.to}/")]
+    return _phase(_cells(facts, keys, sent_back=True), event.to, "rollbacks", cause=cause)
+
+
+def _cells(facts: FeatureFacts, keys: Iterable[str], **changes: Any) -> FeatureFacts:
+    changed = {key: replace(facts.cells[key], **changes) for key in keys if key in facts.cells}
+    return replace(facts, cells={**facts.cells, **changed})
+
+
+def _on_settled(facts: FeatureFacts, event: CallSettled) -> FeatureFacts:
+    _, _, phase, unit, *_ = (*event.key.split("/"), "", "", "")
+    key = f"{phase}/{'' if unit == '-' else unit}"
+    if key not in facts.cells or not event.key.endswith(f".{BUILDER}"):
+        return facts
+    return _cells(facts, (key,), nanousd=facts.cells[key].nanousd + event.nanousd)
 
 
 def _on_question(facts: FeatureFacts, event: HumanRequested) -> FeatureFacts:
@@ -211,7 +254,8 @@ def _on_artifact(facts: FeatureFacts, event: ArtifactParsed) -> FeatureFacts:
     numbers = {f"{event.artifact}.{name}": count for name, count in event.counts.items()}
     numbers |= {f"{event.artifact}.ids": len(event.ids)} if event.ids else {}
     severity = event.fields.get("severity", "") if event.artifact == BLOCK else facts.severity
-    return replace(facts, numbers={**facts.numbers, **numbers}, severity=severity)
+    unit_fields = {**facts.unit_fields, **{unit.id: unit.fields for unit in event.units}}
+    return replace(facts, numbers={**facts.numbers, **numbers}, severity=severity, unit_fields=unit_fields)
 
 
 HANDLERS: dict[type[Event], Callable[[FeatureFacts, Any], FeatureFacts]] = {
@@ -226,6 +270,8 @@ HANDLERS: dict[type[Event], Callable[[FeatureFacts, Any], FeatureFacts]] = {
     HumanRequested: _on_question,
     CommandRan: _on_command,
     ArtifactParsed: _on_artifact,
+    CallSettled: _on_settled,
+    UnitCompleted: lambda facts, event: _cells(facts, (f"{event.phase}/{event.unit}",), accepted=True),
     PhaseSkipped: lambda facts, event: _phase(facts, event.phase, cause=event.code, skipped=True),
     FeatureDelivered: lambda facts, _: replace(facts, outcome="delivered"),
     FeatureFailed: lambda facts, event: replace(facts, outcome="failed", failure=event.code, waiting=""),

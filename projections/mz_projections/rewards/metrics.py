@@ -58,10 +58,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def latest(features: Iterable[MeasuredFeature]) -> tuple[MeasuredFeature, ...]:
-    """Return the last features that started a phase, the oldest first, without those of forks."""
+def latest(features: Iterable[MeasuredFeature], count: int | None = FEATURES_MAX) -> tuple[MeasuredFeature, ...]:
+    """Return the last features that started a phase, the oldest first, without those of forks; None: all of them."""
     counted = [feature for feature in features if feature.facts.phases and not feature.facts.is_fork]
-    return tuple(sorted(counted, key=lambda feature: feature.facts.position)[-FEATURES_MAX:])
+    return tuple(sorted(counted, key=lambda feature: feature.facts.position)[-(count or 0) :])
 
 
 def metrics_of(features: Sequence[MeasuredFeature], candidates: int, verified: int) -> tuple[Metric, ...]:
