@@ -41,17 +41,16 @@ def select(
         texts = [redact(text) for text in _texts(learning, load_text, patch, is_repeated)]
         if not texts:
             continue
-        status, text = screened(learning, texts[0]).status, next((t for t in texts if len(t) <= characters_left), None)
+        text = next((text for text in texts if len(text) <= characters_left), None)
+        status = screened(learning, texts[0]).status
         reason: Reason | None = None if status == "active" else status
         if reason is None and is_held_out(learning.id, query.call, query.holdout):
             reason = "holdout"
-        if reason is None and text is None:
-            reason = "budget"
-        if reason is not None or text is None:
+        if reason is None and text is not None:
+            characters_left -= len(text)
+            chosen.append(SelectedLearning(id=learning.id, text=text, is_repeated=is_repeated))
+        else:
             left_out.append(LearningLeftOut(id=learning.id, reason=reason or "budget"))
-            continue
-        characters_left -= len(text)
-        chosen.append(SelectedLearning(id=learning.id, text=text, is_repeated=is_repeated))
     return Selection(tuple(chosen), tuple(left_out))
 
 
