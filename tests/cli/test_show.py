@@ -193,6 +193,16 @@ def test_an_artifact_is_printed_whole(stored_run: StoredRun, capsysbinary: pytes
         assert capsysbinary.readouterr().out == text
 
 
+def test_the_result_of_a_command_is_no_reply(stored_run: StoredRun, mz: Mz) -> None:
+    unit_story(stored_run)
+    result = ArtifactParsed(
+        artifact="after", phase="code", unit="u2", digest=stored_run.blob("{}"), path=None, is_result=True
+    )
+    stored_run.to_feature("later", result)
+    shown = mz("show", "later").out
+    assert "artifacts:\n  code/u1: the reply\n  code/u2: the reply\n  after/u2: the result of a command\n" in shown
+
+
 def test_a_record_is_computed_from_the_log(stored_run: StoredRun, mz: Mz) -> None:
     assert mz("show", "login", "--artifact", "prd.history").out == "nothing\n", "no phase has started yet"
     document = msgspec.json.decode(mz("show", "login", "--artifact", "order", "--json").out)

@@ -109,6 +109,14 @@ def test_a_link_out_of_the_folder_is_no_persona(tmp_path: Path) -> None:
     assert "leads out of the card's folder" in messages(tmp_path)[0]
 
 
+def test_a_card_that_is_a_link_out_of_the_repository_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("password: 1")
+    (tmp_path / "root" / "agents" / "iris").mkdir(parents=True)
+    (tmp_path / "root" / "agents" / "iris" / ".agent").symlink_to(tmp_path / "secret")
+    expected = "agents/iris/.agent:1:1 error MZ3027 the card is a link that leads out of the repository"
+    assert messages(tmp_path / "root") == [expected]
+
+
 def test_other_files_of_a_folder_of_that_name_are_no_cards(tmp_path: Path) -> None:
     """A repository may have code in a folder `agents`."""
     (tmp_path / "agents" / "code").mkdir(parents=True)

@@ -13,11 +13,14 @@ from msgspec.structs import replace
 from mz_engine.artifacts.coverage import read_coverage
 from mz_engine.artifacts.load import assemble_rules
 from mz_engine.decide.records import NOTES_LINES_MAX, cited_texts, record_text
+from mz_engine.effects.validation import OUTPUT_CHARACTERS_MAX, OUTPUT_FILES_MAX
 from mz_engine.model.pins import Pins
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
+from mz_engine.prompts.render import load_templates
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import ContextComposed
 from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested
 from mz_events.catalog.run import Verdict
@@ -83,11 +86,15 @@ def rule_set(name: str, form: str, *rules: dict[str, Any], **extract: Any) -> Ru
 
 
 def deliver(
-    text: str, act: Act, rules: Mapping[str, RuleSet] | None = None, commands: Commands = trial.commands
+    text: str,
+    act: Act,
+    rules: Mapping[str, RuleSet] | None = None,
+    commands: Commands = trial.commands,
+    templates: Mapping[str, str] | None = None,
 ) -> Delivery:
     """Run one feature, whose last phase is `ship`, through this pipeline."""
     pipeline, _ = PipelineSource(name="p.yaml", text=f"pipeline: p\nversion: 1\n{text}{SHIP}").parse()
-    pins = replace(trial.pins(), pipeline=pipeline, templates={"do.md.j2": TEMPLATE})
+    pins = replace(trial.pins(), pipeline=pipeline, templates={**(templates or {}), "do.md.j2": TEMPLATE})
     pins, prompts = replace(pins, rules={**pins.rules, **(rules or {})}), dict[str, str]()
 
     def script(spec: CallSpec, _: Files) -> ScriptedReply:
@@ -144,6 +151,20 @@ def test_each_file_of_an_output_is_judged() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("stray", [
+    {f"tasks/b/adr-{number}.md": "# One" for number in range(OUTPUT_FILES_MAX + 1)},
+    {f"tasks/b/adr-{number}.md": "x" * (OUTPUT_CHARACTERS_MAX // 2) for number in range(3)},
+])  # fmt: skip
+def test_an_output_that_no_prompt_can_hold_is_rejected(stray: Written) -> None:
+    written: list[Written] = [stray, {**dict.fromkeys(stray), "tasks/b/adr-1.md": "# One"}]
+    delivery = deliver(DECISIONS, lambda phase, number: written[number - 1] if phase == "decide" else NOTE,
+                       {"adr": rule_set("adr", "markdown", {"kind": "file"})})  # fmt: skip
+    assert delivery.messages() == [
+        "tasks/b/adr-*.md: more than 200 files, or than 1,000,000 characters in all [output.size]"
+    ]
+    assert isinstance(delivery.events[-1], FeatureDelivered)
+
+
 UNITS = """\
 phases:
 - phase: plan
@@ -191,11 +212,11 @@ phases:
   outputs: [{artifact: interfaces, path: "interfaces.md", rules: interfaces}]
   agent_review: {role: judge, output: judgement, prompt: do.md.j2}
 """
-INTERFACES = rule_set(
-    "interfaces", "markdown", {"kind": "file"},
+JUDGED_RULES: tuple[dict[str, Any], ...] = (
     {"kind": "prose", "id": "interfaces.bounded", "requirement": "Every external system is bounded."},
     {"kind": "prose", "id": "interfaces.explicit", "requirement": "Every assumption is explicit."},
-)  # fmt: skip
+)
+INTERFACES = rule_set("interfaces", "markdown", {"kind": "file"}, *JUDGED_RULES)
 
 
 def verdict(**results: str) -> str:
@@ -233,6 +254,18 @@ def test_a_reviewer_answers_each_judged_rule_and_a_broken_one_is_mended() -> Non
     (request,) = [event for event in delivery.events if isinstance(event, PullRequestRequested)]
     line = "- design: `interfaces.bounded`, `interfaces.explicit`: judged by `b/design/-/1/3/agent.judge`\n"
     assert line in delivery.world.blobs.get(request.body).decode()
+
+
+def test_a_reviewer_is_not_told_what_the_judged_work_teaches() -> None:
+    verdicts = ["no JSON", verdict(bounded="met", explicit="met")]
+
+    def act(name: str, number: int) -> Written | str:
+        return verdicts[number - 1] if name == "design.judge" else {"interfaces.md": "long enough"[: 4 * number]}
+
+    rules = rule_set("interfaces", "markdown", {"kind": "bytes", "min": 10, "max": 99}, *JUDGED_RULES)
+    delivery = deliver(JUDGED, act, {"interfaces": rules}, templates=load_templates())
+    composed = [event for event in delivery.events if isinstance(event, ContextComposed)]
+    assert [event.learnings for event in composed if event.key.endswith("judge")] == [(), ()]
 
 
 def test_a_rule_that_stays_broken_is_a_question() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from mz_projections.views.model import CommitView
+from mz_projections.views.model import ArtifactView, CommitView
 from mz_projections.views.timeline import code_suffix, forbidden_text
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
@@ -38,9 +38,15 @@ def render_text(detail: FeatureDetail) -> Iterator[Line]:
     for phase in detail.history:
         yield ()
         yield from _phase_lines(phase, detail)
-    yield from section("artifacts", (styled_line(f"  {a.artifact}: {a.path or 'the reply'}") for a in detail.artifacts))
+    yield from section("artifacts", (styled_line(_artifact_text(a, detail)) for a in detail.artifacts))
     yield from section("commits", (styled_line(_commit_text(commit)) for commit in detail.commits))
     yield from section("changed files", (styled_line(f"  {path}") for path in detail.changed_paths))
+
+
+def _artifact_text(artifact: ArtifactView, detail: FeatureDetail) -> str:
+    is_reply = any(artifact in call.artifacts for call in detail.calls)
+    name = "/".join(filter(None, (artifact.artifact, artifact.unit)))
+    return f"  {name}: {artifact.path or ('the reply' if is_reply else 'the result of a command')}"
 
 
 def section(name: str, rows: Iterable[Line]) -> Iterator[Line]:

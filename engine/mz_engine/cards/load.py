@@ -47,6 +47,10 @@ def _cards_below(folder: Path) -> Iterator[CardFile]:
 def _load_card(folder: Path) -> CardFile:
     file = f"{CARDS_FOLDER}/{folder.name}/{CARD_FILE}"
     empty = CardFile(name=folder.name, folder=str(folder), file=file, built_in=folder.parent == BUILT_IN)
+    if not (folder / CARD_FILE).resolve().is_relative_to(folder.parent.parent.resolve()):
+        message, hint = "the card is a link that leads out of the repository", "replace the link by what it leads to"
+        finding = Diagnostic(code="MZ3027", message=message, hint=hint, location=SourceLocation(file, 1, 1))
+        return msgspec.structs.replace(empty, diagnostics=(finding,))
     try:
         text = read_text(folder / CARD_FILE, file)
         document = parse_yaml(text, file)

@@ -307,7 +307,7 @@ def compose_prompt(
 
 def select_learnings(context: StepContext, data: PromptData, key: str, tokens_max: int | None) -> Steps[Selection]:
     """Select what the call with this key is told of earlier work, as far as its templates show it. A reviewer is told
-    nothing, unless its reply was rejected."""
+    only what fixed its own rejected reply: lessons are written by those whose work it judges."""
     unit, unit_run, use, config = current_unit(context), context.unit_run, context.phase.context, context.pins.config
     if data.role != BUILDER and not unit_run.reports:
         return Selection()
@@ -326,6 +326,8 @@ def select_learnings(context: StepContext, data: PromptData, key: str, tokens_ma
         rules=context.pins.memory,
         holdout=config.memory.holdout,
     )
+    if data.role != BUILDER:
+        query = replace(query, phase="", paths=(), tags=())
     selection = yield from call_port(Memory.select, query)
     can_show = LATER_PARTIALS["learnings"] in context.pins.templates
     shown = tuple(learning for learning in selection.learnings if can_show or learning.is_repeated)

@@ -69,6 +69,8 @@ TREE_CHANGES = {
     "too-big": f"is larger than {FILE_BYTES_MAX // 1_000_000} MB",
 }
 """Forbidden changes that no commit can hold, and so no revert: rejected like a violated rule."""
+OUTPUT_FILES_MAX, OUTPUT_CHARACTERS_MAX = 200, 1_000_000
+"""Of one output, whatever its rules allow: prompts of later calls hold all of it."""
 
 
 # commands -------------------------------------------------------------------------------------------------------------
@@ -262,6 +264,9 @@ def validate_outputs(context: StepContext) -> Effect:
         findings += block_findings(context, block, parse_artifact(context.pins.rules[BLOCK], blocked))
     for output in outputs:
         files = {output.path or "": blocked} if output is block else (yield from output_texts(context, output))
+        if len(files) > OUTPUT_FILES_MAX or sum(len(text or "") for text in files.values()) > OUTPUT_CHARACTERS_MAX:
+            findings.append(_size_finding(output))
+            continue
         findings += yield from output_findings(context, output, files, texts)
         text = joined_text(files)
         if text is not None:
@@ -274,6 +279,12 @@ def validate_outputs(context: StepContext) -> Effect:
         parsed = []  # A block that is not valid must not take effect later.
     captured = captured if not findings else []
     yield from emit(*parsed, *captured, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
+
+
+def _size_finding(output: PhaseOutput) -> RuleFinding:
+    limit = f"more than {OUTPUT_FILES_MAX} files, or than {OUTPUT_CHARACTERS_MAX:,} characters in all"
+    violation = Violation(rule="output.size", path=output.path or "")
+    return RuleFinding(violation=violation, message=f"{output.path or output.artifact}: {limit} [output.size]")
 
 
 def _capture_learnings(context: StepContext, output: PhaseOutput, text: str) -> Steps[tuple[LearningsCaptured, ...]]:
@@ -297,7 +308,8 @@ def output_texts(context: StepContext, output: PhaseOutput) -> Steps[dict[str, s
         return {output.artifact: (yield from get_text(unit_run.reply_text))}
     paths, texts = [parse_path(output.path)], dict[str, str | None]()
     if "*" in output.path:
-        paths = list(select([f"/{output.path}"], (yield from call_port(Workspace.paths, unit_run.tree)))) or paths
+        selected = list(select([f"/{output.path}"], (yield from call_port(Workspace.paths, unit_run.tree))))
+        paths = selected[: OUTPUT_FILES_MAX + 1] or paths
     for path in paths:
         texts[path] = yield from read_file(unit_run.tree, path)
     return texts
