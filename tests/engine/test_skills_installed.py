@@ -141,8 +141,13 @@ def test_nothing_of_a_repository_is_executed(root: Path, source: Path, tmp_path:
     for hook in ("post-checkout", "post-merge", "reference-transaction"):
         write(source, f".git/hooks/{hook}", f"#!/bin/sh\ntouch {trace}\n")
         (source / ".git" / "hooks" / hook).chmod(0o755)
-    install_skills(root, f"file://{source}", (), os.environ)
+    git(source, "update-index", "--add", "--cacheinfo", f"160000,{'a' * 40},skills/careful/module")
+    git(source, "commit", "--quiet", "--message", "a submodule", "--no-verify")
+    trace.unlink(missing_ok=True)
+    write(tmp_path, "home/.gitconfig", f'[filter "evil"]\n\tsmudge = "touch {trace}; cat"\n')
+    install_skills(root, f"file://{source}", (), {**os.environ, "HOME": str(tmp_path / "home")})
     assert not trace.exists()
+    assert not (root / "skills" / "careful" / "module").exists()
     assert not os.access(root / "skills" / "careful" / "setup.sh", os.X_OK)
 
 

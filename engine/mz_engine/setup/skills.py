@@ -21,7 +21,7 @@ from mz_engine.decoding.text_file import decode_text, read_text
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.files import write_bytes
-from mz_engine.git.process import NO_USER_CONFIG, run_git, user_environment
+from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment, user_environment
 from mz_engine.model.config import Name
 
 LOCK_FILE = "skills.lock"
@@ -184,16 +184,16 @@ def read_source(source: str, environment: Mapping[str, str]) -> dict[str, Offere
 
 def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> dict[str, OfferedSkill]:
     url, _, commit = source.partition("#")
-    top = scratch / "files"
+    top, own = scratch / "files", {**safe_environment(environment), **NO_USER_CONFIG}
     top.mkdir()
 
-    def git(*args: str, variables: Mapping[str, str] = NO_USER_CONFIG) -> str:
-        result = run_git(args, scratch, {**user_environment(environment), **variables}, settings=GIT_SETTINGS)
+    def git(*args: str, variables: Mapping[str, str] = own) -> str:
+        result = run_git(args, scratch, variables, settings=GIT_SETTINGS)
         if result.exit_code:
             raise MzError("MZ1003", f"git cannot read {source}: {result.stderr}", hint="check URL and commit")
         return result.stdout.decode().strip()
 
-    git("clone", "--bare", "--quiet", "--template=", "--", url, "repository", variables={})
+    git("clone", "--bare", "--quiet", "--template=", "--", url, "repository", variables=user_environment(environment))
     inside = f"--git-dir={scratch / 'repository'}"
     name = git(inside, "rev-parse", "--verify", "--end-of-options", f"{commit or 'HEAD'}^{{commit}}")
     git(inside, f"--work-tree={top}", "read-tree", "--reset", "-u", name)
