@@ -132,6 +132,13 @@ def test_a_folder_that_is_a_link_is_refused(root: Path, source: Path) -> None:
     assert "skills is a link" in refused(lambda: install_skills(root, str(source), ("quick",), os.environ))
 
 
+def test_a_skill_is_installed_beside_one_that_is_refused(root: Path, source: Path) -> None:
+    write(source, "skills/broken/SKILL.md", "no front matter\n")
+    assert refused(lambda: install_skills(root, str(source), (), os.environ)).startswith("MZ")
+    assert refused(lambda: install_skills(root, str(source), ("broken",), os.environ)).startswith("MZ")
+    assert [*install_skills(root, str(source), ("quick",), os.environ)] == ["quick"]
+
+
 def test_nothing_of_a_repository_is_executed(root: Path, source: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     write(source, ".gitattributes", "* filter=evil\n")

@@ -103,7 +103,7 @@ def install_skills(
 ) -> dict[str, LockedSkill]:
     """Copy the skills of a source, or only those named, to `skills/`; update an unchanged earlier copy. Return their
     entries of the lock. Raises MzError: MZ3028 for a skill that cannot be used, MZ3029 for one that would be lost."""
-    offered = read_source(source, environment)
+    offered = read_source(source, environment, names)
     for name in names:
         if name not in offered:
             hint = did_you_mean(name, sorted(offered))
@@ -129,7 +129,7 @@ def restore_skills(root: Path, environment: Mapping[str, str]) -> tuple[str, ...
         if state == "missing":
             locked = lock.skills[name]
             address = f"{locked.source}#{locked.commit}" if locked.commit else locked.source
-            skill = read_source(address, environment).get(name)
+            skill = read_source(address, environment, (name,)).get(name)
             if skill is None or skill.locked.sha256 != locked.sha256:
                 hint = "look at what changed there, then install it again without `--locked`"
                 raise MzError("MZ3029", f"{locked.source} has another `{name}` than {LOCK_FILE}", hint=hint)
@@ -171,18 +171,21 @@ def _write_skills(root: Path, skills: Mapping[str, OfferedSkill]) -> None:
 
 
 # sources --------------------------------------------------------------------------------------------------------------
-def read_source(source: str, environment: Mapping[str, str]) -> dict[str, OfferedSkill]:
+def read_source(source: str, environment: Mapping[str, str], names: Collection[str]) -> dict[str, OfferedSkill]:
     """Return the skills in a folder, or in a git repository at `URL#COMMIT`: the source itself, or each folder in it or
-    in its `skills`. Raises MzError: MZ1003 if it cannot be read, MZ3028 for what is refused."""
+    in its `skills`; with names, folders of other names may have errors. Raises MzError: MZ1003 if it cannot be read,
+    MZ3028 for what is refused."""
     if not Path(source).is_dir() and GIT_SOURCE.match(source):
         with tempfile.TemporaryDirectory(prefix="mz-skills-") as scratch:
-            return _read_repository(source, Path(scratch), environment)
+            return _read_repository(source, Path(scratch), environment, names)
     if not Path(source).is_dir():
         raise MzError("MZ1003", f"{source} is neither a folder nor the URL of a git repository")
-    return _read_folder(Path(source), source)
+    return _read_folder(Path(source), source, names)
 
 
-def _read_repository(source: str, scratch: Path, environment: Mapping[str, str]) -> dict[str, OfferedSkill]:
+def _read_repository(
+    source: str, scratch: Path, environment: Mapping[str, str], names: Collection[str]
+) -> dict[str, OfferedSkill]:
     url, _, commit = source.partition("#")
     top, own = scratch / "files", {**safe_environment(environment), **NO_USER_CONFIG}
     top.mkdir()
@@ -197,10 +200,10 @@ def _read_repository(source: str, scratch: Path, environment: Mapping[str, str])
     inside = f"--git-dir={scratch / 'repository'}"
     name = git(inside, "rev-parse", "--verify", "--end-of-options", f"{commit or 'HEAD'}^{{commit}}")
     git(inside, f"--work-tree={top}", "read-tree", "--reset", "-u", name)
-    return _read_folder(top, url, name)
+    return _read_folder(top, url, names, name)
 
 
-def _read_folder(top: Path, source: str, commit: str = "") -> dict[str, OfferedSkill]:
+def _read_folder(top: Path, source: str, names: Collection[str], commit: str = "") -> dict[str, OfferedSkill]:
     folders = [top] if os.path.lexists(top / SKILL_FILE) else []
     for pattern in ("*", f"{SKILLS_FOLDER}/*"):
         folders += [path.parent for path in sorted(top.glob(f"{pattern}/{SKILL_FILE}"))]
@@ -212,8 +215,13 @@ def _read_folder(top: Path, source: str, commit: str = "") -> dict[str, OfferedS
     skills = dict[str, OfferedSkill]()
     for folder in folders:
         name = "/".join((source, *folder.relative_to(top).parts))
-        files = _files_below(folder, name)
-        skill, _ = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
+        try:
+            files = _files_below(folder, name)
+            skill, _ = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
+        except MzError:
+            if names and folder != top and folder.name not in names:
+                continue
+            raise
         locked = LockedSkill(source=source, commit=commit, version=skill.version, sha256=digest_of(files))
         skills[skill.name] = OfferedSkill(locked, files)
     return skills
