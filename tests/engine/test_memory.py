@@ -19,7 +19,7 @@ from mz_events.names import BUILDER, Commit, Digest, feature_stream
 from mz_events.names import Path as TreePath
 from mz_events.store import BlobMissing
 from mz_projections.memory.evidence import Evidence, Kind, fold_memory, learning_id
-from mz_projections.memory.learnings import Learning, MemoryRules
+from mz_projections.memory.learnings import DEFAULT_RULES, Learning
 from mz_qa.simulation import memory, trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
@@ -139,7 +139,7 @@ def test_a_share_of_pairs_is_held_out_always_the_same() -> None:
 ])  # fmt: skip
 def test_bad_rules_are_refused_with_their_location(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / MEMORY_FILE
-    assert read_memory_rules(path) == MemoryRules()
+    assert read_memory_rules(path) is DEFAULT_RULES, "pins leave out only this object"
     path.write_text(text)
     with pytest.raises(MzError) as caught:
         read_memory_rules(path)

@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 from msgspec.structs import replace
-from mz_projections.memory.learnings import MemoryRules
+from mz_projections.memory.learnings import DEFAULT_RULES, MemoryRules
 from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
@@ -24,7 +24,7 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: dict[str, RuleSet]
     templates: dict[str, str]
     config: Config
-    memory: MemoryRules = MemoryRules()
+    memory: MemoryRules = DEFAULT_RULES
     rewards: Rewards | None = None
     """Those that the pipeline names."""
     guidance: dict[str, Guidance] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from mz_projections.memory.learnings import MemoryRules
+from mz_projections.memory.learnings import DEFAULT_RULES, MemoryRules
 
 from mz_engine.config.schema import SettingInfo, check_settings, list_settings
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
@@ -263,8 +263,8 @@ def _near_misses(environment: Mapping[str, str], known_settings: tuple[SettingIn
 def read_memory_rules(path: Path, name: str = MEMORY_FILE) -> MemoryRules:
     """Read rules of the memory; the defaults without the file. Raises MzError (MZ20nn) with the location of the
     error."""
-    text = read_text(path, name) if os.path.lexists(path) else ""
-    return decode_yaml(text, name, MemoryRules)
+    rules = decode_yaml(read_text(path, name), name, MemoryRules) if os.path.lexists(path) else DEFAULT_RULES
+    return DEFAULT_RULES if rules == DEFAULT_RULES else rules
 
 
 # calibration ----------------------------------------------------------------------------------------------------------

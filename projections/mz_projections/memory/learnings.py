@@ -44,6 +44,10 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Features with failed gates that verify an anti-pattern."""
 
 
+DEFAULT_RULES = MemoryRules()
+"""One object: a Struct leaves a default out only if it is this very one."""
+
+
 class UseResult(msgspec.Struct, frozen=True):
     """What became of a call that was given a learning, or from whose prompt it was left out."""
 
