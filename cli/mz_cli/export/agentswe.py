@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from mz_projections.rewards.facts import fold_facts
+from mz_projections.rewards.reward import Reward, reward_of
 from mz_projections.views.model import CommandView, PhaseView
 
 from mz_cli.common.contract import contract_of, to_yaml
@@ -78,6 +80,9 @@ def _task_files(run: ExportedRun, feature: ExportedFeature) -> Iterator[Exported
     for phase in feature.phases:
         if phase.state != "superseded":
             yield from _phase_files(run, feature, phase)
+    if feature.phases and (facts := fold_facts(feature.events)):
+        reward = reward_of(facts, run.pins.rewards if run.pins else None)
+        yield f"{feature.phases[-1].phase}/reward.yaml", to_yaml(_reward(feature, reward))
 
 
 def _folder(phase: str, unit: str) -> str:
@@ -129,6 +134,26 @@ def _marker(run: ExportedRun, feature: ExportedFeature, phase: PhaseView) -> Exp
         text = {"cause": block.cause, "check": block.check, "path": block.path or None, "units": list(block.units)}
         return "BLOCKED.md", to_yaml({**text, "back_to": rollback.to or None, "reason": run.load_text(block.note)})
     return None
+
+
+def _reward(feature: ExportedFeature, reward: Reward) -> dict[str, Any]:
+    last, models = reward.attribution, dict[str, set[str]]()
+    for call in feature.view.calls:
+        models.setdefault(call.phase, set()).add(call.model)
+    return {
+        "task_id": reward.feature,
+        "timestamp": iso_time(feature.view.ended_us),
+        "composite_score": reward.composite,
+        "reward_decomposition": {score.name: score.score for score in reward.dimensions},
+        "phase_health": {
+            phase.phase: {"iterations": phase.iterations, "outcome": phase.outcome}
+            | ({"cause": phase.cause} if phase.cause else {})
+            for phase in reward.phases
+        },
+        "failure_attribution": last and {"phase": last.phase, "agent": last.agent, "cause": last.cause},
+        "models_used": {phase: sorted(names) for phase, names in models.items()},
+        "tool_verified": reward.tool_verified,
+    }
 
 
 def _state(feature: ExportedFeature) -> dict[str, Any]:
