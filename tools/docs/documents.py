@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from mz_cli.assess.metrics import HealthReport, MetricsReport
 from mz_cli.assess.rewards import RewardReport
-from mz_cli.assess.routing import RoutingReport, RoutingSuggestions
+from mz_cli.assess.routing import RoutingAppliedShape, RoutingReport, RoutingSuggestions
 from mz_cli.audit.query import AuditReport
 from mz_cli.check.command import CheckReport
 from mz_cli.check.drift import DriftResult
@@ -129,6 +129,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "show-reward": Reward,
     "rewards": RewardReport,
     "metrics": MetricsReport,
+    "routing-apply": RoutingAppliedShape,
     "routing-show": RoutingReport,
     "routing-suggest": RoutingSuggestions,
     "health": HealthReport,

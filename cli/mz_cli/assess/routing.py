@@ -1,20 +1,35 @@
-"""Commands `mz routing show` and `mz routing suggest`."""
+"""Commands `mz routing show`, `suggest` and `apply`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import click
+import msgspec
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.files import write_bytes
 from mz_engine.model.config import Config, Route, RouteChoice
-from mz_engine.model.pipeline import Phase, Pipeline
+from mz_engine.model.pipeline import Phase, Pipeline, Tier
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.run.plan import load_sources
+from mz_engine.run.routing import RoutingFile, with_choice
 from mz_engine.run.settings import LoadedConfig, load_config
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.memory import RoutingApplied
+from mz_events.names import PROJECT_STREAM
+from mz_events.store import Append
 from mz_projections.rewards.routing import Suggestion, suggestions
 
-from mz_cli.app.help import command_family, format_options
+from mz_cli.app.context import open_log
+from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.assess.metrics import opened_features
+from mz_cli.common.contract import to_yaml
+from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.project.pipelines import project_root
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import rounded_usd
@@ -48,6 +63,17 @@ class RoutingSuggestions(Shape, frozen=True, kw_only=True):
     """`mz routing suggest --json`."""
 
     suggestions: tuple[Suggestion, ...]
+
+
+class RoutingAppliedShape(Shape, frozen=True, kw_only=True):
+    """`mz routing apply --json`."""
+
+    file: str
+    phases: tuple[str, ...]
+    """What changed, as `PHASE` or `PHASE FIELD=VALUE`."""
+    shadowed: tuple[str, ...]
+    """Phases for which mz.yaml comes before the file."""
+    event_ref: str
 
 
 @command_family(
@@ -84,7 +110,7 @@ def show(as_json: bool) -> None:
 @routing.command(
     "suggest",
     examples=(("mz routing suggest", "what was tried, and what to route differently"),),
-    next_command="write what you accept under `routing:` of mz.yaml, or into routing.yaml.",
+    next_command="`mz routing apply -m TEXT` writes what is proposed into routing.yaml.",
 )
 @format_options("Print one object with the schema mz.routing-suggest/1.")
 def suggest(as_json: bool) -> None:
@@ -94,9 +120,7 @@ def suggest(as_json: bool) -> None:
     sent back, plus 0.4 x (1 - rank of the mean cost). With fewer than 4 there are only counts. From 50 delivered
     features on, the best is proposed if it is better by 0.1 than what is routed now.
     """
-    routed = {(route.phase, route.unit or ""): (route.agent, route.tier) for route in routes(*_loaded(Path.cwd()))}
-    with opened_features(None) as features:
-        report = RoutingSuggestions(suggestions=suggestions(features, routed))
+    report = RoutingSuggestions(suggestions=_suggested(routes(*_loaded(Path.cwd()))))
     if as_json:
         print_document("routing-suggest", report)
         return
@@ -109,6 +133,54 @@ def suggest(as_json: bool) -> None:
     ]  # fmt: skip
     heads = columns("*phase", "*unit", "agent", "tier", ">accepted", ">mean cost", ">score", "proposal")
     print_table(Table(columns=heads, rows=rows, empty="No agent has worked yet."))
+
+
+def _suggested(routed: Iterable[RouteShown]) -> tuple[Suggestion, ...]:
+    choices = {(route.phase, route.unit or ""): (route.agent, route.tier) for route in routed}
+    with opened_features(None) as features:
+        return suggestions(features, choices)
+
+
+@routing.command(
+    "apply",
+    examples=(('mz routing apply code -m "codex needs fewer attempts"', "only what is proposed for one phase"),),
+    next_command="commit routing.yaml; the next run reads it.",
+)
+@click.argument("phase", nargs=-1)
+@message_option("reason", "Why; the log keeps it.", required=True)
+@format_options("Print one object with the schema mz.routing-apply/1.")
+def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """Write what `mz routing suggest` proposes into routing.yaml.
+
+    PHASE chooses proposals by phase (default: all). The log has who did it, why, and the new file; comments in
+    routing.yaml are not kept. mz.yaml comes before it: a phase that `routing` there names does not change.
+    """
+    pipeline, loaded = _loaded(Path.cwd())
+    shown = tuple(routes(pipeline, loaded))
+    own, (document, learned) = loaded.routing
+    proposals = [item for item in _suggested(shown) if item.propose and item.phase in (phase or (item.phase,))]
+    if not proposals:
+        raise MzError("MZ5017", "nothing is proposed to route differently", hint="`mz routing suggest` says why")
+    names = tuple(f"{item.phase} {item.unit}".rstrip() for item in proposals)
+    for item in proposals:
+        assert item.propose is not None
+        choice = RouteChoice(agent=item.propose.agent, tier=msgspec.convert(item.propose.tier, Tier))
+        learned = with_choice(learned, item.phase, item.unit, choice)
+    text = to_yaml(msgspec.to_builtins(RoutingFile(routing=learned)))
+    with open_log() as log, SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
+        stored, actor = store_text(log, reason), store_user_name(log)
+        assert stored is not None
+        event = RoutingApplied(phases=names, routing=log.blobs.put(text.encode()), actor=actor, reason=stored)
+        (recorded,) = store.append([Append(PROJECT_STREAM, None, (event,))], time.time_ns() // 1000)
+        write_bytes(log.root / document.name, text.encode())
+    shadowed = tuple(item.phase for item in proposals if item.phase in own[1])
+    if as_json:
+        applied = RoutingAppliedShape(file=document.name, phases=names, shadowed=shadowed, event_ref=recorded.event_ref)
+        print_document("routing-apply", applied)
+        return
+    print_line(f"{document.name}: {', '.join(names)}")
+    if shadowed:
+        print_note(f"mz.yaml comes before it for: {', '.join(shadowed)}")
 
 
 def _loaded(folder: Path) -> tuple[Pipeline, LoadedConfig]:

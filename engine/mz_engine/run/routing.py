@@ -16,7 +16,7 @@ from mz_engine.model.config import Route, RouteChoice, Routing
 from mz_engine.model.pipeline import Pipeline
 
 ROUTING_FILE = "routing.yaml"
-"""Beside `mz.yaml`: committed, read by every run."""
+"""Beside `mz.yaml`: committed, read by every run; `mz routing apply` writes it."""
 
 
 RoutingSource = tuple[YamlDocument, Routing]
@@ -48,6 +48,17 @@ def _merge(own: Route, learned: Route) -> Route:
             agent, tier = first.agent or own.agent or choice.agent, first.tier or own.tier or choice.tier
             units[field][value] = RouteChoice(agent=agent, tier=tier)
     return Route(agent=own.agent or learned.agent, tier=own.tier or learned.tier, units=units)
+
+
+def with_choice(routing: Routing, phase: str, unit: str, choice: RouteChoice) -> Routing:
+    """Return the routing with this choice for a phase, or for its units `FIELD=VALUE`."""
+    route, (field, _, value) = routing.get(phase, Route()), unit.partition("=")
+    if not unit:
+        return {**routing, phase: replace(route, agent=choice.agent, tier=choice.tier)}
+    return {
+        **routing,
+        phase: replace(route, units={**route.units, field: {**route.units.get(field, {}), value: choice}}),
+    }
 
 
 def without_agents(routing: Routing) -> Routing:

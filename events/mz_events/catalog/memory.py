@@ -1,5 +1,5 @@
-"""Events of the project's memory: learnings that artifacts state, and what people decide about learnings (stream
-`project/memory`)."""
+"""Events of the project's memory: learnings that artifacts state, and what people decide about learnings and about
+what was learned of agents (stream `project/memory`)."""
 
 from __future__ import annotations
 
@@ -41,5 +41,16 @@ class LearningArchived(ExternalEvent, frozen=True, kw_only=True, tag="learning.a
     """A person withdraws a learning from all features."""
 
     id: str
+    actor: Digest
+    reason: Digest
+
+
+class RoutingApplied(ExternalEvent, frozen=True, kw_only=True, tag="routing.applied"):
+    """A person routes phases as `mz routing suggest` proposed."""
+
+    phases: tuple[str, ...]
+    """Those that changed, as `PHASE` or `PHASE FIELD=VALUE`."""
+    routing: Digest
+    """Blob: the content of routing.yaml from then on."""
     actor: Digest
     reason: Digest

@@ -345,4 +345,5 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     ),
     memory.LearningPromoted: lambda e: f"{e.id} for all features",
     memory.LearningArchived: lambda e: f"{e.id} for no feature",
+    memory.RoutingApplied: lambda e: f"routing.yaml: {', '.join(e.phases)}",
 }
