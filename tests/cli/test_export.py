@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 from mz_cli.export.agentswe import agentswe_files
 from mz_cli.export.model import ExportedFile, ExportedRun, exported_run
 from mz_cli.export.monozukuri import monozukuri_files
@@ -68,6 +69,14 @@ def test_a_run_at_any_event_has_files(layout: Layout, delivered: ExportedRun) ->
     for end in range(0, len(events), 7):
         some = exported_run(trial.RUN, events[:end], lambda digest: None, delivered.load_text, lambda *trees: "")
         assert list(layout(some))
+
+
+def test_two_files_with_one_name_are_both_there(delivered: ExportedRun) -> None:
+    feature = delivered.features[0]
+    first = feature.view.artifacts[0]
+    made = [replace(first, artifact=name, path=TreePath(f"{name}/notes.md")) for name in ("one", "two")]
+    changed = feature._replace(view=replace(feature.view, artifacts=tuple(made)))
+    assert [name for _, name, _ in delivered.artifacts(changed)] == ["notes.md", "two.md"]
 
 
 def test_what_waits_and_what_is_blocked_is_marked(stored_run: StoredRun, mz: Mz) -> None:

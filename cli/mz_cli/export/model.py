@@ -93,15 +93,18 @@ class ExportedRun(NamedTuple):
     """Changes between two captures, without papers; empty if there are none, or the captures are gone."""
 
     def artifacts(self, feature: ExportedFeature) -> Iterator[tuple[ArtifactView, str, str]]:
-        """Yield the present artifacts of a feature with name and text of their files: of a reply, and of an artifact of
-        several files, under the artifact's own name."""
+        """Yield the present artifacts of a feature with name and text of their files: of a reply, of an artifact of
+        several files, and where two files of a phase have the same name, under the artifact's own name."""
+        names = set[tuple[str, str, str]]()
         for artifact in feature.view.artifacts:
             text = self.load_text(artifact.digest)
-            if artifact.path is None or "*" in artifact.path:
-                suffix = "json" if text.lstrip().startswith(("{", "[")) else "md"
-                yield artifact, f"{artifact.artifact}.{suffix}", text
-            else:
-                yield artifact, PurePosixPath(artifact.path).name, text
+            suffix = ".json" if text.lstrip().startswith(("{", "[")) else ".md"
+            path = PurePosixPath(artifact.path or "*")
+            name = f"{artifact.artifact}{suffix}" if "*" in str(path) else path.name
+            if (artifact.phase, artifact.unit, name) in names:
+                name = f"{artifact.artifact}{path.suffix}"
+            names.add((artifact.phase, artifact.unit, name))
+            yield artifact, name, text
 
 
 def exported_run(
