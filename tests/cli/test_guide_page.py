@@ -36,8 +36,8 @@ class Part(NamedTuple):
     text: str
 
 
-def parts() -> Iterator[Part]:
-    for match in PARTS.finditer(PAGE):
+def parts(page: str = PAGE) -> Iterator[Part]:
+    for match in PARTS.finditer(page):
         yield Part(match["remark"] or "", match["language"], match["text"])
 
 
