@@ -155,6 +155,13 @@ def test_later_runs_need_fewer_reworks_and_what_does_not_help_is_suppressed() ->
     assert statuses == {"check": ("active", "project"), "final": ("suppressed", "feature")}
 
 
+def test_nothing_is_left_out_where_the_memory_is_off() -> None:
+    log = memory.world_after(0, runs=2).store.log
+    composed = [recorded.event for recorded in log if isinstance(recorded.event, ContextComposed)]
+    assert composed
+    assert not any(event.learnings or event.left_out for event in composed)
+
+
 def test_what_a_prompt_was_told_is_recorded_before_its_request() -> None:
     world = memory.world_after(300, runs=2)
     events = [recorded.event for recorded in world.store.read(feature_stream("r2", "f20"))]

@@ -309,7 +309,7 @@ def select_learnings(context: StepContext, data: PromptData, key: str, tokens_ma
     """Select what the call with this key is told of earlier work, as far as its templates show it. A reviewer is told
     only what fixed its own rejected reply: lessons are written by those whose work it judges."""
     unit, unit_run, use, config = current_unit(context), context.unit_run, context.phase.context, context.pins.config
-    if data.role != BUILDER and not unit_run.reports:
+    if not use.learnings or (data.role != BUILDER and not unit_run.reports):
         return Selection()
     tokens_left = use.learnings
     if tokens_max is not None:
