@@ -81,10 +81,10 @@ def test_what_does_not_fit_is_left_out_and_smaller_ones_are_not() -> None:
     assert selected(small, query=replace(QUERY, tokens_max=0)).learnings == ()
 
 
-@pytest.mark.parametrize("status", ["suppressed", "archived", "expired"])
-def test_what_has_another_status_is_left_out_by_name(status: str) -> None:
-    (left_out,) = selected(made("a", status=status)).left_out
-    assert left_out.reason == status
+@pytest.mark.parametrize(("status", "reasons"), [("suppressed", ["suppressed"]), ("archived", []), ("expired", [])])
+def test_only_a_suppressed_one_is_left_out_by_name(status: str, reasons: list[str]) -> None:
+    selection = selected(made("a", status=status))
+    assert (selection.learnings, [item.reason for item in selection.left_out]) == ((), reasons)
 
 
 def test_an_injection_is_withheld_whoever_promoted_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +118,26 @@ def test_the_patch_is_told_as_far_as_it_fits(patch: str, tokens: int, last: str)
     assert item.is_repeated
     assert item.text.splitlines()[-1] == last
     assert "index " not in item.text
+
+
+@pytest.mark.parametrize("changes", [
+    {"status": "suppressed"}, {"status": "archived"}, {"status": "expired"}, {"holdout": 1.0}, {"tokens_max": 1},
+])  # fmt: skip
+def test_no_patch_is_made_of_what_is_not_told(changes: dict[str, object]) -> None:
+    status = changes.pop("status", "active")
+    learning = made("test s1", kind="failure", layer="feature", evidence=(MENDED,), status=status)
+
+    def patch(before: Commit, after: Commit) -> str:
+        raise AssertionError
+
+    query = replace(QUERY, failure="s1", **changes)
+    assert select((learning,), query, load, str, patch).learnings == ()
+
+
+def test_an_injection_in_a_patch_is_withheld() -> None:
+    learning = made("test s1", kind="failure", layer="feature", evidence=(MENDED,))
+    selection = selected(learning, query=replace(QUERY, failure="s1"), patch=f"+{ORDER}")
+    assert (selection.learnings, [item.reason for item in selection.left_out]) == ((), ["withheld"])
 
 
 def test_a_share_of_pairs_is_held_out_always_the_same() -> None:

@@ -26,32 +26,45 @@ LAYERS = ("feature", "project")
 Patch = Callable[[Commit, Commit], str]
 """Returns the difference of two trees; empty if they are gone."""
 Redact = Callable[[str], str]
-Reason = Literal["budget", "holdout", "suppressed", "archived", "expired", "withheld"]
+Reason = Literal["budget", "holdout", "suppressed", "withheld"]
 
 
 def select(
     learnings: Iterable[Learning], query: MemoryQuery, load_text: LoadText, redact: Redact, patch: Patch
 ) -> Selection:
-    """Return the learnings for a call, and those that concern it but are left out."""
+    """Return the learnings for a call, and those that concern it but are left out. Archived and expired ones are
+    neither."""
     chosen, left_out = list[SelectedLearning](), list[LearningLeftOut]()
-    concerning = [(order, learning) for learning in learnings if (order := _order(learning, query)) is not None]
+    current = (learning for learning in learnings if learning.status not in ("archived", "expired"))
+    concerning = [(order, learning) for learning in current if (order := _order(learning, query)) is not None]
     characters_left = query.tokens_max * CHARACTERS_PER_TOKEN
     for _, learning in sorted(concerning, key=lambda pair: pair[0]):
         is_repeated = is_about(learning, query.failure)
-        texts = [redact(text) for text in _texts(learning, load_text, patch, is_repeated)]
-        if not texts:
+        text = redact(_text(learning, load_text, is_repeated))
+        if not text:
             continue
-        text = next((text for text in texts if len(text) <= characters_left), None)
-        status = screened(learning, texts[0]).status
-        reason: Reason | None = None if status == "active" else status
-        if reason is None and is_held_out(learning.id, query.call, query.holdout):
-            reason = "holdout"
-        if reason is None and text is not None:
+        reason = _reason(learning, text, query, characters_left)
+        if reason is None:
+            with_patch = redact(_with_patch(learning, text, patch))
+            reason = "withheld" if screened(learning, with_patch).status == "withheld" else None
+            text = with_patch if len(with_patch) <= characters_left else text
+        if reason is None:
             characters_left -= len(text)
             chosen.append(SelectedLearning(id=learning.id, text=text, is_repeated=is_repeated))
         else:
-            left_out.append(LearningLeftOut(id=learning.id, reason=reason or "budget"))
+            left_out.append(LearningLeftOut(id=learning.id, reason=reason))
     return Selection(tuple(chosen), tuple(left_out))
+
+
+def _reason(learning: Learning, text: str, query: MemoryQuery, characters_left: int) -> Reason | None:
+    """Return why a learning with this text is left out, if it is."""
+    if screened(learning, text).status == "withheld":
+        return "withheld"
+    if learning.status == "suppressed":
+        return "suppressed"
+    if is_held_out(learning.id, query.call, query.holdout):
+        return "holdout"
+    return "budget" if len(text) > characters_left else None
 
 
 def is_about(learning: Learning, signature: str) -> bool:
@@ -81,20 +94,23 @@ def _order(learning: Learning, query: MemoryQuery) -> tuple[float | str, ...] | 
     return relations.index(True), not learning.verified, nearness, -confidence, learning.id
 
 
-def _texts(learning: Learning, load_text: LoadText, patch: Patch, is_repeated: bool) -> Iterable[str]:
-    """Yield what can be told, the most first: with the patch that mended it, and without. Nothing if a text is gone."""
+def _text(learning: Learning, load_text: LoadText, is_repeated: bool) -> str:
+    """Return what can be told without a patch; empty if a text is gone."""
     try:
-        text = learning_text(learning, load_text, is_repeated)
+        return learning_text(learning, load_text, is_repeated)
     except BlobMissing:
-        return
+        return ""
+
+
+def _with_patch(learning: Learning, text: str, patch: Patch) -> str:
+    """Return the text followed by the patch that mended the failure, if there is one."""
     item = text_evidence(learning) if learning.evidence else None
-    lines = patch(item.before, item.after).splitlines() if text and item and item.before and item.after else []
+    lines = patch(item.before, item.after).splitlines() if item and item.before and item.after else []
     lines = [line for line in lines if not line.startswith(("diff --git ", "index "))]
-    if lines and BINARY_PATCH not in lines:
-        cut = [f"[{len(lines) - PATCH_LINES_MAX} more lines]"] if len(lines) > PATCH_LINES_MAX else []
-        yield "\n".join([text, "", *lines[:PATCH_LINES_MAX], *cut])
-    if text:
-        yield text
+    if not lines or BINARY_PATCH in lines:
+        return text
+    cut = [f"[{len(lines) - PATCH_LINES_MAX} more lines]"] if len(lines) > PATCH_LINES_MAX else []
+    return "\n".join([text, "", *lines[:PATCH_LINES_MAX], *cut])
 
 
 def screened(learning: Learning, text: str) -> Learning:
