@@ -140,8 +140,14 @@ def test_an_injection_in_a_patch_is_withheld() -> None:
     assert (selection.learnings, [item.reason for item in selection.left_out]) == ((), ["withheld"])
 
 
+def test_all_attempts_and_roles_of_a_unit_are_on_one_side_of_the_holdout() -> None:
+    keys = [f"1/{attempt}/agent.{role}" for attempt in range(1, 40) for role in (BUILDER, "reviewer")]
+    assert {is_held_out("L-1", f"r1/a/code/-/{key}", 0.5) for key in keys} in ({True}, {False})
+    assert {is_held_out("L-1", f"r1/a/code/u{unit}/{keys[0]}", 0.5) for unit in range(20)} == {True, False}
+
+
 def test_a_share_of_pairs_is_held_out_always_the_same() -> None:
-    pairs = [(f"L-{number}", f"r1/a/{number}") for number in range(500)]
+    pairs = [(f"L-{number}", f"r1/a/code/u{number}/1/1/agent.builder") for number in range(500)]
     held_out = [pair for pair in pairs if is_held_out(*pair, 0.2)]
     assert 60 < len(held_out) < 140
     assert held_out == [pair for pair in pairs if is_held_out(*pair, 0.2)]

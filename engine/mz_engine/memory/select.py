@@ -119,6 +119,8 @@ def screened(learning: Learning, text: str) -> Learning:
 
 
 def is_held_out(learning: str, call: str, share: float) -> bool:
-    """Return True for this share of all pairs of learning and call, always the same ones."""
-    digest = sha256(f"{learning}\0{call}".encode()).digest()
+    """Return True for this share of all pairs of learning and work on a unit, always the same ones: all attempts and
+    roles of a unit's iteration are on one side."""
+    cell = call.rsplit("/", 2)[0]
+    digest = sha256(f"{learning}\0{cell}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
