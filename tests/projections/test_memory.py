@@ -190,9 +190,12 @@ def features(*streams: tuple[Event, ...]) -> tuple[Recorded[Event], ...]:
     ((MENDED, DID_NOT), (1, 2), "active", "feature"),
     ((MENDED, DID_NOT, DID_NOT), (1, 3), "suppressed", "feature"),
     ((MENDED, (START, FAILED, tells(L1, is_repeated=True), changed("x"), PASSED, END)), (1, 1), "active", "feature"),
-    ((MENDED, (START, FAILED, tells(L1, is_repeated=True), FAILED)), (1, 2), "active", "feature"),
+    ((MENDED, (START, FAILED, tells(L1, is_repeated=True), FAILED)), (1, 1), "active", "feature"),
+    ((MENDED, *[(START, FAILED, tells(L1, is_repeated=True), FAILED)] * 2), (1, 1), "active", "feature"),
     ((MENDED, (START, tells(holdout=""), FAILED, changed("x"), PASSED, END)), (1, 1), "active", "feature"),
-], ids=["mended", "helped", "project", "again", "open", "no help", "suppressed", "rework", "vain", "out"])  # fmt: skip
+], ids=[
+    "mended", "helped", "project", "again", "open", "no help", "suppressed", "rework", "vain", "vain twice", "out",
+])  # fmt: skip
 def test_confidence_is_helped_of_uses(
     streams: tuple[tuple[Event, ...], ...], uses: tuple[int, int], status: str, layer: str
 ) -> None:

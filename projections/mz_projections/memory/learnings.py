@@ -200,11 +200,12 @@ def first_uses(row: FeatureMemory) -> Iterator[Use]:
 def use_helped(row: FeatureMemory, use: Use, kind: Kind) -> bool | None:
     """Return whether the problem did not occur again in the cell after the use; None: open, or not known.
 
-    A call that had to fix the problem knew it from its report, so that its success proves nothing. A lesson helped if
+    A call that had to fix the problem knew it from its report, so that it does not count. A lesson helped if
     the feature was delivered without a later rollback to the phase."""
+    if use.is_repeated:
+        return None
     cell = cell_of(row, use.phase, use.unit, use.version) or Cell(use.phase, use.unit, 0, 0)
-    helped = stayed_clean(row, cell, use.id, kind, use.version)
-    return None if helped and use.is_repeated else helped
+    return stayed_clean(row, cell, use.id, kind, use.version)
 
 
 def stayed_clean(row: FeatureMemory, cell: Cell, learning: str, kind: Kind, version: int) -> bool | None:
