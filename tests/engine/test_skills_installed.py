@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,68 @@ def test_a_folder_that_is_a_link_is_refused(root: Path, source: Path) -> None:
     (source / "skills" / "linked").unlink()
     (root / "skills").symlink_to(source)
     assert "skills is a link" in refused(lambda: install_skills(root, str(source), ("quick",), os.environ))
+
+
+@pytest.mark.parametrize("link", ["skills", "skills/quick"])
+def test_nothing_is_written_or_removed_behind_a_link(root: Path, source: Path, tmp_path: Path, link: str) -> None:
+    install_skills(root, str(source), ("quick",), os.environ)
+    outside = tmp_path / "outside"
+    (root / link).rename(outside)
+    (root / link).symlink_to(outside)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: install_skills(root, str(source), ("quick",), os.environ),
+        lambda: restore_skills(root, os.environ),
+        lambda: uninstall_skill(root, "quick"),
+        lambda: skill_states(root, read_lock(root)),
+    )
+    assert all(refused(call).endswith(f"{link} is a link") for call in calls)
+    assert [*outside.rglob("SKILL.md")], "nothing was removed"
+    shutil.rmtree(outside)
+    outside.mkdir()
+    assert refused(lambda: restore_skills(root, os.environ)).endswith(f"{link} is a link")
+    assert not [*outside.iterdir()], "nothing was written"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://x:TOKEN@localhost/skills.git", "HTTP://TOKEN@localhost/skills#v2", "ssh://x:TOKEN@localhost/a.git"]
+)
+def test_a_url_with_a_password_is_refused_without_printing_it(root: Path, url: str) -> None:
+    with pytest.raises(MzError) as raised:
+        install_skills(root, url, (), os.environ)
+    assert raised.value.code == "MZ1003"
+    assert "credential helper" in (raised.value.hint or "")
+    assert "TOKEN" not in f"{raised.value} {raised.value.message} {raised.value.hint}"
+    assert not (root / "skills.lock").exists()
+    write(root, "skills.lock", f'version: 1\nskills:\n  a: {{"source": "{url}", "commit": "1", "sha256": "0"}}\n')
+    assert "TOKEN" not in refused(lambda: restore_skills(root, os.environ))
+
+
+def test_the_repository_of_a_source_folder_is_not_installed(root: Path, tmp_path: Path) -> None:
+    source = tmp_path / "careful"
+    write(source, "SKILL.md", SKILL.format(name="careful"))
+    commit(source)
+    write(source, "module/.git", "gitdir: elsewhere\n")
+    write(source, "module/table.md", "| a |\n")
+    install_skills(root, str(source), (), os.environ)
+    copied = root / "skills" / "careful"
+    assert sorted(path.name for path in copied.rglob("*") if path.is_file()) == ["SKILL.md", "table.md"]
+    git(copied, "init", "--quiet")
+    assert refused(lambda: uninstall_skill(root, "careful")).startswith("MZ3029"), "a repository here is not lost"
+
+
+def test_a_folder_is_locked_relative_to_the_root(root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "below").mkdir()
+    monkeypatch.chdir(root / "below")
+    entries = install_skills(root, "../../source", ("quick",), os.environ)
+    assert entries["quick"].source == "../source"
+    shutil.rmtree(root / "skills")
+    assert restore_skills(root, os.environ) == ("quick",)
+
+
+def test_an_install_that_ended_before_its_lock_can_be_repeated(root: Path, source: Path) -> None:
+    install_skills(root, str(source), (), os.environ)
+    (root / "skills.lock").unlink()
+    assert install_skills(root, str(source), (), os.environ) == read_lock(root).skills
 
 
 def test_a_skill_is_installed_beside_one_that_is_refused(root: Path, source: Path) -> None:

@@ -29,6 +29,7 @@ LOCK_HEADER = "# Written by `mz skills`: where each installed skill comes from, 
 FILES_MAX, BYTES_MAX = 200, 2_000_000
 """Of one skill."""
 GIT_SOURCE = re.compile(r"(?:\w+://|[\w.-]+@[\w.-]+:).+|.+\.git(?:#.*)?\Z")
+URL_WITH_SECRET = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@", re.IGNORECASE)
 GIT_SETTINGS = "protocol.ext.allow=never", "core.hooksPath=/dev/null"
 SkillState = Literal["current", "missing", "drifted", "foreign"]
 """As installed; gone; changed since; not installed by mz."""
@@ -36,7 +37,7 @@ SkillState = Literal["current", "missing", "drifted", "foreign"]
 
 class LockedSkill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
-    """A folder, or the URL of a git repository."""
+    """A folder, relative to the repository's root or absolute, or the URL of a git repository."""
     commit: str = ""
     """Of a git repository."""
     version: str = ""
@@ -81,10 +82,18 @@ def digest_of(files: Mapping[str, bytes]) -> str:
 
 
 def skill_states(root: Path, lock: SkillsLock) -> dict[str, SkillState]:
-    """Return the state of each installed skill and of each other folder in `skills`, sorted by name."""
-    folder = root / SKILLS_FOLDER
-    here = {path.parent.name for path in folder.glob(f"*/{SKILL_FILE}")}
-    return {name: _state(folder / name, lock.skills.get(name)) for name in sorted({*here, *lock.skills})}
+    """Return the state of each installed skill and of each other folder in `skills`, sorted by name. Raises MzError
+    (MZ3028) for a link."""
+    here = {path.parent.name for path in (root / SKILLS_FOLDER).glob(f"*/{SKILL_FILE}")}
+    return {name: _state(_folder_of(root, name), lock.skills.get(name)) for name in sorted({*here, *lock.skills})}
+
+
+def _folder_of(root: Path, name: str) -> Path:
+    """Return the folder of an installed skill. Raises MzError (MZ3028) if it, or the folder `skills`, is a link."""
+    for path in (SKILLS_FOLDER, f"{SKILLS_FOLDER}/{name}"):
+        if (root / path).is_symlink():
+            raise _refused(str(root), path, "a link")
+    return root / SKILLS_FOLDER / name
 
 
 def _state(folder: Path, locked: LockedSkill | None) -> SkillState:
@@ -108,13 +117,14 @@ def install_skills(
         if name not in offered:
             hint = did_you_mean(name, sorted(offered))
             raise MzError("MZ3022", f"{source} has no skill `{name[:80]}`", hint=hint)
-    if (root / SKILLS_FOLDER).is_symlink():
-        raise _refused(str(root), SKILLS_FOLDER, "a link")
     lock, chosen = read_lock(root), {name: offered[name] for name in (names or offered)}
-    for name in chosen:
-        _refuse_loss(root, name, lock)
+    for name, skill in chosen.items():
+        _refuse_loss(root, name, lock, skill.locked)
     _write_skills(root, chosen)
     entries = {name: skill.locked for name, skill in chosen.items()}
+    if Path(source).is_dir() and not Path(source).is_absolute():
+        relative = os.path.relpath(source, root)
+        entries = {name: msgspec.structs.replace(locked, source=relative) for name, locked in entries.items()}
     write_lock(root, {**lock.skills, **entries})
     return entries
 
@@ -128,7 +138,7 @@ def restore_skills(root: Path, environment: Mapping[str, str]) -> tuple[str, ...
             raise MzError("MZ3029", f"the skill `{name}` was changed since it was installed", hint=LOSS_HINT)
         if state == "missing":
             locked = lock.skills[name]
-            address = f"{locked.source}#{locked.commit}" if locked.commit else locked.source
+            address = f"{locked.source}#{locked.commit}" if locked.commit else str(root / locked.source)
             skill = read_source(address, environment, (name,)).get(name)
             if skill is None or skill.locked.sha256 != locked.sha256:
                 hint = "look at what changed there, then install it again without `--locked`"
@@ -145,23 +155,25 @@ def uninstall_skill(root: Path, name: str) -> None:
         hint = did_you_mean(name, sorted(lock.skills))
         raise MzError("MZ3022", f"mz has not installed a skill `{name[:80]}`", hint=hint)
     _refuse_loss(root, name, lock)
-    shutil.rmtree(root / SKILLS_FOLDER / name, ignore_errors=True)
+    shutil.rmtree(_folder_of(root, name), ignore_errors=True)
     write_lock(root, {other: locked for other, locked in lock.skills.items() if other != name})
 
 
 LOSS_HINT = "move its folder away, or take the change back"
 
 
-def _refuse_loss(root: Path, name: str, lock: SkillsLock) -> None:
-    folder, locked = root / SKILLS_FOLDER / name, lock.skills.get(name)
-    if os.path.lexists(folder) and _state(folder, locked) != "current":
+def _refuse_loss(root: Path, name: str, lock: SkillsLock, offered: LockedSkill | None = None) -> None:
+    """Raise MzError (MZ3029) if the folder is neither as locked nor what is offered, as after a crash before the lock
+    was written."""
+    folder, locked = _folder_of(root, name), lock.skills.get(name)
+    if os.path.lexists(folder) and "current" not in (_state(folder, locked), _state(folder, offered)):
         reason = "is not installed by mz" if locked is None else "was changed since it was installed"
         raise MzError("MZ3029", f"{SKILLS_FOLDER}/{name} {reason}", hint=LOSS_HINT)
 
 
 def _write_skills(root: Path, skills: Mapping[str, OfferedSkill]) -> None:
     for name, skill in skills.items():
-        target = root / SKILLS_FOLDER / name
+        target = _folder_of(root, name)
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
             for path, data in skill.files.items():
@@ -173,8 +185,10 @@ def _write_skills(root: Path, skills: Mapping[str, OfferedSkill]) -> None:
 # sources --------------------------------------------------------------------------------------------------------------
 def read_source(source: str, environment: Mapping[str, str], names: Collection[str]) -> dict[str, OfferedSkill]:
     """Return the skills in a folder, or in a git repository at `URL#COMMIT`: the source itself, or each folder in it or
-    in its `skills`; with names, folders of other names may have errors. Raises MzError: MZ1003 if it cannot be read,
-    MZ3028 for what is refused."""
+    in its `skills`; with names, folders of other names may have errors. Raises MzError: MZ1003 if it cannot be read
+    or its URL has a secret, MZ3028 for what is refused."""
+    if URL_WITH_SECRET.match(source):
+        raise MzError("MZ1003", "the URL of the skills has a user name or password", hint="use a credential helper")
     if not Path(source).is_dir() and GIT_SOURCE.match(source):
         with tempfile.TemporaryDirectory(prefix="mz-skills-") as scratch:
             return _read_repository(source, Path(scratch), environment, names)
@@ -216,7 +230,7 @@ def _read_folder(top: Path, source: str, names: Collection[str], commit: str = "
     for folder in folders:
         name = "/".join((source, *folder.relative_to(top).parts))
         try:
-            files = _files_below(folder, name)
+            files = _files_below(folder, name, left_out=".git")
             skill, _ = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
         except MzError:
             if names and folder != top and folder.name not in names:
@@ -227,12 +241,13 @@ def _read_folder(top: Path, source: str, names: Collection[str], commit: str = "
     return skills
 
 
-def _files_below(folder: Path, name: str = "") -> dict[str, bytes]:
-    """Return all files of a folder by their path in it; `name` is that of the folder in messages. Raises MzError
-    (MZ3028) for links and special files."""
+def _files_below(folder: Path, name: str = "", left_out: str = "") -> dict[str, bytes]:
+    """Return all files of a folder by their path in it, without entries called `left_out`; `name` is that of the folder
+    in messages. Raises MzError (MZ3028) for links and special files."""
     files, size = dict[str, bytes](), 0
     for directory, names, leaves in os.walk(folder):
-        for path in (Path(directory) / entry for entry in (*names, *leaves)):
+        names[:] = [entry for entry in names if entry.lower() != left_out]
+        for path in (Path(directory) / entry for entry in (*names, *leaves) if entry.lower() != left_out):
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise _refused(name, relative, "a link or a special file")
