@@ -10,9 +10,11 @@ import pytest
 import yaml
 from msgspec.structs import replace
 from mz_cli.export.agentswe import agentswe_files
+from mz_cli.export.command import with_own_names, write_folder
 from mz_cli.export.model import ExportedFile, ExportedRun, exported_run
 from mz_cli.export.monozukuri import monozukuri_files
 from mz_engine.effects.records import difference
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pins import Pins, decode_pins
 from mz_events.names import Commit, Digest
 from mz_events.names import Path as TreePath
@@ -77,6 +79,15 @@ def test_two_files_with_one_name_are_both_there(delivered: ExportedRun) -> None:
     made = [replace(first, artifact=name, path=TreePath(f"{name}/notes.md")) for name in ("one", "two")]
     changed = feature._replace(view=replace(feature.view, artifacts=tuple(made)))
     assert [name for _, name, _ in delivered.artifacts(changed)] == ["notes.md", "two.md"]
+
+
+def test_files_of_one_path_are_both_written_and_none_outside(tmp_path: Path) -> None:
+    files = with_own_names([("a/lint.json", "1"), ("a/lint.json", "2"), ("a/lint.json", "3")])
+    assert files == {"a/lint.json": "1", "a/lint-2.json": "2", "a/lint-3.json": "3"}
+    for path in ("../out.md", "a/../../out.md", "/out.md"):
+        with pytest.raises(MzError, match="no path below"):
+            write_folder(tmp_path / "new", {"a.md": "", path: "x"})
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_what_waits_and_what_is_blocked_is_marked(stored_run: StoredRun, mz: Mz) -> None:

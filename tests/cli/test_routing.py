@@ -53,7 +53,7 @@ def test_what_is_proposed_is_applied_with_a_reason(
         Suggestion(phase="code", unit="type=auth", candidates=(best,), propose=best),
         Suggestion(phase="pr", candidates=(best,)),
     )
-    monkeypatch.setattr("mz_cli.assess.routing.suggestions", lambda features, routed: proposals)
+    monkeypatch.setattr("mz_cli.assess.routing.suggestions", lambda features, routed, agents: proposals)
     Path("mz.yaml").write_text("routing: {code: {tier: mid}}\n")
     Path("routing.yaml").write_text("routing: {prd: {tier: premium}, tests: {tier: mid}}  # ours\n")
     assert "MZ5017" in mz("routing", "apply", "pr", "-m", "why not").err

@@ -256,6 +256,19 @@ def test_a_reviewer_answers_each_judged_rule_and_a_broken_one_is_mended() -> Non
     assert line in delivery.world.blobs.get(request.body).decode()
 
 
+@pytest.mark.parametrize("id_", [["interfaces.bounded"], " interfaces.bounded "])
+def test_an_id_in_another_form_is_the_same_id(id_: object) -> None:
+    """The rules accept both, so the answer is read as they read it."""
+    answers = json.loads(verdict(bounded="met", explicit="met"))
+    answers["judged"][0]["id"] = id_
+
+    def act(name: str, number: int) -> Written | str:
+        return json.dumps(answers) if name == "design.judge" else {"interfaces.md": f"version {number}"}
+
+    delivery = deliver(JUDGED, act, {"interfaces": INTERFACES})
+    assert [event.passed for event in delivery.events if isinstance(event, GateChecked)] == [True]
+
+
 def test_a_reviewer_is_not_told_what_the_judged_work_teaches() -> None:
     verdicts = ["no JSON", verdict(bounded="met", explicit="met")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from mz_events.catalog.call import CallSettled
 from mz_events.catalog.feature import RolledBack, UnitCompleted
 from mz_events.catalog.validation import Unit
@@ -58,9 +59,21 @@ def test_a_proposal_needs_fifty_features_and_a_better_score(
     good: int, bad: int, now: str, expected: str | None
 ) -> None:
     tried = [*features("good", GOOD, good), *features("bad", BAD, bad)]
-    result = suggestions(tried, {("code", ""): (now, "mid")})
+    result = suggestions(tried, {("code", ""): (now, "mid")}, ("good", "bad"))
     assert [(suggestion.phase, suggestion.unit) for suggestion in result] == [("code", ""), ("code", "type=auth")]
     assert {suggestion.propose and suggestion.propose.agent for suggestion in result} == {expected}
+    without_good = suggestions(tried, {("code", ""): (now, "mid")}, ("bad",))
+    assert {suggestion.propose for suggestion in without_good} == {None}, "an agent that is gone is never proposed"
+
+
+def test_an_unknown_tier_is_never_proposed() -> None:
+    good = [
+        replace(item, facts=replace(item.facts, cells={"code/u1": replace(GOOD, agent="good", tier="")}))
+        for item in features("good", GOOD, 30)
+    ]
+    (suggestion,) = suggestions([*good, *features("bad", BAD, 20)], {("code", ""): ("bad", "mid")}, ("good", "bad"))[:1]
+    assert suggestion.candidates[0].agent == "good"
+    assert suggestion.propose is None
 
 
 def test_a_cell_is_what_happened_to_a_unit() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from mz_engine.agents.registry import all_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.files import write_bytes
 from mz_engine.model.config import Config, Route, RouteChoice
@@ -120,7 +121,8 @@ def suggest(as_json: bool) -> None:
     sent back, plus 0.4 x (1 - rank of the mean cost). With fewer than 4 there are only counts. From 50 delivered
     features on, the best is proposed if it is better by 0.1 than what is routed now.
     """
-    report = RoutingSuggestions(suggestions=_suggested(routes(*_loaded(Path.cwd()))))
+    pipeline, loaded = _loaded(Path.cwd())
+    report = RoutingSuggestions(suggestions=_suggested(routes(pipeline, loaded), loaded.config))
     if as_json:
         print_document("routing-suggest", report)
         return
@@ -135,10 +137,10 @@ def suggest(as_json: bool) -> None:
     print_table(Table(columns=heads, rows=rows, empty="No agent has worked yet."))
 
 
-def _suggested(routed: Iterable[RouteShown]) -> tuple[Suggestion, ...]:
+def _suggested(routed: Iterable[RouteShown], config: Config) -> tuple[Suggestion, ...]:
     choices = {(route.phase, route.unit or ""): (route.agent, route.tier) for route in routed}
     with opened_features(None) as features:
-        return suggestions(features, choices)
+        return suggestions(features, choices, all_adapters(config.agents))
 
 
 @routing.command(
@@ -158,7 +160,9 @@ def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
     pipeline, loaded = _loaded(Path.cwd())
     shown = tuple(routes(pipeline, loaded))
     own, (document, learned) = loaded.routing
-    proposals = [item for item in _suggested(shown) if item.propose and item.phase in (phase or (item.phase,))]
+    proposals = [
+        item for item in _suggested(shown, loaded.config) if item.propose and item.phase in (phase or (item.phase,))
+    ]
     if not proposals:
         raise MzError("MZ5017", "nothing is proposed to route differently", hint="`mz routing suggest` says why")
     names = tuple(f"{item.phase} {item.unit}".rstrip() for item in proposals)
@@ -172,7 +176,11 @@ def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
         assert stored is not None
         event = RoutingApplied(phases=names, routing=log.blobs.put(text.encode()), actor=actor, reason=stored)
         (recorded,) = store.append([Append(PROJECT_STREAM, None, (event,))], time.time_ns() // 1000)
-        write_bytes(log.root / document.name, text.encode())
+        try:
+            write_bytes(log.root / document.name, text.encode())
+        except OSError as error:
+            hint = "make it writable, and apply it again"
+            raise MzError("MZ1007", f"{document.name}: {error.strerror}", hint=hint) from None
     shadowed = tuple(item.phase for item in proposals if item.phase in own[1])
     if as_json:
         applied = RoutingAppliedShape(file=document.name, phases=names, shadowed=shadowed, event_ref=recorded.event_ref)

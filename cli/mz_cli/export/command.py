@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.files import write_bytes
-from mz_events.names import Commit
+from mz_events.names import Commit, InvalidName, parse_path
 
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.common.worktree_diff import CAPTURES_MISSING, patch
+from mz_cli.common.worktree_diff import patch
 from mz_cli.export.agentswe import agentswe_files
-from mz_cli.export.model import exported_run
+from mz_cli.export.model import ExportedFile, exported_run
 from mz_cli.export.monozukuri import monozukuri_files
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
@@ -33,7 +34,7 @@ class ExportResult(Shape, frozen=True, kw_only=True):
     files: tuple[str, ...]
     """Relative to the folder."""
     patches_missing: int
-    """Patches that are left out, since their captures are no longer in the repository."""
+    """Patches that are left out, since their captures are no longer in the repository, or have too many files."""
 
 
 @command(
@@ -60,8 +61,9 @@ def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
     def read_patch(before: Commit, after: Commit) -> str:
         nonlocal missing
         text = patch(log.root, before, after, excluded=papers)
-        missing += text == CAPTURES_MISSING
-        return "" if text == CAPTURES_MISSING else text
+        is_patch = text.startswith("diff ")  # Else a remark: the captures are gone, or it has too many files.
+        missing += bool(text) and not is_patch
+        return text if is_patch else ""
 
     with open_log() as log:
         run_id = log.find_run(run)
@@ -69,7 +71,7 @@ def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
         exported = exported_run(run_id, events, log.load_pins, log.load_text, read_patch)
         artifacts = (artifact for feature in exported.features for artifact in feature.view.artifacts)
         papers = frozenset(artifact.path for artifact in artifacts if artifact.path)
-        files = dict(sorted(FORMATS[form](exported)))
+        files = dict(sorted(with_own_names(FORMATS[form](exported)).items()))
     write_folder(folder, files)
     if as_json:
         result = ExportResult(run=run_id, form=form, folder=str(folder), files=tuple(files), patches_missing=missing)
@@ -77,9 +79,19 @@ def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
         return
     print_line(f"{count_noun(len(files), 'file')} in {folder}")
     if missing:
-        print_note(f"{count_noun(missing, 'patch')} left out: the captures are no longer in the repository")
+        print_note(f"patches left out: {missing}; their captures are gone, or they have too many files")
     if exported.pins is None:
         print_note("contracts left out: the run's pins are missing, or another version of mz made them")
+
+
+def with_own_names(files: Iterable[ExportedFile]) -> dict[str, str]:
+    """Return the files by path; a later one of the same path has a number in its name."""
+    texts = dict[str, str]()
+    for path, text in files:
+        stem, dot, suffix = path.rpartition(".")
+        names = (path, *(f"{stem}-{number}{dot}{suffix}" for number in range(2, len(texts) + 3)))
+        texts[next(name for name in names if name not in texts)] = text
+    return texts
 
 
 def write_folder(folder: Path, files: dict[str, str]) -> None:
@@ -91,10 +103,14 @@ def write_folder(folder: Path, files: dict[str, str]) -> None:
         new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             for path, text in files.items():
+                parse_path(path)  # Names of an imported log are anybody's.
                 write_bytes(new / path, text.encode("utf-8", "surrogateescape"))
             new.chmod(0o755)
             new.replace(folder)
         finally:
             shutil.rmtree(new, ignore_errors=True)
+    except InvalidName as error:
+        hint = "`mz audit --verify` checks the log; an imported run may have any names"
+        raise MzError("MZ1007", f"a file of the export has no path below its folder: {error}", hint=hint) from None
     except OSError as error:
         raise MzError("MZ1007", f"{error.filename}: {error.strerror}", hint="make it writable") from None

@@ -149,7 +149,7 @@ def _feature_files(run: ExportedRun, feature: ExportedFeature) -> Iterator[Expor
         }
         yield "pause.json", to_json(pause)
     for artifact, name, text in run.artifacts(feature):
-        yield f"artifacts/{artifact.unit}/{name}" if artifact.unit else f"artifacts/{name}", text
+        yield "/".join(filter(None, ("artifacts", artifact.phase, artifact.unit, name))), text
 
 
 def _cost_row(feature: ExportedFeature, phase: str) -> dict[str, Any]:

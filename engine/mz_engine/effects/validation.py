@@ -27,7 +27,7 @@ from mz_projections.feature.unit import BLOCK, JUDGED_RULES
 
 from mz_engine.artifacts.command_output import UNSTARTABLE_EXITS, without_lines
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.artifacts.parse import extract_learnings, parse_artifact
+from mz_engine.artifacts.parse import extract_learnings, non_blank_strings, parse_artifact
 from mz_engine.artifacts.validate import judged_answers, validate
 from mz_engine.decide.actions import CheckConditions, CheckRule, RunGate, RunPreparation, RunSetup
 from mz_engine.decide.conditions import holds
@@ -421,8 +421,9 @@ def check_judged_rules(context: StepContext) -> Effect:
     if verdict is not None:
         rules = context.pins.rules_of(context.phase, PhaseOutput(artifact=review.output, rules=review.rules))
         for answer in judged_answers(rules, (yield from get_text(verdict.digest))):
-            met[answer.get("id", "")] = str(answer.get("result")).strip().casefold() == MET
-            reasons[answer.get("id", "")] = str(answer.get("reason"))
+            for id_ in non_blank_strings(answer.get("id")):
+                met[id_] = str(answer.get("result")).strip().casefold() == MET
+                reasons[id_] = str(answer.get("reason"))
     findings = tuple(
         RuleFinding(violation=Violation(rule=id_), message=f"{reasons.get(id_, 'the reviewer gave no answer')} [{id_}]")
         for id_ in met

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import sqrt
 
 import msgspec
@@ -50,9 +50,11 @@ def wilson_lower(successes: int, n: int) -> float:
     return max(0.0, (share + z2 / (2 * n) - spread) / (1 + z2 / n))
 
 
-def suggestions(features: Iterable[MeasuredFeature], routed: Mapping[Subject, Choice]) -> tuple[Suggestion, ...]:
+def suggestions(
+    features: Iterable[MeasuredFeature], routed: Mapping[Subject, Choice], agents: Collection[str]
+) -> tuple[Suggestion, ...]:
     """Return the scores of all that was tried. `features`: of all runs, without forks; `routed`: who works on it now;
-    of units that are not in it, who works on their phase."""
+    of units that are not in it, who works on their phase. Only one of the `agents` can be proposed."""
     groups, delivered = dict[Subject, dict[Choice, list[CellFacts]]](), 0
     for feature in features:
         delivered += feature.facts.outcome == "delivered"
@@ -63,7 +65,7 @@ def suggestions(features: Iterable[MeasuredFeature], routed: Mapping[Subject, Ch
             for unit in ("", *(f"{field}={value}" for field, value in sorted(cell.fields.items()))):
                 groups.setdefault((phase, unit), {}).setdefault(choice, []).append(cell)
     return tuple(
-        _suggestion(subject, scores(choices), routed.get(subject, routed.get((subject[0], ""))), delivered)
+        _suggestion(subject, scores(choices), routed.get(subject, routed.get((subject[0], ""))), delivered, agents)
         for subject, choices in groups.items()
     )
 
@@ -86,10 +88,15 @@ def scores(choices: Mapping[Choice, list[CellFacts]]) -> tuple[CandidateScore, .
 
 
 def _suggestion(
-    subject: Subject, candidates: tuple[CandidateScore, ...], now: Choice | None, delivered: int
+    subject: Subject,
+    candidates: tuple[CandidateScore, ...],
+    now: Choice | None,
+    delivered: int,
+    agents: Collection[str],
 ) -> Suggestion:
     current = next((c.score for c in candidates if (c.agent, c.tier) == now and c.score is not None), None)
-    best = candidates[0].score
-    is_better = current is not None and best is not None and round(best - current, 4) >= BETTER_BY_MIN
-    propose = candidates[0] if is_better and delivered >= FEATURES_MIN else None
+    possible = (c for c in candidates if c.agent in agents and c.tier)  # A tier is unknown if its pins are unreadable.
+    best = next((c for c in possible if c.score is not None), None)
+    is_better = best is not None and current is not None and round((best.score or 0) - current, 4) >= BETTER_BY_MIN
+    propose = best if is_better and delivered >= FEATURES_MIN else None
     return Suggestion(phase=subject[0], unit=subject[1], candidates=candidates, propose=propose)
