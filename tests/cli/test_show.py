@@ -210,6 +210,14 @@ def test_a_record_is_computed_from_the_log(stored_run: StoredRun, mz: Mz) -> Non
     assert mz("show", "login", "--artifact", "none.history").exit == 2
 
 
+@pytest.mark.parametrize("name", ["notes", "history", "reward"])
+def test_an_artifact_goes_before_a_record_of_its_name(stored_run: StoredRun, mz: Mz, name: str) -> None:
+    unit_story(stored_run)
+    made = ArtifactParsed(artifact=name, phase="code", unit="", digest=stored_run.blob("ours\n"), path=None)
+    stored_run.to_feature("later", made)
+    assert mz("show", "later", "--artifact", name).out == "ours\n"
+
+
 def test_an_artifact_of_several_units_is_asked_for_by_unit(stored_run: StoredRun, mz: Mz) -> None:
     unit_story(stored_run)
     answer = mz("show", "later", "--artifact", "code")

@@ -99,13 +99,13 @@ def show(
             else:
                 print_line(*context_lines(document))
             return
-        if artifact == REWARD:
-            print_reward(log, selector.run, view.feature, as_json)
-            return
         if artifact is not None:
-            record = find_record(artifact, {phase.phase for phase in view.phases})
+            is_made = artifact in (made.artifact for made in part.artifacts)
+            record = None if is_made else find_record(artifact, {phase.phase for phase in view.phases})
             if record is not None:
                 print_record(log, selector.run, view.feature, *record, as_json)
+            elif artifact == REWARD and not is_made:
+                print_reward(log, selector.run, view.feature, as_json)
             else:
                 print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return
@@ -179,7 +179,7 @@ def print_record(log: ProjectLog, run: str, feature: str, record: Record, phase:
     """Print a record, computed from the feature's stream."""
     progress, pipeline, text = progress_of(state_of(log, run, feature)), pipeline_of(log, log.view(run)), "nothing"
     if progress is not None:
-        texts = {digest: log.blobs.get(digest).decode("utf-8", "replace") for digest in cited_texts(progress)}
+        texts = {digest: log.load_text(digest) for digest in cited_texts(progress)}
         text = record_text(record, phase, progress, pipeline.phases if pipeline else (), texts)
     if as_json:
         digest = Digest(sha256(text.encode()).hexdigest())
