@@ -32,7 +32,7 @@ from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.recheck import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
 from mz_recordings.past_runs.replay import load_pins, replay_run, run_started
 from mz_recordings.past_runs.workspace import RecordedDataMissing, RecordedStream, RecordedWorkspace
-from mz_recordings.record.recorder import known_hint
+from mz_recordings.record.learnings import known_hint
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git

@@ -20,6 +20,8 @@ from mz_events.catalog.call import (
     AgentReplied,
     AgentRequested,
     CallRef,
+    ComposedLearning,
+    ContextComposed,
     Problem,
     ProblemClass,
     ReplyParsed,
@@ -243,6 +245,27 @@ def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, whe
     past.reply()
     with pytest.raises(SecretInRecording, match=where):
         past.record({"TOKEN": secret})
+
+
+def give_learning(past: Past, text: str) -> None:
+    """A call that was given a learning."""
+    learning = ComposedLearning(id="L-1", text=past.blobs.put(text.encode()))
+    past.add(ContextComposed(key="r/f/prd/-/1/1/agent.builder", learnings=(learning,)))
+    past.reply()
+
+
+@pytest.mark.slow
+def test_a_learning_names_no_path_of_the_machine(past: Past) -> None:
+    give_learning(past, f"see {past.root}/a.py and {past.environment['HOME']}/b")
+    (hint,) = past.record().manifest.fixture.hints
+    assert hint.text == "see <REPOSITORY>/a.py and <HOME>/b"
+
+
+@pytest.mark.slow
+def test_a_secret_in_a_learning_stops_it(past: Past) -> None:
+    give_learning(past, "the key is hunter2hunter2")
+    with pytest.raises(SecretInRecording, match="a learning that f was given"):
+        past.record({"TOKEN": "hunter2hunter2"})
 
 
 @pytest.mark.slow

@@ -101,6 +101,18 @@ def test_what_the_memory_said_and_a_fatal_stop_that_a_person_mended(tmp_path: Pa
     assert (played.findings, played.calls_replayed) == ((), 9)
 
 
+def test_a_learning_that_names_paths_of_the_recording_machine_is_replayed_elsewhere(tmp_path: Path) -> None:
+    """The path is in the patch that fixed alpha, which beta's rework is shown."""
+    lines = f"it is broken here\n\nsee {tmp_path.resolve() / 'project'}/x\n"
+    acts = {f"{name}.write.1.1": {"write": {f"notes/{name}.md": f"# Alpha\n{lines}"}} for name in ("alpha", "beta")}
+    workshop = Workshop(tmp_path, {**SCRIPT, **acts})
+    made = workshop.record(workshop.run()).cassette
+    (text,) = [hint.text for hint in made.manifest.fixture.hints if hint.feature == "beta"]
+    assert "\n-see <REPOSITORY>/x" in text
+    workshop.keep(made)
+    assert [Copy(workshop.root).settle(real=real).findings for real in (False, True)] == [(), ()]
+
+
 def test_nobody_waits_for_a_timer(copy: Copy) -> None:
     """The agent asks for half an hour; the clock of the world leaps."""
 

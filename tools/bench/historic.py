@@ -24,7 +24,7 @@ from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import NotStarted, State
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.replay import load_pins, replay_run, run_started
-from mz_recordings.record.recorder import known_hint
+from mz_recordings.record.learnings import known_hint
 
 from tools.bench.answers import PHASES
 from tools.bench.clock import alternate

@@ -31,7 +31,7 @@ from mz_recordings.past_runs.model import (
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.recheck import Recheck, RecheckRules, RuleChange, recheck_run
 from mz_recordings.past_runs.replay import PinsUnreadable, load_pins, replay_run, run_started
-from mz_recordings.record.recorder import known_hint
+from mz_recordings.record.learnings import known_hint
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.common.feature_query import ViolationShape

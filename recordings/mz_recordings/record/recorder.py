@@ -21,22 +21,13 @@ from mz_engine.agents.registry import all_adapters
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.memory.select import is_about
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.model.pins import Pins, decode_commands, decode_pins
 from mz_engine.model.pipeline import Phase
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import (
-    AgentFailed,
-    AgentLost,
-    AgentReplied,
-    AgentRequested,
-    ContextComposed,
-    ReplyParsed,
-    Usage,
-)
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
 from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
@@ -46,10 +37,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.redaction.values import base64_encodings
 from mz_events.store import Blobs, Recorded, Store
 from mz_projections.feature.fold import evolve
-from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting
-from mz_projections.feature.unit import failure_of
-from mz_projections.memory.evidence import fold_memory
-from mz_projections.memory.learnings import MemoryRules, learning_text, learnings
+from mz_projections.feature.state import Held, NotStarted, State, Waiting
 from mz_projections.run.fold import RunState, fold_run
 
 from mz_recordings.cassette.model import (
@@ -77,6 +65,7 @@ from mz_recordings.cassette.model import (
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.cassette.trace import encode_trace, feature_trace, is_in_trace, with_run
+from mz_recordings.record.learnings import logged_learnings
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
@@ -254,7 +243,7 @@ def _fixture(
             if key in FIXTURE_KEYS and (value or key != "routing")  # Cassettes without it have none.
         },
         decisions=decisions,
-        hints=tuple(recorded_learnings(sources.log, sources.blobs, run, features)),
+        hints=tuple(recorded_learnings(sources, run, features)),
         delivered=tuple(
             DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
@@ -347,40 +336,17 @@ def _decision(
     return "cancel"
 
 
-def recorded_learnings(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[RecordedLearning]:
-    """Yield what each call was given of the memory; nothing for a feature without any learning."""
+def recorded_learnings(sources: RecordSources, run: str, features: Iterable[str]) -> Iterator[RecordedLearning]:
+    """Yield what each call was given of the memory, without machine-specific paths; nothing for a feature without any
+    learning. Raises SecretInRecording."""
+    machine_values = _machine_values_of_repository(sources)
     for feature in features:
-        of_feature = list(_learnings_of(log, blobs, run, feature))
+        of_feature = list(logged_learnings(sources.log, sources.blobs, run, feature))
         if any(learning.text for learning in of_feature):
-            yield from of_feature
-
-
-def _learnings_of(log: Store, blobs: Blobs, run: str, feature: str) -> Iterator[RecordedLearning]:
-    """Yield the learnings of events; of calls without one, as of older logs, those about the failure to fix."""
-    state: State = NotStarted()
-    composed: ContextComposed | None = None
-    for recorded in log.read(feature_stream(run, feature)):
-        if isinstance(recorded.event, ContextComposed):
-            composed = recorded.event
-        if isinstance(recorded.event, AgentRequested) and composed and composed.key == recorded.event.ref.key:
-            for item in composed.learnings:
-                call, text = composed.key.split("/", 2)[2], blobs.get(item.text).decode("utf-8", "replace")
-                yield RecordedLearning(feature=feature, call=call, id=item.id, is_repeated=item.is_repeated, text=text)
-        elif isinstance(recorded.event, AgentRequested):
-            unit_run = state.unit_run if isinstance(state, InPhase) else None
-            if unit_run is not None and unit_run.reports and (signature := failure_of(unit_run)):
-                hint = known_hint(log, blobs, signature, recorded.position)
-                yield RecordedLearning(feature=feature, signature=signature, text=hint or "")
-        state = evolve(state, recorded)
-
-
-def known_hint(log: Store, blobs: Blobs, signature: str, position: int) -> str | None:
-    """Return what the log taught about a failure when the event at a position was appended; for logs that do not tell
-    what a prompt held."""
-    rows = fold_memory(log.read_all(0, position - 1))
-    about = [learning for learning in learnings(rows, MemoryRules(), 0) if is_about(learning, signature)]
-    texts = (learning_text(learning, lambda digest: blobs.get(digest).decode(), is_repeated=True) for learning in about)
-    return next(filter(None, texts), None)
+            for learning in of_feature:
+                data = learning.text.encode()
+                sources.reject_secrets(f"a learning that {feature} was given", data)
+                yield replace(learning, text=scrub(data, machine_values).decode())
 
 
 def delivered_heads(items: Iterable[ItemAdded], skipped: Mapping[str, ItemSkipped]) -> dict[str, Commit]:
@@ -543,10 +509,17 @@ def _machine_values(sources: RecordSources, call: LoggedCall, stdout: bytes) -> 
     worktree_suffix = f"/.mz/worktrees/{worktree.run}/{worktree.folder}"
     named_roots = re.findall(rb'"(/[^"\n]*)' + re.escape(worktree_suffix.encode()) + rb'"', stdout)
     roots = dict.fromkeys((str(sources.root.resolve()), *(_parse_json_string(root) for root in named_roots)))
-    home, session = sources.environment.get("HOME", ""), call.request.session or ""
+    here, *others = _machine_values_of_repository(sources)
+    here = here._replace(session=call.request.session or "")
+    return (*(here._replace(worktree=root + worktree_suffix, repository=root) for root in roots if root), *others)
+
+
+def _machine_values_of_repository(sources: RecordSources) -> tuple[MachineValues, ...]:
+    """Return the paths that any text of this repository may name."""
+    home = sources.environment.get("HOME", "")
     user = sources.environment.get("USER") or pathlib.Path(home).name
-    machine_values = tuple(MachineValues(root + worktree_suffix, root, home, user, session) for root in roots if root)
-    return (*machine_values, MachineValues(home=os.path.realpath(home) if home else ""))
+    here = MachineValues(repository=str(sources.root.resolve()), home=home, user=user)
+    return here, MachineValues(home=os.path.realpath(home) if home else "")
 
 
 def _parse_json_string(text: bytes) -> str:

@@ -49,10 +49,11 @@ from mz_events.store import Blobs
 
 from mz_recordings.cassette.files import CassetteUnreadable
 from mz_recordings.cassette.model import Cassette, RecordedLearning, parse_time
+from mz_recordings.cassette.placeholders import expand
 from mz_recordings.cassette.trace import features_with_copied_environment, kept_artifacts
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents, empty_spec
-from mz_recordings.replay.commands import CommandRun, is_setup
+from mz_recordings.replay.commands import CommandRun, is_setup, machine_values
 from mz_recordings.replay.stand_in import install
 
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -236,9 +237,13 @@ class ReplayPorts:
         self.forge = GhForge(folders.root, config.pull_requests.remote, folders.command_environment)
 
     def for_feature(self, feature: str, learnings: tuple[RecordedLearning, ...]) -> Self:
-        """Return the same ports with the feature's recorded learnings."""
+        """Return the same ports with the feature's recorded learnings, which name the paths of this replay."""
+        values = machine_values("", self.folders.agent_environment)._replace(repository=str(self.folders.root))
+        of_feature = (learning for learning in learnings if learning.feature == feature)
         ports = copy(self)
-        ports.memory = RecordedMemory(tuple(learning for learning in learnings if learning.feature == feature))
+        ports.memory = RecordedMemory(
+            tuple(replace(item, text=expand(item.text.encode(), values).decode()) for item in of_feature)
+        )
         return ports
 
 
