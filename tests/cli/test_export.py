@@ -127,4 +127,7 @@ def test_a_contract_is_what_the_pipeline_says(empty: Path, mz: Mz) -> None:
     assert techspec["required_inputs"] == ["tasks/{feature}/prd.md"]
     assert techspec["allowed_mutations"] == techspec["produced_outputs"] == ["tasks/{feature}/techspec.md"]
     assert "write tasks/{feature}/prd.md" in techspec["forbidden_actions"]
+    assert "files" not in techspec["context_scope"], "all of the worktree is there"
+    scoped = yaml.safe_load(mz("pipelines", "contract", "agentswe", "implementation").out)
+    assert scoped["context_scope"]["files"] == ["{unit.files}", "{dependencies.files}"]
     assert "did you mean" in mz("pipelines", "contract", "monozukuri", "techspek").err

@@ -34,7 +34,11 @@ def contract_of(phase: Phase, pipeline: Pipeline, rules: Mapping[str, RuleSet], 
         "gates": [gate.name for gate in phase.gates],
         "allowed_mutations": [*phase.writable, *(output.path for output in phase.outputs if output.path)],
         "forbidden_actions": [f"write {path}" for path in others if path],
-        "context_scope": {"include": list(phase.context.include), "exclude": list(phase.context.exclude)},
+        "context_scope": {
+            **({} if phase.context.files is None else {"files": list(phase.context.files)}),
+            "include": list(phase.context.include),
+            "exclude": list(phase.context.exclude),
+        },
     }
     if pipeline.block_file and phase.raisable_causes:
         causes = list(phase.raisable_causes)

@@ -313,7 +313,7 @@ def select_learnings(context: StepContext, data: PromptData, key: str, tokens_ma
         return Selection()
     tokens_left = use.learnings
     if tokens_max is not None:
-        fixed = tokens_of(" " * characters_of(replace(data, known_failures=())))
+        fixed = characters_of(replace(data, known_failures=())) // CHARACTERS_PER_TOKEN
         tokens_left = max(0, min(tokens_left, tokens_max - fixed))
     query = MemoryQuery(
         call=key,
