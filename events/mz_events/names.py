@@ -80,6 +80,8 @@ def erasure_stream(run: str) -> StreamId:
 
 PROJECT_STREAM = StreamId("project/memory")
 """What people decide about the project's memory."""
+USER_STREAM = StreamId("user/memory")
+"""What people give to all projects; in the user's log."""
 
 
 def is_of_run(stream: str, run: str) -> bool:

@@ -24,10 +24,16 @@ from mz_events.catalog.feature import (
     UnitCompleted,
     UnitStarted,
 )
-from mz_events.catalog.memory import CapturedLearning, LearningArchived, LearningPromoted, LearningsCaptured
+from mz_events.catalog.memory import (
+    CapturedLearning,
+    LearningArchived,
+    LearningPromoted,
+    LearningsCaptured,
+    LearningShared,
+)
 from mz_events.catalog.run import Verdict
 from mz_events.catalog.validation import ArtifactValidated, Change, ChangesChecked, Violation
-from mz_events.names import PROJECT_STREAM, Digest, Path, StreamId
+from mz_events.names import PROJECT_STREAM, USER_STREAM, Digest, Path, StreamId
 from mz_events.store import Recorded
 from mz_projections.feature.state import InPhase
 from mz_projections.feature.unit import failure_of
@@ -262,6 +268,35 @@ def test_any_order_of_events_folds(events: list[Event]) -> None:
         assert 0 <= learning.helped <= learning.uses
         assert learning.id == learning_id(learning.kind, learning.key)
         assert text_of(learning, {NOTE: '["text"]', DIGEST: '["text"]'}) is not None
+
+
+def shared(text: str, kind: str = "convention") -> LearningShared:
+    item = CapturedLearning(kind=kind, key="cents", text=Digest(text * 64), phases=("build",))
+    return LearningShared(learning=item, project=Digest("d" * 64), actor=ACTOR, reason=NOTE)
+
+
+ARCHIVED = LearningArchived(id=learning_id("convention", "cents"), actor=ACTOR, reason=NOTE)
+
+
+def test_a_shared_learning_is_global_and_stays_until_it_is_withdrawn() -> None:
+    (learning,) = taught(*recorded(shared("1"), shared("2"), stream=USER_STREAM), now_us=400 * DAY_US).values()
+    assert (learning.layer, learning.status, learning.features, learning.phases) == ("global", "active", (), ("build",))
+    assert text_of(learning, {Digest("2" * 64): "Totals are in cents."}) == "Totals are in cents.", "the last text"
+    assert taught(*recorded(shared("1", "failure"), stream=USER_STREAM))["cents"].layer == "global"
+    without = replace(shared("1"), learning=replace(shared("1").learning, phases=()))
+    assert taught(*recorded(without, stream=USER_STREAM))["cents"].phases == (), "not of a reviewer, who has no phase"
+    assert not taught(*recorded(shared("1"), ARCHIVED, stream=USER_STREAM))
+    assert taught(*recorded(shared("1"), ARCHIVED, shared("1"), stream=USER_STREAM))
+
+
+def test_what_a_project_learned_itself_is_quoted_before_what_was_shared_with_it() -> None:
+    item = CapturedLearning(kind="convention", key="cents", text=Digest("3" * 64))
+    stated = recorded(LearningsCaptured(phase="build", unit="", artifact="lessons", learnings=(item,)))
+    both = *stated, *recorded(shared("1"), stream=USER_STREAM)
+    (learning,) = taught(*both).values()
+    assert (learning.layer, len(learning.features)) == ("global", 1)
+    assert text_of(learning, {Digest("3" * 64): "Cents."}) == "Convention: Cents."
+    assert taught(*both, *recorded(ARCHIVED, stream=PROJECT_STREAM))["cents"].status == "archived"
 
 
 def test_ids_are_stable() -> None:

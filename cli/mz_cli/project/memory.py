@@ -1,29 +1,38 @@
-"""Commands `mz memory list`, `show`, `why`, `promote`, `archive`, `effect` and `rules`."""
+"""Commands `mz memory list`, `show`, `why`, `promote`, `share`, `archive`, `effect` and `rules`."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
 from msgspec.structs import replace
+from mz_engine.backlog.injection_screen import screen_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.memory.select import screened
-from mz_engine.paths import LOG_FILE, MZ_FOLDER, READ_MODELS_FILE
-from mz_engine.run.settings import MEMORY_FILE, read_memory_rules
+from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER, READ_MODELS_FILE, user_data_directory, worktree_folder
+from mz_engine.run.memory import UserMemory
+from mz_engine.run.settings import MEMORY_FILE, load_config, read_memory_rules
 from mz_engine.secrets import project_secrets
+from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.catalog.memory import LearningArchived, LearningPromoted
-from mz_events.names import PROJECT_STREAM
+from mz_events.catalog.base import Event
+from mz_events.catalog.memory import CapturedLearning, LearningArchived, LearningPromoted, LearningShared
+from mz_events.codec import type_of
+from mz_events.names import PROJECT_STREAM, USER_STREAM, Digest
 from mz_events.redaction.redactor import Secrets
-from mz_events.store import Append
+from mz_events.store import Append, BlobMissing
 from mz_projections.memory.effect import Effect, Side, effects
 from mz_projections.memory.evidence import MEMORY, FeatureMemory
 from mz_projections.memory.learnings import Learning, MemoryRules, learning_text, learnings
 from mz_projections.read_models.store import ReadModelStore
+from mz_recordings.cassette.placeholders import scrub
+from mz_recordings.replay.commands import machine_values
 
 from mz_cli.app.context import ProjectLog, find_root, open_log
 from mz_cli.app.help import command_family, format_options, message_option
@@ -50,16 +59,31 @@ class MemoryWhy(Shape, frozen=True, kw_only=True):
     decided_by: str | None
     """Who promoted or archived it last."""
     reason: str | None
+    shared: SharedLearning | None
+    """Null: it is not in the global layer."""
+
+
+class SharedLearning(Shape, frozen=True, kw_only=True):
+    """A person's decision to give a learning to all projects."""
+
+    project: str
+    person: str
+    reason: str
+    event_ref: str
+    """In the user's log."""
 
 
 class MemoryDecision(Shape, frozen=True, kw_only=True):
-    """`mz memory promote ID --json`, `mz memory archive ID --json`."""
+    """`mz memory promote ID --json`, `mz memory share ID --json`, `mz memory archive ID --json`."""
 
     id: str
     key: str
     action: str
-    """promoted or archived."""
+    """promoted, shared or archived."""
     event_ref: str
+    """Of a shared one, and of one that the global layer loses: in the user's log."""
+    withheld: tuple[str, ...]
+    """What looks like an injection in its text, so that no agent is told of it, whoever promotes it."""
 
 
 class MemoryEffect(Shape, frozen=True, kw_only=True):
@@ -92,17 +116,25 @@ class MemoryRulesShape(Shape, frozen=True, kw_only=True):
 class ProjectMemory:
     """The memory of one repository as its log and its rules have it now."""
 
-    def __init__(self, log: ProjectLog, rows: tuple[FeatureMemory, ...], rules: MemoryRules) -> None:
+    def __init__(self, log: ProjectLog, rows: tuple[FeatureMemory, ...], rules: MemoryRules, user: UserMemory) -> None:
         self.log, self.rows, self.rules, self.now_us = log, rows, rules, time.time_ns() // 1000
+        self._user = user
         self._secrets = Secrets(project_secrets(log.root, {}))
         self.learnings = tuple(map(self._with_text, learnings(rows, rules, self.now_us)))
 
     def _with_text(self, learning: Learning) -> Learning:
         try:
-            text = learning_text(learning, self.log.load_text)
+            text = learning_text(learning, self.load_text)
         except msgspec.DecodeError:  # The report was erased, and the reason took its place.
             text = ""
         return screened(replace(learning, text=self._secrets.redact(text)), text)
+
+    def load_text(self, digest: Digest) -> str:
+        """Return a text of the project's or the user's log; empty if it is missing."""
+        text = self.log.load_text(digest)
+        with suppress(BlobMissing):
+            return text or self._user.load_text(digest)
+        return ""
 
     def find(self, prefix: str) -> Learning:
         """Return the learning with this id or unique prefix. Raises MzError (MZ5016)."""
@@ -116,12 +148,19 @@ class ProjectMemory:
 
 
 @contextmanager
-def open_memory() -> Iterator[ProjectMemory]:
-    """Open the memory of this repository. Raises MzError."""
+def open_memory(*, with_shared: bool | None = None) -> Iterator[ProjectMemory]:
+    """Open the memory of this repository; with shared learnings, if its prompts show them. Raises MzError."""
     rules = read_memory_rules(find_root(Path.cwd()) / MEMORY_FILE)
+    user = UserMemory(user_data_directory(os.environ))
     with open_log() as log, ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (MEMORY,)) as views:
         views.refresh()
-        yield ProjectMemory(log, views.rows(MEMORY), rules)
+        is_shared = takes_shared(log.root) if with_shared is None else with_shared
+        yield ProjectMemory(log, views.rows(MEMORY) + (user.rows() if is_shared else ()), rules, user)
+
+
+def takes_shared(root: Path) -> bool:
+    """Return True if prompts of the project show shared learnings. Raises MzError."""
+    return load_config(root, os.environ, {}).config.memory.shared
 
 
 def share_text(learning: Learning) -> str:
@@ -140,7 +179,8 @@ def status_text(learning: Learning) -> str:
 def memory() -> None:
     """Show what earlier work taught, and decide about it.
 
-    Learnings are computed from the log by the rules of memory.yaml; prompts show those that concern a call.
+    Learnings are computed from the log by the rules of memory.yaml; prompts show those that concern a call. A learning
+    reaches its feature, from the project layer on all features, and in the global layer other projects.
     """
 
 
@@ -150,15 +190,19 @@ def memory() -> None:
     next_command="`mz memory show ID` prints what an agent is told.",
 )
 @click.option("--kind", metavar="KIND", help="Only this kind: failure, rule, answer, pattern, ...")
+@click.option("--layer", metavar="LAYER", help="Only this layer: feature, project, or global, which is always read.")
 @click.option("--status", metavar="STATUS", help="Only this status: active, suppressed, expired, archived, withheld.")
 @format_options("Print one object with the schema mz.memory-list/1.")
-def list_(kind: str | None, status: str | None, as_json: bool) -> None:
-    """List all learnings with layer, confidence and status."""
-    with open_memory() as opened:
+def list_(kind: str | None, layer: str | None, status: str | None, as_json: bool) -> None:
+    """List all learnings with layer, confidence and status.
+
+    Shared ones are listed if `memory.shared` in mz.yaml lets prompts show them, or with `--layer global`.
+    """
+    with open_memory(with_shared=True if layer == "global" else None) as opened:
         shown = tuple(
             learning
             for learning in opened.learnings
-            if kind in (None, learning.kind) and status in (None, learning.status)
+            if kind in (None, learning.kind) and layer in (None, learning.layer) and status in (None, learning.status)
         )
     if as_json:
         print_document("memory-list", MemoryList(learnings=shown))
@@ -174,14 +218,25 @@ def list_(kind: str | None, status: str | None, as_json: bool) -> None:
 
 def explain(prefix: str) -> MemoryWhy:
     """Return the learning with this id or unique prefix, and what is needed to explain it. Raises MzError."""
-    with open_memory() as opened:
+    with open_memory(with_shared=True) as opened:
         learning = opened.find(prefix)
-        decision, load_text = learning.decision, opened.log.load_text
+        decision, load_text = learning.decision, opened.load_text
+        shared = (
+            SharedLearning(
+                project=load_text(item.project),
+                person=load_text(item.actor or Digest("")),
+                reason=load_text(item.note or Digest("")),
+                event_ref=item.event_ref,
+            )
+            for item in learning.evidence
+            if item.project
+        )
         return MemoryWhy(
             learning=learning,
             rules=opened.rules,
             decided_by=load_text(decision.actor) if decision else None,
             reason=load_text(decision.reason) if decision else None,
+            shared=next(shared, None),
         )
 
 
@@ -222,7 +277,11 @@ def why(learning: str, as_json: bool) -> None:
     rules, chosen = shape.rules, shape.learning
     limit = "" if chosen.confidence is None else f", confidence {chosen.confidence:.2f} of {rules.project_confidence}"
     lines = [f"rules {len(chosen.features)} of {rules.project_features} features{limit}"]
-    for item in chosen.evidence:
+    if shape.shared:
+        source = shape.shared
+        lines.append(f"shared from {source.project} by {source.person}: {source.reason} ({source.event_ref})")
+        lines += ["not shown here: `memory.shared` is off"] * (not takes_shared(find_root(Path.cwd())))
+    for item in (item for item in chosen.evidence if item.project is None):
         end = f", fixed {item.mended}: {', '.join(item.paths)}" if item.mended else ""
         lines.append(f"evidence {item.event_ref}{end}{', all attempts used up' * item.exhausted}")
     for use in chosen.results:
@@ -234,18 +293,35 @@ def why(learning: str, as_json: bool) -> None:
     print_line(summary_line(chosen), *(f"  {single_line(line)}" for line in lines))
 
 
-def _decide(learning: str, reason: str, event: type[LearningPromoted | LearningArchived], as_json: bool) -> None:
-    action = "promoted" if event is LearningPromoted else "archived"
-    with open_memory() as opened, SqliteStore(opened.log.root / MZ_FOLDER / LOG_FILE) as store:
-        chosen, text = opened.find(learning), store_text(opened.log, reason)
-        assert text is not None
-        decided = event(id=chosen.id, actor=store_user_name(opened.log), reason=text)
-        (recorded,) = store.append([Append(PROJECT_STREAM, None, (decided,))], opened.now_us)
+def _decide(
+    opened: ProjectMemory,
+    chosen: Learning,
+    make: Callable[..., Event],
+    reason: str,
+    as_json: bool,
+    of_user: bool = False,
+) -> None:
+    """Record a decision in the project's log, or in the user's, and print it. `make` takes actor and reason."""
+    folder = user_data_directory(os.environ) if of_user else opened.log.root / MZ_FOLDER
+    with SqliteStore(folder / LOG_FILE) as store:
+        log = ProjectLog(opened.log.root, store, folder)
+        event = make(actor=store_user_name(log), reason=store_text(log, reason))
+        (recorded,) = store.append([Append(USER_STREAM if of_user else PROJECT_STREAM, None, (event,))], opened.now_us)
+    action, withheld = type_of(event).removeprefix("learning."), injections(chosen.text)
     if as_json:
-        body = MemoryDecision(id=chosen.id, key=chosen.key, action=action, event_ref=recorded.event_ref)
+        body = MemoryDecision(
+            id=chosen.id, key=chosen.key, action=action, event_ref=recorded.event_ref, withheld=withheld
+        )
         print_document("memory-decision", body)
-    else:
-        print_line(f"{action} {chosen.id} {chosen.key}")
+        return
+    why = f"; it stays withheld, since its text looks like an injection: {'; '.join(withheld)}" if withheld else ""
+    print_line(single_line(f"{action} {chosen.id} {chosen.key}{why}"))
+
+
+def injections(text: str) -> tuple[str, ...]:
+    """Return what makes a text look like an injection, with its lines; nothing if it does not."""
+    result = screen_text(text, "strict")
+    return tuple(f"{reason.rule} (line {reason.line})" for reason in result.reasons) if result.quarantined else ()
 
 
 @memory.command(
@@ -259,9 +335,40 @@ def _decide(learning: str, reason: str, event: type[LearningPromoted | LearningA
 def promote(learning: str, reason: str, as_json: bool) -> None:
     """Give a learning to all features, whatever its confidence. LEARNING is an id or its beginning.
 
-    One that looks like an injection stays withheld.
+    One that looks like an injection stays withheld, and the answer says why.
     """
-    _decide(learning, reason, LearningPromoted, as_json)
+    with open_memory() as opened:
+        chosen = opened.find(learning)
+        _decide(opened, chosen, partial(LearningPromoted, id=chosen.id), reason, as_json)
+
+
+@memory.command(
+    "share",
+    examples=(('mz memory share L-3f9ac01b2e -m "all our services need it"', "give it to your other projects"),),
+    next_command="`memory: {shared: true}` in mz.yaml of another project lets its prompts show it.",
+)
+@click.argument("learning")
+@message_option("reason", "Why; your log keeps it.", required=True)
+@format_options("Print one object with the schema mz.memory-decision/1.")
+def share(learning: str, reason: str, as_json: bool) -> None:
+    """Give a learning to all your projects that take shared ones. LEARNING is an id or its beginning.
+
+    Your log, which belongs to no repository, gets its text as `mz memory show` prints it, without secrets and paths of
+    this machine, and the name of this project's folder. Sharing it again replaces the text.
+    """
+    with open_memory(with_shared=False) as opened:
+        chosen = opened.find(learning)
+        if chosen.status in ("withheld", "archived") or not chosen.text:
+            problem = f"is {chosen.status}" if chosen.text else "has no text"
+            reasons = "; ".join(injections(chosen.text)) or "`mz memory why ID` explains it"
+            raise MzError("MZ5018", f"{chosen.id} {problem}, so it cannot be shared", hint=reasons)
+        runs = {tuple(item.event_ref.partition("@")[0].split("/")[1:]) for item in chosen.evidence}
+        values = [machine_values(str(worktree_folder(opened.log.root, *run)), os.environ) for run in sorted(runs)]
+        blobs = FileBlobs(user_data_directory(os.environ) / BLOBS_FOLDER)
+        text, project = blobs.put(scrub(chosen.text.encode(), values)), blobs.put(opened.log.root.name.encode())
+        item = CapturedLearning(kind=chosen.kind, key=chosen.key, text=text, tags=chosen.tags, phases=chosen.phases)
+        make = partial(LearningShared, learning=item, project=project)
+        _decide(opened, chosen, make, reason, as_json, of_user=True)
 
 
 @memory.command(
@@ -272,9 +379,25 @@ def promote(learning: str, reason: str, as_json: bool) -> None:
 @click.argument("learning")
 @message_option("reason", "Why; the log keeps it.", required=True)
 @format_options("Print one object with the schema mz.memory-decision/1.")
-def archive(learning: str, reason: str, as_json: bool) -> None:
-    """Withdraw a learning. LEARNING is an id or its beginning."""
-    _decide(learning, reason, LearningArchived, as_json)
+@click.option(
+    "--layer",
+    type=click.Choice(["project", "global"]),
+    default="project",
+    help="Where: in this project, or in all that it was shared with.",
+)
+def archive(learning: str, reason: str, as_json: bool, layer: str) -> None:
+    """Withdraw a learning. LEARNING is an id or its beginning.
+
+    With `--layer global`, what was learned in a project stays its own.
+    """
+    of_user = layer == "global"
+    with open_memory(with_shared=True if of_user else None) as opened:
+        chosen = opened.find(learning)
+        if of_user and chosen.layer != "global":
+            raise MzError(
+                "MZ5016", f"{chosen.id} is not in the global layer", hint="`mz memory list --layer global` lists it"
+            )
+        _decide(opened, chosen, partial(LearningArchived, id=chosen.id), reason, as_json, of_user)
 
 
 def side_text(side: Side) -> str:

@@ -1,6 +1,7 @@
 """Choose learnings for a call: what concerns it, in the order of importance, within a number of tokens. Pure.
 
-A learning reaches the features that it comes from; from the project layer on, all features. A failure that a call has
+A learning reaches the features that it comes from; from the project layer on, all features; from the global one, other
+projects. A failure that a call has
 to fix reaches it from anywhere."""
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mz_engine.prompts.ledger import CHARACTERS_PER_TOKEN
 
 PATCH_LINES_MAX = 40
 BINARY_PATCH = "GIT binary patch"
-LAYERS = ("feature", "project")
+LAYERS = ("feature", "project", "global")
 Patch = Callable[[Commit, Commit], str]
 """Returns the difference of two trees; empty if they are gone."""
 Redact = Callable[[str], str]

@@ -108,6 +108,7 @@ class MemorySettings(SettingsBase, frozen=True, kw_only=True):
             "Share of the learnings of each call that are left out, so that `mz memory effect` can compare.", ge=0, le=1
         ),
     ] = 0.0
+    shared: Annotated[bool, doc("Whether prompts show learnings that `mz memory share` gave to all projects.")] = False
 
 
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):

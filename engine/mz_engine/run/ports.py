@@ -16,10 +16,11 @@ from mz_engine.artifacts.command_output import output_patterns
 from mz_engine.forge.github import GhForge
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config
+from mz_engine.paths import user_data_directory
 from mz_engine.pricing.table import price_table
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.container import container_of
-from mz_engine.run.memory import LogMemory
+from mz_engine.run.memory import LogMemory, UserMemory
 from mz_engine.secrets import project_secrets
 
 
@@ -39,7 +40,8 @@ class SystemPorts:
         self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
         self.secrets = Secrets(project_secrets(root, environment))
         self.workspace = GitWorkspace(root, config.workspace, environment)
-        self.memory = LogMemory(store, blobs, self.secrets, self.clock, self.workspace.patch)
+        user = UserMemory(user_data_directory(environment))
+        self.memory = LogMemory(store, blobs, self.secrets, self.clock, self.workspace.patch, user)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
         passed, sandbox = config.pass_environment, config.sandbox
         self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill, sandbox=sandbox)

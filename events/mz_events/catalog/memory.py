@@ -1,5 +1,5 @@
-"""Events of the project's memory: learnings that artifacts state, and what people decide about learnings and about
-what was learned of agents (stream `project/memory`)."""
+"""Events of the memory: learnings that artifacts state, what people decide about them and about what was learned of
+agents (stream `project/memory`), and what they give to all projects (stream `user/memory` of the user's log)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mz_events.names import Digest
 
 
 class CapturedLearning(EventPart, frozen=True, kw_only=True):
-    """One learning that an artifact states."""
+    """One learning that an artifact states, or that a person shares."""
 
     kind: str
-    """pattern, anti_pattern or convention."""
+    """Of an artifact's: pattern, anti_pattern or convention."""
     key: str
     text: Digest
-    """Blob: the statement."""
+    """Blob: the statement; of a shared one, what an agent is told."""
     tags: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     """Phases that it is meant for; empty: the one that stated it."""
@@ -38,9 +38,19 @@ class LearningPromoted(ExternalEvent, frozen=True, kw_only=True, tag="learning.p
 
 
 class LearningArchived(ExternalEvent, frozen=True, kw_only=True, tag="learning.archived"):
-    """A person withdraws a learning from all features."""
+    """A person withdraws a learning from all features; in the user's log, from all projects but its own."""
 
     id: str
+    actor: Digest
+    reason: Digest
+
+
+class LearningShared(ExternalEvent, frozen=True, kw_only=True, tag="learning.shared"):
+    """A person gives a learning of one project to all that take shared ones. It replaces an earlier text."""
+
+    learning: CapturedLearning
+    project: Digest
+    """Blob: the name of the project's folder."""
     actor: Digest
     reason: Digest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -27,9 +27,9 @@ from mz_events.catalog.feature import (
     UnitCompleted,
     UnitStarted,
 )
-from mz_events.catalog.memory import LearningArchived, LearningPromoted, LearningsCaptured
+from mz_events.catalog.memory import LearningArchived, LearningPromoted, LearningsCaptured, LearningShared
 from mz_events.catalog.validation import ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.names import PROJECT_STREAM, Commit, Digest, Path
+from mz_events.names import PROJECT_STREAM, USER_STREAM, Commit, Digest, Path
 from mz_events.store import FEATURE_DEPTH, Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
@@ -66,9 +66,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Blob: JSON array with the message, at `index`."""
     index: int = 0
     text: Digest | None = None
-    """Blob: the question, or a statement of an artifact."""
+    """Blob: the question, or a statement of an artifact; of a shared learning, what an agent is told."""
     note: Digest | None = None
-    """Blob: what a person answered."""
+    """Blob: what a person answered, or why one shared it."""
+    project: Digest | None = None
+    """Blob: the project that a person shared it from; None: it happened in this project."""
+    actor: Digest | None = None
+    """Blob: who shared it."""
     paths: tuple[Path, ...] = ()
     """What mended it changed these paths, between two trees."""
     before: Commit | None = None
@@ -128,7 +132,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class FeatureMemory(msgspec.Struct, frozen=True):
-    """What one feature of one run experienced; with empty names, what people decided."""
+    """What one feature of one run experienced; with empty names, what people decided; of the stream `user/memory`, what
+    people shared."""
 
     run: str
     feature: str
@@ -269,6 +274,22 @@ def _evolve_feature(row: FeatureMemory, recorded: Recorded[Event]) -> FeatureMem
     return row
 
 
+def _evolve_shared(row: FeatureMemory, recorded: Recorded[Event]) -> FeatureMemory:
+    match recorded.event:
+        case LearningShared(learning=item) as event:
+            row = _without(row, learning_id(item.kind, item.key))
+            values = {"text": item.text, "note": event.reason, "project": event.project, "actor": event.actor}
+            lists = {"tags": item.tags, "phases": item.phases}
+            return add_evidence(row, recorded, cast(Kind, item.kind), item.key, **values, **lists)
+        case LearningArchived(id=name):
+            return _without(row, name)
+    return row
+
+
+def _without(row: FeatureMemory, learning: str) -> FeatureMemory:
+    return replace(row, evidence={name: item for name, item in row.evidence.items() if name != learning})
+
+
 def evolve(find: Callable[[Key], FeatureMemory | None], recorded: Recorded[Event]) -> tuple[FeatureMemory, ...]:
     """Return the changed row; none for an event of another stream."""
     names, event = recorded.stream.split("/"), recorded.event
@@ -277,6 +298,8 @@ def evolve(find: Callable[[Key], FeatureMemory | None], recorded: Recorded[Event
         is_promoted = isinstance(event, LearningPromoted)
         decision = Decision(event.id, is_promoted, event.actor, event.reason, recorded.event_ref)
         return (replace(row, decisions=(*row.decisions, decision)),)
+    if recorded.stream == USER_STREAM:
+        return (_evolve_shared(find(("user", "memory")) or FeatureMemory("user", "memory"), recorded),)
     if len(names) != FEATURE_DEPTH + 1:
         return ()
     _, run, feature = names
@@ -290,7 +313,7 @@ MEMORY = ReadModel(
     types=(
         *(ChangesChecked, GateChecked, ArtifactValidated, ContextComposed, LearningsCaptured, CommandRan),
         *(Blocked, HumanRequested, HumanAnswered, UnitStarted, UnitCompleted, RolledBack),
-        *(FeatureDelivered, FeatureFailed, FeatureCancelled, LearningPromoted, LearningArchived),
+        *(FeatureDelivered, FeatureFailed, FeatureCancelled, LearningPromoted, LearningArchived, LearningShared),
     ),
     evolve=evolve,
 )

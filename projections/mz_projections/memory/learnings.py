@@ -11,7 +11,7 @@ from mz_events.names import Digest, Path
 
 from mz_projections.memory.evidence import LESSON_KINDS, Cell, Decision, Evidence, FeatureMemory, Kind, Use
 
-Layer = Literal["feature", "project"]
+Layer = Literal["feature", "project", "global"]
 Status = Literal["active", "suppressed", "expired", "archived", "withheld"]
 DAY_US = 24 * 3600 * 1_000_000
 TEXT_CHARS_MAX = 2000
@@ -77,7 +77,7 @@ class Learning(msgspec.Struct, frozen=True, kw_only=True):
     helped: int = 0
     uses: int = 0
     features: tuple[str, ...] = ()
-    """With evidence."""
+    """Of this project, with evidence."""
     last_us: int = 0
     """Time of the last evidence."""
     decision: Decision | None = None
@@ -107,9 +107,9 @@ def learnings(rows: Iterable[FeatureMemory], rules: MemoryRules, now_us: int) ->
 
 def counts(evidence: Evidence, rules: MemoryRules) -> bool:
     """Return True if this is evidence: a failure that was mended or not mended by all attempts, a rule that was broken
-    again, a question that was answered, a lesson."""
-    if evidence.is_copy:
-        return False
+    again, a question that was answered, a lesson, all that a person shared."""
+    if evidence.is_copy or evidence.project is not None:
+        return not evidence.is_copy
     match evidence.kind:
         case "failure":
             return evidence.exhausted or bool(evidence.paths)
@@ -136,25 +136,26 @@ def _learning(
     counted += [True] * any(item.mended and item.paths for item in evidence)
     helped, used = counted.count(True), len(counted)
     confidence = helped / used if used else None
-    features = tuple(dict.fromkeys(row.feature for row, _ in sources))
+    features = tuple(dict.fromkeys(row.feature for row, item in sources if item.project is None))
     is_low = confidence is not None and confidence < rules.project_confidence
-    layer: Layer = "feature" if len(features) < rules.project_features or is_low else "project"
+    is_project = len(features) >= rules.project_features and not is_low
+    is_project = is_project or (decision is not None and decision.is_promoted)
+    is_shared = any(item.project is not None for item in evidence)
     status: Status = "active"
     if decision is not None:
-        layer = "project" if decision.is_promoted else layer
         status = "active" if decision.is_promoted else "archived"
     elif confidence is not None and confidence < rules.suppress_below and used >= rules.suppress_uses:
         status = "suppressed"
-    elif now_us - last_us > rules.expire_days * DAY_US:
+    elif now_us - last_us > rules.expire_days * DAY_US and not is_shared:
         status = "expired"
     return Learning(
         id=name,
         kind=kind,
         key=key,
         tags=tuple(dict.fromkeys(tag for item in evidence for tag in item.tags)),
-        phases=tuple(dict.fromkeys(phase for item in evidence for phase in item.phases or (item.phase,))),
+        phases=tuple(dict.fromkeys(phase for item in evidence for phase in item.phases or (item.phase,) if phase)),
         paths=tuple(dict.fromkeys(path for item in evidence for path in item.paths)),
-        layer=layer,
+        layer="global" if is_shared else "project" if is_project else "feature",
         confidence=confidence,
         status=status,
         verified=_is_verified(kind, [row for row, _ in sources], rules),
@@ -232,6 +233,8 @@ def learning_text(learning: Learning, load_text: LoadText, is_repeated: bool = F
 
 def _text(learning: Learning, load_text: LoadText, is_repeated: bool) -> str:
     item = text_evidence(learning)
+    if item.project is not None:
+        return load_text(item.text) if item.text else ""
     answer = f" A person then answered: {load_text(item.note).strip()}" if item.note else ""
     match learning.kind:
         case "failure":
@@ -255,8 +258,11 @@ def _text(learning: Learning, load_text: LoadText, is_repeated: bool) -> str:
 
 
 def text_evidence(learning: Learning) -> Evidence:
-    """Return the evidence that a text quotes: the newest with a remedy, else with an answer, else the newest."""
-    return max(learning.evidence, key=lambda item: (bool(item.paths), item.note is not None, item.at_us))
+    """Return the evidence that a text quotes, of this project if there is any: the newest with a remedy, else with an
+    answer, else the newest."""
+    return max(
+        learning.evidence, key=lambda item: (item.project is None, bool(item.paths), item.note is not None, item.at_us)
+    )
 
 
 def _message(item: Evidence, load_text: LoadText) -> str:

@@ -345,5 +345,6 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     ),
     memory.LearningPromoted: lambda e: f"{e.id} for all features",
     memory.LearningArchived: lambda e: f"{e.id} for no feature",
+    memory.LearningShared: lambda e: f"{e.learning.kind} {e.learning.key} for all projects",
     memory.RoutingApplied: lambda e: f"routing.yaml: {', '.join(e.phases)}",
 }

@@ -31,7 +31,7 @@ from mz_engine.ports import (
     Workspace,
     WorkspaceCreated,
 )
-from mz_engine.run.memory import LogMemory
+from mz_engine.run.memory import LogMemory, UserMemory
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Usage
@@ -135,6 +135,7 @@ class World:
         self.reruns: list[str] = []
         self.on_wait: Callable[[], None] | None = None
         """Action of a person, taken once, when the run waits."""
+        self.user_memory: UserMemory | None = None
         self.merged_branches: set[str] = set()
         """Branches whose pull requests were merged."""
 
@@ -475,7 +476,7 @@ class SimulatedPorts:
         self.forge, self.blobs = SimulatedForge(world), world.blobs
         self.executor = self.prices = self.clock = self
         self.secrets: Secrets = self
-        self.memory = LogMemory(world.store, world.blobs, self, self, lambda before, after: b"")
+        self.memory = LogMemory(world.store, world.blobs, self, self, lambda before, after: b"", world.user_memory)
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         self.world.tick("command.before")
