@@ -103,7 +103,7 @@ def hears_nobody(self: Coordinator) -> None:
         (call, "_capture_worktree", gives_up_without_git, "the whole reply of", 0),
         (validation, "GateChecked", passes_gates, "without passing its gates", 0),
         (coordinator, "reserve_money", grants_everything, "over the budget", 0),
-        (SimulatedForge, "find", forgets_pull_requests, "opened twice", 260),
+        (SimulatedForge, "find", forgets_pull_requests, "opened twice", 88),
         (SimulatedWorkspace, "revert_paths", keeps_stray_files, "with a forbidden change", 0),
         (MemoryStore, "_add", appends_twice, "folds to another state", 0),
         (Coordinator, "read_inbox", hears_nobody, "more and more processes", 0),

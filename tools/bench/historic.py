@@ -80,15 +80,19 @@ class Replays:
         return sum(stream.compared for stream in run_replay.streams)
 
     def decide(self) -> int:
-        """Read, decode and fold each feature's stream, and decide before each event; return how many decisions had an
+        """Read, decode and fold each feature's stream, and decide as often as the run did: before the first event of
+        each action, all of whose events name the event that it was decided after. Return how many decisions had an
         action. No text is read, and nothing is compared."""
         run = self._run.removeprefix(run_stream(""))
         pins = load_pins(FileBlobs(self._home / BLOBS_FOLDER), run_started(self._store, run))
         actions = 0
         for name, _ in self._store.streams(feature_stream(run, "")):
             state: State = NotStarted()
+            decided_after = ""
             for recorded in self._store.read(name):
-                actions += decide_feature(state, pins) is not None
+                if recorded.causation != decided_after:
+                    decided_after = recorded.causation
+                    actions += decide_feature(state, pins) is not None
                 state = evolve(state, recorded)
         return actions
 

@@ -244,6 +244,8 @@ def _call_with_better_tier(state: InPhase, unit_run: UnitRun, phase: Phase, pins
     """Ask again if what the builder's reply says asks for a better tier than the one that wrote it."""
     if unit_run.role != BUILDER or phase.agent is None or unit_run.request is None:
         return None
+    if not (phase.agent.escalate or unit_run.request.escalated_to):
+        return None  # Nothing could raise the tier; `caller` would say so after much more work.
     call = caller(pins, state, unit_run, phase, BUILDER)
     used = TIERS.index(unit_run.request.escalated_to or call.own_tier)
     return next_call(unit_run, BUILDER) if TIERS.index(call.tier) > used else None

@@ -91,13 +91,16 @@ def fold(events: Iterable[Recorded[Event]]) -> State:
 
 def evolve(state: State, recorded: Recorded[Event]) -> State:
     """Return the next state. Total: an illegal event changes nothing."""
-    next_state = apply_strict(state, recorded)
-    return state if next_state is None else next_state
+    return apply_strict(state, recorded) or state
 
 
 def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
     """Return the state after the event, or None if the event is illegal in this state."""
-    next_state, event = _apply(state, recorded), recorded.event
+    event = recorded.event
+    if type(state) is InPhase and type(event) not in ALWAYS_LEGAL:
+        next_state = _apply_in_phase(state, event, recorded.observed_at_us)
+    else:
+        next_state = _apply(state, event)
     if next_state is None or type(event) not in HISTORY_EVENTS:
         return next_state
     if isinstance(event, ChangesChecked) and not any(change.kind == "secret" for change in event.forbidden_changes):
@@ -119,10 +122,7 @@ def _with_history(state: State, event: Event) -> State:
     return state
 
 
-def _apply(state: State, recorded: Recorded[Event]) -> State | None:
-    event = recorded.event
-    if type(state) is InPhase and type(event) not in ALWAYS_LEGAL:
-        return _apply_in_phase(state, event, recorded.observed_at_us)
+def _apply(state: State, event: Event) -> State | None:
     match state, event:
         case (BetweenPhases() | RunningSetup(), PhaseStarted()):
             return _start_phase(state.progress, event)
@@ -320,13 +320,13 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
     unit_run = state.unit_run
     change = UNIT_RUN_HANDLERS.get(type(event)) if unit_run is not None else None
     if unit_run is not None and change is not None:
-        next_run = change(unit_run, event, observed_at_us)
+        next_run, progress = change(unit_run, event, observed_at_us), state.progress
         if next_run is None:
             return None
-        progress = state.progress
         if progress.agent_session is not None or type(event) in PROGRESS_EVENTS:
             progress = _update_progress(progress, unit_run, event)
-        return replace(state, unit_run=next_run, progress=progress)
+        is_same = next_run is unit_run and progress is state.progress
+        return state if is_same else replace(state, unit_run=next_run, progress=progress)
     match event:
         case Committed() if unit_run is not None:
             progress = replace(state.progress, head=event.commit)
@@ -386,9 +386,12 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     if type(event) is AgentReplied or type(event) is AgentFailed:
         return replace(progress, usage=replace(usage, duration_ms=usage.duration_ms + event.duration_ms))
     if type(event) is ReplyParsed:
-        input_tokens = usage.input_tokens + sum([part.input for part in event.usage])
-        output_tokens = usage.output_tokens + sum([part.output for part in event.usage])
-        usage = replace(usage, input_tokens=input_tokens, output_tokens=output_tokens)
+        for part in event.usage:
+            usage = replace(
+                usage,
+                input_tokens=usage.input_tokens + part.input,
+                output_tokens=usage.output_tokens + part.output,
+            )
         progress = replace(progress, usage=usage, agent_session=apply_reply(agent_session, event))
         request = unit_run.request
         return progress if request is None or event.ending != "success" else _add_builder(progress, request)
