@@ -47,7 +47,7 @@ def test_modules_and_names_keep_the_style() -> None:
     used, broken = set(), []
     for path in CODE:
         tree = ast.parse(text_of(path), str(path))
-        nodes = tuple(ast.walk(tree))
+        nodes = tuple(walk(tree))
         broken += [f"{path}:{finding}" for finding in style_findings(path, tree, nodes)]
         if "bundled" not in path.parts:
             names = (path.stem, *defined_names(nodes))
@@ -55,6 +55,18 @@ def test_modules_and_names_keep_the_style() -> None:
     assert not broken
     assert sorted(used - ALLOWED) == []
     assert sorted(ALLOWED - used) == [], "remove what is no longer needed"
+
+
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes as `ast.walk` does, in another order and in half its time: without contexts and constants."""
+    nodes = [tree]
+    while nodes:
+        yield (node := nodes.pop())
+        for value in vars(node).values():
+            if type(value) is list:
+                nodes += [part for part in value if isinstance(part, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context | ast.Constant):
+                nodes.append(value)
 
 
 def style_findings(path: Path, tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[str]:

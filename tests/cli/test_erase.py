@@ -57,6 +57,7 @@ def test_the_text_and_its_copies_are_gone(log: StoredRun, mz: Mz) -> None:
     assert (verified.exit, msgspec.json.decode(verified.out)["findings"]) == (0, [])
 
 
+@pytest.mark.slow
 def test_every_reader_says_why(log: StoredRun, mz: Mz) -> None:
     """All texts but the settings are gone, and no command fails for that, or calls the log damaged."""
     exits = {line: mz(*line.split()).exit for line in READERS}

@@ -159,6 +159,7 @@ def test_a_copy_passes_the_lint(home: Path, mz: Mz, texts: tuple[str, ...]) -> N
     assert mz("pipelines", "lint", "mine").err == "1 file: 0 errors, 0 warnings\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", built_in_pipelines())
 def test_a_copy_with_its_material_renders_the_same_prompts(home: Path, mz: Mz, name: str) -> None:
     commands(home, "build", "lint", "test", "integration", "regression", "secrets")

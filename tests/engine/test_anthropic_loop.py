@@ -27,6 +27,7 @@ from tests.support.endpoint import Answer, Cut, Endpoint, Garbage, Refusal, Repl
 from tests.support.examples import examples
 from tests.support.model_stream import answer, breaks_off, sent, text, use
 
+pytestmark = pytest.mark.slow  # Loading the package takes seconds.
 OPTIONS = Options(model="m", tools=("read", "write", "shell"), turns_max=9, session="s-1", resumes=False)
 SOON = {"retry-after-ms": "1"}
 

@@ -240,6 +240,7 @@ def test_output_of_any_size_is_bounded(toolbox: Toolbox) -> None:
     assert use(toolbox, "run_command", command="printf '\\377\\0x'") == "\ufffd\0x"
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_all_of_a_command(root: Path, toolbox: Toolbox) -> None:
     output = refused(
         toolbox, "run_command", command="sh -c 'sleep 661.5 & sleep 661.5' & echo on; wait", timeout_seconds=1

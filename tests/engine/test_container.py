@@ -216,6 +216,7 @@ def install(engine: FakeEngine, output: str) -> None:
     program.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_program_version_and_login_are_those_in_the_container(tmp_path: Path, engine: FakeEngine) -> None:
     environment = {"PATH": f"{engine.bin}:/usr/bin:/bin", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k"}
     code, message, _, _ = check_claude(environment)

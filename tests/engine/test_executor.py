@@ -69,6 +69,7 @@ def test_tools_do_not_look_for_newer_versions_of_themselves(tmp_path: Path) -> N
     assert run(tmp_path, f"echo {names}").output == b"false 1\n"
 
 
+@pytest.mark.slow
 def test_a_command_over_its_time_has_no_exit(tmp_path: Path) -> None:
     result = run(tmp_path, "echo begun; sleep 60", timeout_seconds=1)
     assert result.exit is None

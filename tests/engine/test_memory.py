@@ -177,6 +177,7 @@ def test_bad_rules_are_refused_with_their_location(tmp_path: Path, text: str, me
 
 
 # a scripted model -----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_later_runs_need_fewer_reworks_and_what_does_not_help_is_suppressed() -> None:
     without, measured = memory.measure(0), memory.measure(300)
     assert [run.reworks for run in without.runs] == [12, 12, 12]

@@ -171,6 +171,7 @@ def test_a_full_disk_is_fatal_and_keeps_what_there_was(tmp_path: Path) -> None:
     assert done.stdout == "fatal disk-full b'first\\ny\\n'\n"
 
 
+@pytest.mark.slow
 def test_a_finished_call_can_be_salvaged_as_it_was(tmp_path: Path) -> None:
     """We may die between the end of a call and the event that says so."""
     repository(tmp_path)
@@ -271,6 +272,7 @@ def test_when_we_are_killed_nothing_is_left_but_the_output(tmp_path: Path, level
     assert result.duration_ms < 60_000
 
 
+@pytest.mark.slow
 def test_salvage_kills_what_still_runs(tmp_path: Path) -> None:
     """As where only the mark holds a tree together, and its guard was killed too."""
     repository(tmp_path)

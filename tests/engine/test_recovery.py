@@ -191,6 +191,7 @@ def test_an_agent_that_sees_only_its_files_reaches_the_same_end() -> None:
     assert visible["b/ship/-/1/1/agent.builder"] == [f"notes/b.u{number}.md" for number in (1, 2, 3)] + [plan]
 
 
+@pytest.mark.slow
 def test_a_crash_beside_laid_out_files_loses_nothing() -> None:
     survives(scoped_pins(), 7, ITEMS, 1, 12)
 

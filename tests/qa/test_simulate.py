@@ -118,6 +118,7 @@ def test_a_bug_is_found(
 
 
 # the command ----------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_failure_names_seed_commit_and_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

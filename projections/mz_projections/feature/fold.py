@@ -388,9 +388,7 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     if type(event) is ReplyParsed:
         for part in event.usage:
             usage = replace(
-                usage,
-                input_tokens=usage.input_tokens + part.input,
-                output_tokens=usage.output_tokens + part.output,
+                usage, input_tokens=usage.input_tokens + part.input, output_tokens=usage.output_tokens + part.output
             )
         progress = replace(progress, usage=usage, agent_session=apply_reply(agent_session, event))
         request = unit_run.request
