@@ -458,6 +458,8 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     rules: MemoryRules = MemoryRules()
     holdout: float = 0.0
     """Share of the learnings that are left out to measure their effect."""
+    without: tuple[str, ...] = ()
+    """Ids of learnings that are left out to measure their effect."""
     shared: bool = False
     """Learnings that people shared from other projects count too."""
 

@@ -71,6 +71,7 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
         (("{run}/alpha@\N{SUPERSCRIPT TWO}",), 2, "MZ5007"),
         (("{run}/alpha@last",), 2, "MZ5008"),
         (("{run}/alpha@1", "--agent", "nobody"), 11, "MZ1004"),
+        (("{run}/alpha@1", "--without", "L-0"), 2, "MZ5016"),
         (("{run}/alpha@1", "--prompt", "missing.md.j2"), 10, "missing.md.j2"),
         (("{run}/alpha@1", "--prompt", "broken.md.j2"), 10, "MZ3017"),
     ],
@@ -100,4 +101,4 @@ def test_nothing_is_paid_without_a_yes(done: tuple[Workshop, str]) -> None:
 
 
 def test_the_page_names_what_there_is() -> None:
-    assert {"--agent", "--model", "--prompt"} <= set(re.findall(r"--\w+", PAGE))
+    assert {"--agent", "--model", "--prompt", "--without"} <= set(re.findall(r"--\w+", PAGE))

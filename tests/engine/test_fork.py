@@ -132,6 +132,12 @@ def test_nothing_goes_on_from_where_nothing_is_to_be_done(past: Past) -> None:
         fork_point(events, pins, 0)
 
 
+def test_a_fork_leaves_learnings_out_whoever_forks_it_again(past: Past) -> None:
+    first = forked_pins(past.pins, NotStarted(), ForkChange(without=("L-1",)), "r1")
+    assert forked_pins(first, NotStarted(), ForkChange(without=("L-2",)), "r2").without == ("L-1", "L-2")
+    assert past.pins.without == ()
+
+
 @pytest.mark.slow
 def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, str], session: RunProcess) -> None:
     workshop, run = done

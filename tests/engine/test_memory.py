@@ -160,6 +160,27 @@ def test_a_share_of_pairs_is_held_out_always_the_same() -> None:
     assert [item.reason for item in selected(made("a"), query=replace(QUERY, holdout=1.0)).left_out] == ["holdout"]
 
 
+def test_what_a_fork_does_without_is_left_out_to_measure_its_effect() -> None:
+    first, other = made("a"), made("b")
+    selection = selected(first, other, query=replace(QUERY, without=(first.id,)))
+    assert keys(selection, first, other) == ["b"]
+    assert [(item.id, item.reason) for item in selection.left_out] == [(first.id, "holdout")]
+
+
+def test_a_run_that_pins_it_does_without_a_learning(tmp_path: Path) -> None:
+    pins = memory.memory_pins(300)
+    pins = replace(pins, config=replace(pins.config, memory=replace(pins.config.memory, shared=True)))
+    name = learning_id("convention", "cents")
+    world = World(trial.FILES, memory.script, memory.commands)
+    world.user_memory = user_memory(tmp_path)
+    pins = replace(pins, without=(name,))
+    trial.begin(world, pins, {"f": ()})
+    drive_run(world, trial.RUN, pins, 1)
+    composed = [e for e in (recorded.event for recorded in world.store.log) if isinstance(e, ContextComposed)]
+    assert any(item.id == name and item.reason == "holdout" for event in composed for item in event.left_out)
+    assert not any(item.id == name for event in composed for item in event.learnings)
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("expire_day: 3\n", "memory.yaml:1:1 unknown key `expire_day`"),
     ("version: 1\nproject_features: 0\n", "memory.yaml:2:19 `project_features`: expected a whole number of at least 1"),

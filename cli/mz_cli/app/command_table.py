@@ -16,7 +16,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "retry": ("deliver.messages", "Retry a failed, cancelled, waiting or held feature."),
         "revise": ("deliver.messages", "Take delivered work up again, on its branch."),
         "review": ("review.command", "List and answer open questions."),
-        "fork": ("deliver.run", "Start a new run from an event of a past run, with another agent, model or prompt."),
+        "fork": ("deliver.run", "Start a new run from an event of a past run, with something changed."),
     },
     "Look": {
         "status": ("inspect.status", "Show a run: progress, cost and open questions."),

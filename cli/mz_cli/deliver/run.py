@@ -201,6 +201,7 @@ def features_to_answer(view: RunView, features: tuple[str, ...]) -> tuple[str, .
     examples=(
         ("mz fork r4f1/login@57 --model claude-opus-4-6", "continue from event 57 with another model"),
         ("mz fork r4f1/login/techspec --prompt try.md.j2", "repeat a phase with another prompt"),
+        ("mz fork r4f1/login/code --without L-3f9ac01b2e", "repeat it without a learning, to see what that changes"),
     ),
     next_command="`mz diff RUN FORK` compares results, tokens and cost; `mz log RUN` shows the versions.",
 )
@@ -210,11 +211,17 @@ def features_to_answer(view: RunView, features: tuple[str, ...]) -> tuple[str, .
 @click.option(
     "--prompt", metavar="FILE", type=click.Path(path_type=Path), help="Template to use for the phase that continues."
 )
+@click.option(
+    "--without", metavar="ID", multiple=True, help="Learning that no prompt shows from there; may be repeated."
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask whether to call the agent.")
 @view_options
 @format_options("Print one object with the schema mz.fork/1.", default="table")
-def fork(source: str, agent: str | None, model: str | None, prompt: Path | None, yes: bool, as_json: bool) -> int:
-    """Start a new run from an event of a past run, with another agent, model or prompt.
+def fork(
+    source: str, agent: str | None, model: str | None, prompt: Path | None, without: tuple[str, ...], yes: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Start a new run from an event of a past run, with something changed.
 
     PHASE stands for its last start, VERSION for an event of the feature's stream, as `mz log` prints it. The new run
     copies the feature's events up to there and calls the agent from there, for real money, after it has asked. An
@@ -235,7 +242,8 @@ def fork(source: str, agent: str | None, model: str | None, prompt: Path | None,
             raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE")
         later = (recorded.event for recorded in log.store.read(selector.stream, after=version))
         paid_nanousd = sum(event.nanousd for event in later if isinstance(event, CallSettled))
-    change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
+    template = read_template(prompt) if prompt else None
+    change = ForkChange(agent=agent, model=model, prompt=template, without=learning_ids(without))
 
     def begin(process: RunProcess, say: Callable[[str], None]) -> None:
         try:
@@ -256,6 +264,16 @@ def fork(source: str, agent: str | None, model: str | None, prompt: Path | None,
     code, forked_run = drive_run(root, begin, "fork", as_json)
     print_note(f"compare: mz diff {run} {forked_run}")
     return code
+
+
+def learning_ids(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids of learnings. Raises MzError (MZ5016)."""
+    from mz_cli.project.memory import open_memory  # Runs need no read model.
+
+    if not prefixes:
+        return ()
+    with open_memory(with_shared=True) as opened:
+        return tuple(opened.find(prefix).id for prefix in prefixes)
 
 
 def read_template(file: Path) -> str:

@@ -81,12 +81,17 @@ class PostedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def post_message(
-    log: ProjectLog, run: str, make_events: Callable[[], Sequence[Event]], patience_seconds: float = READ_WAIT_SECONDS
+    log: ProjectLog,
+    run: str,
+    make_events: Callable[[], Sequence[Event]],
+    patience_seconds: float = READ_WAIT_SECONDS,
+    beside: tuple[Append, ...] = (),
 ) -> PostedMessage:
     """Post messages, and wait until the run process has read them, if there is one.
 
     `make_events` returns the events for the current state of the run, or raises; it is called again if another process
-    appended meanwhile. Raises MzError (MZ5004) if the process rejects a message, and StoreUnusable."""
+    appended meanwhile. `beside` is appended with them, or not at all. Raises MzError (MZ5004) if the process rejects a
+    message, and StoreUnusable."""
     stream = inbox_stream(run)
     recorded: Sequence[Recorded[Event]] | None = None
     with SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
@@ -94,7 +99,8 @@ def post_message(
             version = dict(log.store.streams(stream)).get(stream, 0)
             append = Append(stream=stream, expected=version, events=tuple(make_events()))
             with suppress(VersionConflict):
-                recorded = store.append([append], time.time_ns() // 1000)
+                appended = store.append([append, *beside], time.time_ns() // 1000)
+                recorded = [message for message in appended if message.stream == stream]
     process_running = active_run(log) == run
     messages_read = process_running and wait_until_read(log, run, recorded, patience_seconds)
     return PostedMessage(

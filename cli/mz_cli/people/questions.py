@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
+from mz_engine.backlog.injection_screen import injections
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
+from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
+from mz_events.catalog.memory import LearningPromoted
 from mz_events.catalog.run import Verdict
-from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
-from mz_events.store import Recorded
+from mz_events.names import PROJECT_STREAM, FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import Append, Recorded
 from mz_projections.feature.fold import fold, rejecting_gate
 from mz_projections.feature.state import CreatingWorkspace, InPhase, RunningSetup, State, UnitRun, Waiting
+from mz_projections.memory.evidence import fold_memory
 from mz_projections.run.fold import fold_run, is_complete
 from mz_projections.views.messages import Decision, InboxMessage, decisions
 from mz_projections.views.model import FeatureView, Question, RunView
@@ -93,9 +100,10 @@ def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) 
 
 
 def post_answers(
-    log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, note: str | None
+    log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, note: str | None, *, keep: bool = False
 ) -> PostedMessage:
-    """Post the same answer to the open questions of all features, or to none. Raises MzError (MZ5004, MZ5009)."""
+    """Post the same answer to the open questions of all features, or to none; with `keep`, promote what each question
+    teaches. Raises MzError (MZ5004, MZ5009, MZ5018)."""
 
     def write() -> tuple[Event, ...]:
         queue = review_queue(log, run)
@@ -109,7 +117,25 @@ def post_answers(
             for feature, version in versions
         )
 
-    return post_message(log, run, write)
+    kept = tuple(promotion(log, run, feature, note) for feature in features if keep and note)
+    return post_message(log, run, write, beside=(Append(PROJECT_STREAM, None, kept),) if kept else ())
+
+
+def promotion(log: ProjectLog, run: str, feature: str, note: str) -> LearningPromoted:
+    """Return the decision to give question and answer to all features. Raises MzError (MZ5004, MZ5018)."""
+    queue = review_queue(log, run)
+    question = answerable_question(log, queue, queue.run.find_feature(feature) or FeatureView(feature=feature))
+    matches = Secrets(project_secrets(log.root, os.environ)).find(note.encode("utf-8", "replace"))
+    problems = tuple(f"it contains the secret {name}" for name in {match.name: match for match in matches}) + tuple(
+        f"it looks like an injection: {reason}" for reason in injections(f"{log.load_text(question.detail)}\n{note}")
+    )
+    if problems:
+        hint = "answer without it, or without --keep; nothing was posted"
+        raise MzError("MZ5018", f"the answer for {feature} cannot be kept: {'; '.join(problems)}", hint=hint)
+    (row,) = fold_memory(log.store.read(feature_stream(run, feature)))
+    reason = store_text(log, note)
+    assert reason is not None
+    return LearningPromoted(id=row.question, actor=store_user_name(log), reason=reason)
 
 
 def check_acceptable(log: ProjectLog, run: str, feature: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 from msgspec.structs import replace
-from mz_engine.backlog.injection_screen import screen_text
+from mz_engine.backlog.injection_screen import injections
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.memory.select import screened
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER, READ_MODELS_FILE, user_data_directory, worktree_folder
@@ -316,12 +316,6 @@ def _decide(
         return
     why = f"; it stays withheld, since its text looks like an injection: {'; '.join(withheld)}" if withheld else ""
     print_line(single_line(f"{action} {chosen.id} {chosen.key}{why}"))
-
-
-def injections(text: str) -> tuple[str, ...]:
-    """Return what makes a text look like an injection, with its lines; nothing if it does not."""
-    result = screen_text(text, "strict")
-    return tuple(f"{reason.rule} (line {reason.line})" for reason in result.reasons) if result.quarantined else ()
 
 
 @memory.command(

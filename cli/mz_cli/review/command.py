@@ -223,16 +223,19 @@ def reject(feature: str, note: str, as_json: bool) -> None:
         ("mz review answer login 'use SQLite'", "the text is added to the agent's next prompt"),
         ("mz review answer login - < answer.md", "from a file"),
         ("mz review answer login", "in your editor"),
+        ("mz review answer login 'use SQLite' --keep", "and tell all features, as `mz memory list` shows"),
     ),
     next_command="`mz status` shows the feature's progress.",
 )
 @click.argument("feature", metavar="[RUN/]FEATURE")
 @click.argument("text", required=False)
+@click.option("--keep", is_flag=True, help="Give question and answer to later calls of all features, as a learning.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
-def answer(feature: str, text: str | None, as_json: bool) -> None:
+def answer(feature: str, text: str | None, keep: bool, as_json: bool) -> None:
     """Answer the agent, and let it try again.
 
-    TEXT is added to the agent's next prompt; - reads it from stdin. Without TEXT, your editor opens.
+    TEXT is added to the agent's next prompt; - reads it from stdin. Without TEXT, your editor opens. An answer with a
+    secret, or with what looks like an injection, is not kept.
     """
     note = read_text_option(text, "the answer")
     if note is None:
@@ -240,13 +243,13 @@ def answer(feature: str, text: str | None, as_json: bool) -> None:
             queue, view = find_review_queue(log, feature)
             question = answerable_question(log, queue, view)
             note = edit_text(f"{question_text(question)}\n\n{log.load_text(question.detail)}")
-    answer_question(feature, Verdict.RETRY, note, as_json)
+    answer_question(feature, Verdict.RETRY, note, as_json, keep=keep)
 
 
-def answer_question(selector: str, verdict: Verdict, note: str | None, as_json: bool) -> None:
+def answer_question(selector: str, verdict: Verdict, note: str | None, as_json: bool, *, keep: bool = False) -> None:
     """Post the answer to the currently open question. Raises MzError (MZ5001, MZ4010, MZ5004)."""
     with open_log() as log:
         queue, view = find_review_queue(log, selector)
-        posted = post_answers(log, queue.run.run, (view.feature,), verdict, note)
+        posted = post_answers(log, queue.run.run, (view.feature,), verdict, note, keep=keep)
         text = f"{VERDICT_TEXTS[verdict]}: {view.feature}"
         print_posted("review-answer", posted, "answer", text, as_json, feature=view.feature, verdict=verdict)

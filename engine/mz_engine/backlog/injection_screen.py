@@ -70,6 +70,12 @@ def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
     return ScreenResult(text=text, score=score, quarantined=quarantined, reasons=reasons)
 
 
+def injections(text: str) -> tuple[str, ...]:
+    """Return what makes a text look like an injection, with its lines; nothing if it does not."""
+    result = screen_text(text, "strict")
+    return tuple(f"{reason.rule} (line {reason.line})" for reason in result.reasons) if result.quarantined else ()
+
+
 def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, ScreenResult]:
     """Return the item with screened title and body, and the result. Both are scored together: line 1 is the title, the
     body begins in line 2. A title of tricks becomes the id; a quarantined item stays as it is."""

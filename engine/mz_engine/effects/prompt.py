@@ -325,6 +325,7 @@ def select_learnings(context: StepContext, data: PromptData, key: str, tokens_ma
         tokens_max=tokens_left,
         rules=context.pins.memory,
         holdout=config.memory.holdout,
+        without=context.pins.without,
         shared=config.memory.shared,
     )
     if data.role != BUILDER:

@@ -63,7 +63,7 @@ def _reason(learning: Learning, text: str, query: MemoryQuery, characters_left: 
         return "withheld"
     if learning.status == "suppressed":
         return "suppressed"
-    if is_held_out(learning.id, query.call, query.holdout):
+    if learning.id in query.without or is_held_out(learning.id, query.call, query.holdout):
         return "holdout"
     return "budget" if len(text) > characters_left else None
 

@@ -25,6 +25,8 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     templates: dict[str, str]
     config: Config
     memory: MemoryRules = DEFAULT_RULES
+    without: tuple[str, ...] = ()
+    """Ids of learnings that no prompt shows; of a fork that measures their effect."""
     rewards: Rewards | None = None
     """Those that the pipeline names."""
     guidance: dict[str, Guidance] = {}

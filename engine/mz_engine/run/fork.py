@@ -1,4 +1,4 @@
-"""Forks: runs that continue from an event of another run, with another agent, model or prompt.
+"""Forks: runs that continue from an event of another run, with another agent, model or prompt, or without a learning.
 
 The feature's events up to there are copied, each citing its original as its cause. The engine continues from them as
 after any restart, and projections can tell which calls were paid in the other run.
@@ -57,6 +57,8 @@ class ForkChange(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     """A template for the phase that continues."""
+    without: tuple[str, ...] = ()
+    """Ids of learnings that no prompt shows."""
 
 
 def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> tuple[int, State]:
@@ -100,7 +102,7 @@ def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
         if change.model is not None
         else models,
     )
-    pins = replace(pins, config=config)
+    pins = replace(pins, config=config, without=pins.without + change.without)
     return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
 
 
