@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from mz_cli.live.driver import execute
-from mz_cli.live.notification import Notifier
+from mz_cli.live.driver import Notifier, execute
 from mz_engine.model.config import Notifications, NotificationSubject
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
@@ -118,7 +117,7 @@ def test_a_command_that_fails_is_told_in_the_view(tmp_path: Path) -> None:
 def test_a_command_that_hangs_is_killed_with_what_it_started_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mz_cli.live.notification.END_SECONDS", 0.2)
+    monkeypatch.setattr("mz_cli.live.driver.END_SECONDS", 0.2)
     desk = Desk(tmp_path, Notifications(command="sleep 600 & echo $! > child; wait"))
     for subject in (recorded(QUESTION), recorded(RunFinished(), "run/r1")):
         desk.notifier.on_event(subject)

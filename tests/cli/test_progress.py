@@ -16,9 +16,8 @@ import pytest
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import DisplayMode
 from mz_cli.live import progress
-from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.milestones import milestone_text
-from mz_cli.live.progress import LiveView, Painter, Progress, make_progress, may_paint
+from mz_cli.live.progress import LiveView, Painter, Progress, SpoolReader, make_progress, may_paint
 from mz_cli.terminal.text import styled_line
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind

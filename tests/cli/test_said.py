@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.live.agent_text import TAIL_BYTES, SpoolReader
+from mz_cli.live.progress import TAIL_BYTES, SpoolReader
 from mz_engine.agents.process import spool_directory
 
 KEY = "r1/login/code/-/1/1/agent.builder"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mz_engine.agents.process import make_missing
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.artifacts.junit import read_cases
+from mz_engine.artifacts.command_output import read_cases
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import SandboxSettings
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted

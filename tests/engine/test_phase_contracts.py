@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.artifacts.coverage import read_coverage
+from mz_engine.artifacts.command_output import read_coverage
 from mz_engine.artifacts.load import assemble_rules
 from mz_engine.decide.records import NOTES_LINES_MAX, cited_texts, record_text
 from mz_engine.effects.validation import OUTPUT_CHARACTERS_MAX, OUTPUT_FILES_MAX

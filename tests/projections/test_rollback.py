@@ -10,7 +10,7 @@ from mz_events.store import Recorded
 from mz_projections.audit.auditor import audit
 from mz_projections.cost.totals import priced_calls, spending, totals
 from mz_projections.feature.calls import paid_calls
-from mz_projections.feature.rollback import superseded_phases
+from mz_projections.feature.state import superseded_phases
 from mz_projections.views.run import run_view
 from mz_qa.layers.formats import read_log
 

@@ -20,8 +20,7 @@ from mz_engine.decide.recovery import next_call
 from mz_engine.ports import CallResult
 from mz_qa.conformance.endings import stored_endings
 from mz_qa.variants import play
-from mz_qa.variants.play import play_variants
-from mz_qa.variants.properties import VariantOutcome, end_state, succeeds, violations
+from mz_qa.variants.play import VariantOutcome, end_state, play_variants, succeeds, violations
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Identity
 from mz_recordings.faults.faults import Variant, derive_variants

@@ -13,8 +13,8 @@ from mz_engine.pricing.table import GenaiPrices
 from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
 from mz_recordings.cassette.model import Cassette, Failure
 from mz_recordings.drift.compare import compare_cassettes
-from mz_recordings.drift.current import check_cassette
 from mz_recordings.drift.outputs import changed_files, structure
+from mz_recordings.drift.run import check_cassette
 from mz_recordings.findings.model import Finding, Risk, risk_of
 
 from tests.support.changed import call, with_event, with_fields, with_file, with_line, with_world, without_call

@@ -33,7 +33,7 @@ from mz_projections.run.spending import DAY_US
 from mz_qa.simulation import trial
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
-from mz_recordings.past_runs import feature as core
+from mz_recordings.past_runs import replay as core
 from mz_recordings.past_runs.comparison import COMPARED_OUTCOME_FIELDS, PROMPT_FIELDS
 from mz_recordings.past_runs.model import (
     Divergence,

@@ -9,7 +9,7 @@ from mz_engine.model.pins import Pins
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_projections.feature.state import Ended, Held, State, Waiting
 from mz_qa.simulation import trial
-from mz_recordings.past_runs import feature as core
+from mz_recordings.past_runs import replay as core
 from mz_recordings.past_runs.replay import RunStreamReplay, feature_stops, replay_run
 
 from tests.support.pasts import Past, edited, index_of, trial_past

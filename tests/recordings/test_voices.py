@@ -10,7 +10,7 @@ from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, ParsedReply
 from mz_qa.conformance.endings import stored_endings
-from mz_qa.variants.properties import succeeds
+from mz_qa.variants.play import succeeds
 from mz_recordings.cassette.model import Kind, RecordedCall, StoredFile
 from mz_recordings.faults.faults import FAULTS, FaultOutput, InvalidFaultError, inject, possible_faults, render_fault
 

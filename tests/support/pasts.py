@@ -15,10 +15,9 @@ from mz_events.names import feature_stream, run_stream
 from mz_events.store import Recorded
 from mz_qa.simulation import trial
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
-from mz_recordings.past_runs.feature import FeatureReplay
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
-from mz_recordings.past_runs.replay import RunStreamReplay
+from mz_recordings.past_runs.replay import FeatureReplay, RunStreamReplay
 
 from tests.support import driving
 

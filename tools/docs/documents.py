@@ -24,9 +24,8 @@ from mz_cli.deliver.plan import PlanShape
 from mz_cli.export.command import ExportResult
 from mz_cli.help.help_ import ExplainAllShape, ExplainShape
 from mz_cli.housekeeping.clean import CleanResult
-from mz_cli.inspect.context import ContextDocument
 from mz_cli.inspect.diff import DiffReport
-from mz_cli.inspect.show import ArtifactText
+from mz_cli.inspect.show import ArtifactText, ContextDocument
 from mz_cli.inspect.state_at import StateAt
 from mz_cli.inspect.status import RunList
 from mz_cli.people.inbox import MessageResult

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 from mz_engine.errors.diagnostics import Exit
-from mz_qa.variants.properties import VariantOutcome, end_state
+from mz_qa.variants.play import VariantOutcome, end_state
 from mz_recordings.cassette.files import find_cassettes, load
 from mz_recordings.cassette.trace import trace_events
 from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reaction, inject

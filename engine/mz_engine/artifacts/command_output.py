@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
+from xml.parsers.expat import ExpatError, ParserCreate
 
 import msgspec
 
@@ -193,3 +195,76 @@ def squeeze_blank_lines(lines: list[str]) -> list[str]:
 @cache
 def compile_multiline(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.MULTILINE)
+
+
+# JUnit reports, which many runners write beside their output ----------------------------------------------------------
+REPORT_BYTES_MAX = 20_000_000
+SUITES = ("testsuite", "testsuites")
+
+
+def read_cases(data: bytes) -> tuple[list[str], list[str]]:
+    """Return the ids of passed and failed cases, as `class::name`; none if the data is no JUnit report, whose sums are
+    not read."""
+    root, case, passed, failed = "", list[str](), list[str](), list[str]()
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal root
+        root = root or name
+        if root not in SUITES:
+            raise ValueError(name)
+        if name == "testcase":
+            case[:] = ["::".join(filter(None, (attributes.get("classname"), attributes.get("name"))))]
+        elif name in ("failure", "error") and case:
+            failed.append(case[0])
+            case.clear()
+        elif name == "skipped" and case:
+            case.append(name)
+
+    def end(name: str) -> None:
+        if name == "testcase":
+            passed.extend(case if len(case) == 1 else ())
+            case.clear()
+
+    def refuse(*_: object) -> None:
+        raise ValueError("an entity")
+
+    parser = ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, refuse
+    try:
+        parser.Parse(data, True)
+    except (ExpatError, ValueError):
+        return [], []
+    return passed, failed
+
+
+# reports of covered lines: Cobertura, coverage.json of coverage.py, lcov ----------------------------------------------
+COBERTURA = re.compile(rb"<coverage\s([^>]{0,2000})>")
+ATTRIBUTE = re.compile(rb'\b(lines-covered|lines-valid)="(\d{1,12})"')
+LCOV_LINE = re.compile(rb"^(LH|LF):(\d{1,12})\r?$", re.MULTILINE)
+REPORT_NAMES = (".xml", "coverage.json", "lcov.info")
+"""Endings of the names of files that are read."""
+
+
+class Totals(msgspec.Struct):
+    covered_lines: int
+    num_statements: int
+
+
+class JsonReport(msgspec.Struct):
+    totals: Totals
+
+
+def read_coverage(data: bytes) -> tuple[int, int] | None:
+    """Return the numbers of covered lines and of all that could be; None if the data is no report, or of no line."""
+    covered = total = 0
+    if data.lstrip().startswith(b"{"):
+        with suppress(msgspec.MsgspecError):
+            totals = msgspec.json.decode(data, type=JsonReport).totals
+            covered, total = totals.covered_lines, totals.num_statements
+    elif match := COBERTURA.search(data[:10_000]):
+        values = dict(ATTRIBUTE.findall(match[1]))
+        covered, total = int(values.get(b"lines-covered", 0)), int(values.get(b"lines-valid", 0))
+    else:
+        for name, count in LCOV_LINE.findall(data):
+            covered, total = (covered + int(count), total) if name == b"LH" else (covered, total + int(count))
+    return (covered, total) if 0 <= covered <= total and total else None

@@ -15,8 +15,7 @@ from itertools import islice
 from msgspec.structs import replace
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.artifacts.coverage import REPORT_NAMES, read_coverage
-from mz_engine.artifacts.junit import REPORT_BYTES_MAX, read_cases
+from mz_engine.artifacts.command_output import REPORT_BYTES_MAX, REPORT_NAMES, read_cases, read_coverage
 from mz_engine.model.config import SandboxSettings
 from mz_engine.paths import spending_folder
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink

@@ -36,7 +36,7 @@ from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.names import BUILDER
 from mz_events.store import FEATURE_DEPTH, Recorded
 
-from mz_projections.feature.rollback import track_phases
+from mz_projections.feature.state import track_phases
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.usage import sum_known
 

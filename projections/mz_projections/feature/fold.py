@@ -50,7 +50,6 @@ from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, Command
 from mz_events.names import BUILDER, Commit, Digest
 from mz_events.store import Recorded
 
-from mz_projections.feature.rollback import superseded_phases
 from mz_projections.feature.session import add_written, apply_reply, apply_request, drop_session
 from mz_projections.feature.state import (
     AcceptedGate,
@@ -69,6 +68,7 @@ from mz_projections.feature.state import (
     Waiting,
     progress_of,
     run_version_of,
+    superseded_phases,
 )
 from mz_projections.feature.unit import UNIT_RUN_HANDLERS, after_hold, reset_failures
 

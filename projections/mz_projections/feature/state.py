@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
@@ -29,10 +31,13 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.feature import (
     Blocked,
+    FeatureRetried,
     FeatureStarted,
     HoldReleased,
     HumanAnswered,
     HumanRequested,
+    PhaseStarted,
+    RolledBack,
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import FeatureOutcome, Hold
@@ -381,3 +386,27 @@ def run_version_of(state: State) -> int:
             return state.run_version
     progress = progress_of(state)
     return progress.run_version if progress else 0
+
+
+# what a rollback supersedes, for all projections ----------------------------------------------------------------------
+def superseded_phases(started_phases: tuple[str, ...], target: str, units: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the phases, of these in the order of their start, that going back to `target` supersedes.
+
+    Superseded are phases started at or after the target; if only units of it go back, the target phase itself stays.
+    """
+    if target not in started_phases:
+        return ()
+    return started_phases[started_phases.index(target) + bool(units) :]
+
+
+def track_phases(current_phases: tuple[str, ...], event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the current phases after the event, in the order of their start, and the phases that it supersedes."""
+    if type(event) is PhaseStarted:
+        return (current_phases if event.phase in current_phases else (*current_phases, event.phase)), ()
+    if type(event) is RolledBack:
+        superseded = superseded_phases(current_phases, event.to, event.units)
+    elif type(event) is FeatureRetried:
+        superseded = superseded_phases(current_phases, event.to)
+    else:
+        return current_phases, ()
+    return tuple(phase for phase in current_phases if phase not in superseded), superseded

@@ -37,7 +37,7 @@ from mz_events.catalog.validation import (
 from mz_events.store import Recorded
 
 from mz_projections.feature.calls import change_call, evolve_calls, last_builder_key, new_call
-from mz_projections.feature.rollback import superseded_phases, track_phases
+from mz_projections.feature.state import superseded_phases, track_phases
 from mz_projections.feature.unit import RAISED
 from mz_projections.views.model import (
     ENDED_STATUSES,
