@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
-from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, FORMER_NAMES, MODULES
+from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, MODULES, SHORT_FORMS
 from mz_cli.app.help import HELP_WIDTH, CommandFamily, write_commands
 
 
@@ -35,7 +35,7 @@ class LazyGroup(CommandFamily):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, [*FORMER_NAMES.get(args[0], args[:1]), *args[1:]])
+        return super().resolve_command(ctx, [*SHORT_FORMS.get(args[0], args[:1]), *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Suggest command names without importing the commands."""

@@ -31,7 +31,7 @@ READING = (
     ("pause",),
     ("cancel", "login"),
     ("resume",),
-    ("gc", "--dry-run"),
+    ("clean", "--blobs", "--dry-run"),
     ("clean", "--dry-run"),
 )
 

@@ -69,14 +69,8 @@ MODULES = {name: f"mz_cli.{module}" for section in _TABLE.values() for name, (mo
 SECTIONS = {title: tuple(section) for title, section in _TABLE.items()}
 """Groups of all commands, as `mz help all` lists them."""
 
-FORMER_NAMES = {
-    "gate": ("check",),
-    "explain": ("help", "codes"),
-    "gc": ("clean", "--blobs"),
-    "verify": ("audit", "--verify"),
-}
-"""Former names of commands, accepted for one more version and not shown, with what replaces them; `verify` stays, as a
-short form."""
+SHORT_FORMS = {"verify": ("audit", "--verify")}
+"""Commands that are not shown, with what they stand for."""
 
 FIRST = ("demo", "init", "doctor", "run", "status", "review", "resume", "show", "log", "audit", "cost", "replay")
 """Commands that `mz --help` lists: what a run needs from its beginning to its pull requests."""

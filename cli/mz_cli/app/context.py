@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import heapq
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, PRIVATE_FOLDER
+from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, PRIVATE_FOLDER, READ_MODELS_FILE
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import CommandsChanged, ItemSkipped
 from mz_events.names import Digest, StreamId, erasure_stream, feature_stream, inbox_stream, run_stream
-from mz_events.store import BlobMissing, BlobWasErased, Recorded
+from mz_events.store import Append, BlobMissing, BlobWasErased, Recorded
+from mz_projections.read_models.model import R, ReadModel
 from mz_projections.views.messages import InboxMessage, inbox_messages
 from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
@@ -126,6 +128,19 @@ class ProjectLog(RunNames):
         with suppress(msgspec.DecodeError):
             return decode_pins(self.load_text(digest).encode())
         return None
+
+    def rows(self, model: ReadModel[R]) -> tuple[R, ...]:
+        """Return all rows of a read model, brought up to date."""
+        from mz_projections.read_models.store import ReadModelStore  # Commands that need none start faster without it.
+
+        with ReadModelStore(self.root / MZ_FOLDER / READ_MODELS_FILE, self.store, (model,)) as views:
+            views.refresh()
+            return views.rows(model)
+
+    def append(self, event: Event, *streams: StreamId) -> tuple[Recorded[Event], ...]:
+        """Append an event to each of the streams, at any version. Raises StoreUnusable."""
+        with SqliteStore(self.root / MZ_FOLDER / LOG_FILE) as store:
+            return store.append([Append(stream, None, (event,)) for stream in streams], time.time_ns() // 1000)
 
     def runs(self) -> tuple[str, ...]:
         names = [name for name in self.store.streams_by_age("run/") if name.count("/") == 1]

@@ -10,10 +10,8 @@ from msgspec.structs import replace
 from mz_engine.decide.caller import route_of
 from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.pins import Pins
-from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_events.names import BUILDER
 from mz_projections.memory.evidence import LESSON_KINDS
-from mz_projections.read_models.store import ReadModelStore
 from mz_projections.rewards.facts import FACTS, FeatureFacts
 from mz_projections.rewards.metrics import (
     FEATURES_MAX,
@@ -105,9 +103,8 @@ def health(as_json: bool) -> int:
 @contextmanager
 def opened_features(count: int | None = FEATURES_MAX) -> Iterator[tuple[MeasuredFeature, ...]]:
     """Open the last features of this repository, or all, measured as their runs pinned it."""
-    with open_log() as log, ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (FACTS,)) as views:
-        views.refresh()
-        yield measured_features(log, views.rows(FACTS), count)
+    with open_log() as log:
+        yield measured_features(log, log.rows(FACTS), count)
 
 
 def measured_features(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,14 +13,11 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.files import write_bytes
 from mz_engine.model.config import Config, Route, RouteChoice
 from mz_engine.model.pipeline import Phase, Pipeline, Tier
-from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.run.plan import load_sources
 from mz_engine.run.routing import RoutingFile, with_choice
 from mz_engine.run.settings import LoadedConfig, load_config
-from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.memory import RoutingApplied
 from mz_events.names import PROJECT_STREAM
-from mz_events.store import Append
 from mz_projections.rewards.routing import Suggestion, suggestions
 
 from mz_cli.app.context import open_log
@@ -171,11 +167,10 @@ def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
         choice = RouteChoice(agent=item.propose.agent, tier=msgspec.convert(item.propose.tier, Tier))
         learned = with_choice(learned, item.phase, item.unit, choice)
     text = to_yaml(msgspec.to_builtins(RoutingFile(routing=learned)))
-    with open_log() as log, SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
+    with open_log() as log:
         stored, actor = store_text(log, reason), store_user_name(log)
-        assert stored is not None
         event = RoutingApplied(phases=names, routing=log.blobs.put(text.encode()), actor=actor, reason=stored)
-        (recorded,) = store.append([Append(PROJECT_STREAM, None, (event,))], time.time_ns() // 1000)
+        (recorded,) = log.append(event, PROJECT_STREAM)
         try:
             write_bytes(log.root / document.name, text.encode())
         except OSError as error:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, WRONG_NAMES, PriceRow
-from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pricing.mismatch import explain_mismatch
 from mz_engine.pricing.models import base_name
 from mz_engine.pricing.table import GenaiPrices, may_cross_step, user_prices
@@ -55,12 +54,8 @@ def run_costs(log: ProjectLog, selected: Selector, period: Period) -> Calls:
 
 def all_costs(log: ProjectLog, period: Period) -> Calls:
     """Return the calls of all runs, from the read model beside the log."""
-    from mz_projections.read_models.store import ReadModelStore
-
-    with ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
-        views.refresh()
-        calls = (call for row in views.rows(CALLS) for call in row.calls if not call.is_forked_copy)
-        return priced_calls(call for call in calls if period.contains(call.requested_at_us))
+    calls = (call for row in log.rows(CALLS) for call in row.calls if not call.is_forked_copy)
+    return priced_calls(call for call in calls if period.contains(call.requested_at_us))
 
 
 # prices ---------------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from mz_cli.people.inbox import (
     post_message,
     posted_text,
     print_posted,
-    store_text,
+    store_note,
     store_user_name,
 )
 from mz_cli.people.questions import ReviewQueue, action_text, pipeline_of, review_queue, state_of, unfinished_runs
@@ -126,7 +126,7 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
 
         def write() -> tuple[Event, ...]:
             check_open(log.view(run_id), features)
-            note, person = store_text(log, reason), store_user_name(log)
+            note, person = store_note(log, reason), store_user_name(log)
             return tuple(CancelPosted(feature=feature, note=note, actor=person) for feature in targets)
 
         posted = post_message(log, run_id, write)
@@ -225,7 +225,7 @@ def post_retry(
 
     def write() -> tuple[Event, ...]:
         check(log, run, feature, phase)
-        note, person = store_text(log, text), store_user_name(log)
+        note, person = store_note(log, text), store_user_name(log)
         return (RetryPosted(feature=FeatureId(feature), phase=phase, note=note, actor=person, **revision),)
 
     return post_message(log, run, write)

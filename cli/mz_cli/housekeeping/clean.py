@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from mz_events.catalog.inbox import BlobErased
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import cited_digests
 from mz_events.names import Digest, erasure_stream
-from mz_events.store import Append
 
 from mz_cli.app.context import ProjectLog, find_root, is_process_running, no_runs_error, open_log
 from mz_cli.app.help import command, format_options
@@ -212,10 +210,10 @@ def erase(blob: str, reason: str) -> None:
     commits, branches, captures (refs/mz), worktrees nor cassettes.
     """
     runs, needed = dict[Digest, set[str]](), set[Digest]()
-    with open_log() as log, SqliteStore(log.root / MZ_FOLDER / LOG_FILE) as store:
+    with open_log() as log:
         if is_process_running(log.root):
             raise MzError("MZ5002", "a process drives a run in this repository", hint="stop it first, with Ctrl-C")
-        for recorded in store.read_all():
+        for recorded in log.store.read_all():
             needed |= {recorded.event.pins} if isinstance(recorded.event, RunStarted) else set()
             needed |= {recorded.event.reason} if isinstance(recorded.event, BlobErased) else set()
             for digest in cited_digests(recorded.event):
@@ -226,9 +224,8 @@ def erase(blob: str, reason: str) -> None:
             raise MzError("MZ1002", f"{blob[:64]!r} begins {len(runs)} digests that the log cites", hint=hint)
         ((digest, names),) = runs.items()
         data, text = log.blobs.get(digest), store_text(log, reason)
-        assert text is not None
         event = BlobErased(blob=digest, size_bytes=len(data), reason=text, actor=store_user_name(log))
-        store.append([Append(erasure_stream(run), None, (event,)) for run in sorted(names)], time.time_ns() // 1000)
+        log.append(event, *map(erasure_stream, sorted(names)))
         log.blobs.erase(digest, log.load_text(text))
         for file in (file for folder in COPIES for file in (log.root / MZ_FOLDER / folder).rglob("*")):
             if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest:

@@ -8,9 +8,7 @@ from typing import Literal
 
 import click
 from msgspec.structs import replace
-from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_events.names import feature_stream
-from mz_projections.read_models.store import ReadModelStore
 from mz_projections.views.model import RunView
 from mz_projections.views.run import RUNS
 
@@ -97,9 +95,7 @@ class RunList(Shape, frozen=True, kw_only=True):
 def runs(as_json: bool) -> None:
     """List the runs of this repository, the newest first."""
     with open_log() as log:
-        with ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (RUNS,)) as views:
-            views.refresh()
-            rows = sorted(views.rows(RUNS), key=lambda row: row.started_us or 0, reverse=True)
+        rows = sorted(log.rows(RUNS), key=lambda row: row.started_us or 0, reverse=True)
         process_running, root = is_process_running(log.root), str(log.root)
     lines = tuple(run_line(row, process_running) for row in rows)
     if as_json:

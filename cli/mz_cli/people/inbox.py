@@ -139,19 +139,20 @@ def active_run(log: ProjectLog) -> str | None:
     return starts[-1].stream.removeprefix("run/") if starts else None
 
 
-def store_text(log: ProjectLog, text: str | None) -> Digest | None:
-    """Store a person's text as a blob, stripped, without secrets and escapes; None stays None."""
-    if text is None:
-        return None
+def store_text(log: ProjectLog, text: str) -> Digest:
+    """Store a person's text as a blob, stripped, without secrets and escapes."""
     redacted = Secrets(project_secrets(log.root, os.environ)).redact(strip_escapes(text).strip())
     return log.blobs.put(redacted.encode("utf-8", "replace"))
 
 
+def store_note(log: ProjectLog, note: str | None) -> Digest | None:
+    """Store a note like a text; None stays None."""
+    return None if note is None else store_text(log, note)
+
+
 def store_user_name(log: ProjectLog) -> Digest:
     """Store the user's name as a blob."""
-    digest = store_text(log, user_name(log.root, os.environ.get("MZ_USER", "")))
-    assert digest is not None
-    return digest
+    return store_text(log, user_name(log.root, os.environ.get("MZ_USER", "")))
 
 
 def user_name(root: Path, chosen: str) -> str:

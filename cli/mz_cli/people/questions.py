@@ -29,7 +29,7 @@ from mz_projections.views.timeline import ALWAYS
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.selectors import select
 from mz_cli.common.advice import RunContext, run_context
-from mz_cli.people.inbox import PostedMessage, post_message, store_text, store_user_name
+from mz_cli.people.inbox import PostedMessage, post_message, store_note, store_user_name
 from mz_cli.terminal.text import format_time, single_line
 
 
@@ -111,7 +111,7 @@ def post_answers(
         versions = [(view.feature, answerable_question(log, queue, view).version) for view in views]
         for feature in features if verdict is Verdict.ACCEPT else ():
             check_acceptable(log, run, feature)
-        text, person = store_text(log, note), store_user_name(log)
+        text, person = store_note(log, note), store_user_name(log)
         return tuple(
             AnswerPosted(feature=FeatureId(feature), verdict=verdict, note=text, actor=person, question=version)
             for feature, version in versions
