@@ -29,7 +29,7 @@ from mz_projections.views.timeline import ALWAYS
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.selectors import select
 from mz_cli.common.advice import RunContext, run_context
-from mz_cli.people.inbox import PostedMessage, post_message, store_note, store_user_name
+from mz_cli.people.inbox import PostedMessage, post_message, store_note, store_text, store_user_name
 from mz_cli.terminal.text import format_time, single_line
 
 
@@ -133,9 +133,7 @@ def promotion(log: ProjectLog, run: str, feature: str, note: str) -> LearningPro
         hint = "answer without it, or without --keep; nothing was posted"
         raise MzError("MZ5018", f"the answer for {feature} cannot be kept: {'; '.join(problems)}", hint=hint)
     (row,) = fold_memory(log.store.read(feature_stream(run, feature)))
-    reason = store_text(log, note)
-    assert reason is not None
-    return LearningPromoted(id=row.question, actor=store_user_name(log), reason=reason)
+    return LearningPromoted(id=row.question, actor=store_user_name(log), reason=store_text(log, note))
 
 
 def check_acceptable(log: ProjectLog, run: str, feature: str) -> None:
