@@ -278,6 +278,8 @@ class CallSpec(PortValue, frozen=True, kw_only=True):
     session: str | None
     resumes: bool
     tools: tuple[Tool, ...]
+    skills: str = ""
+    """Folder in the worktree with skills that its program loads; empty: none."""
     total_seconds: int
     idle_seconds: int
     nanousd_max: int | None = None
@@ -335,6 +337,10 @@ class AgentAbilities(Protocol):
     @property
     def models(self) -> Mapping[str, str]:
         """Return the default model of each tier."""
+
+    @property
+    def skills(self) -> str:
+        """Return the subfolder of `CallSpec.skills` in which it expects skills; empty: none."""
 
 
 class AgentAdapter(Protocol):

@@ -14,7 +14,7 @@ from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallSpec
 
 from tests.support import claude_cli, codex_cli, gemini_cli
-from tests.support.endpoint import Answer, Endpoint, Reply, Request
+from tests.support.endpoint import Answer, Endpoint, Reply, Request, Use
 from tests.support.gitrepo import GitRepo
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
@@ -109,3 +109,23 @@ def test_what_an_agent_takes_from_a_project(agent: str, tmp_path: Path) -> None:
     assert {path.name for path in project.touched.iterdir()} == PROGRAMS[agent]
     if agent == "claude-code":
         assert "Write" not in {tool["name"] for tool in json.loads(requests[0])["tools"]}, "denied by the project"
+
+
+def test_claude_loads_the_skill_that_a_call_is_given(tmp_path: Path) -> None:
+    repo, bodies = GitRepo(tmp_path / "repo"), list[str]()
+    repo.commit({"README.md": "x"})
+    adapter: Adapter = built_in_adapters()["claude-code"]
+    file = f".mz/skills/1/{adapter.capabilities().skills}/careful/SKILL.md"
+    repo.write({file: "---\nname: careful\ndescription: MARK-listed\n---\n\nMARK-loaded\n"})
+
+    def model(request: Request) -> Answer:
+        bodies.append(json.dumps(request.body))
+        return Reply("", uses=(Use("Skill", {"skill": "careful"}),)) if len(bodies) == 1 else Reply("Done.")
+
+    (tmp_path / "home").mkdir()
+    with Endpoint(model) as endpoint:
+        outside = claude_cli.environment(tmp_path / "home", endpoint.url)
+        call = claude_cli.spec("Say hello.", None, skills=".mz/skills/1", tools=("read", "write"))
+        result = adapter.run_call(call, outside, claude_cli.plain_spawn(repo.root, outside))
+    assert adapter.parse_output(result).problem is None, result
+    assert [set(re.findall(r"MARK-(\w+)", body)) for body in bodies] == [{"listed"}, {"listed", "loaded"}]

@@ -46,6 +46,11 @@ def test_only_a_shell_is_allowed_by_name() -> None:
     assert argv[-2:] == ("--tools=Read,Glob,Grep,Bash", "--allowedTools=Bash")
 
 
+def test_skills_are_loaded_from_their_folder() -> None:
+    argv = invocation(spec("x", None, tools=("read",), skills=".mz/skills/ab"), {}).argv
+    assert argv[-2:] == ("--tools=Read,Glob,Grep,Skill", "--add-dir=.mz/skills/ab")
+
+
 def test_without_tools_it_has_none() -> None:
     assert invocation(spec("x", None, tools=()), {}).argv[-1] == "--tools="
 

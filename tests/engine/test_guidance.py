@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,15 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pins import Pins, decode_pins, encode_pins
 from mz_engine.pipelines.lint import lint_pipeline
 from mz_engine.pipelines.load import PipelineFiles, PipelineSource, load_pipeline_files, pin_files
-from mz_engine.ports import CallSpec
+from mz_engine.ports import CallSpec, FeatureWorktree
 from mz_engine.run.plan import known_names
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ContextComposed, ContextPart, SkillUse
 from mz_events.names import FeatureId, feature_stream
+from mz_events.names import Path as TreePath
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, ScriptedReply, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedAdapter, SimulatedWorkspace, World
 
 PIPELINE = """\
 pipeline: guided
@@ -117,6 +119,29 @@ def test_persona_and_skills_head_the_prompt_and_the_log_names_them(root: Path) -
     assert (request.card, prompt) == ("orion", "You are orion.\n\n---\n\nDo check.\n"), "not the card that it checks"
     request, prompt = made["ship"]
     assert (request.card, request.skills, prompt) == ("", (), "Do ship.\n")
+
+
+def test_an_agent_that_loads_skills_is_given_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    provided = dict[TreePath, bytes]()
+
+    def provide(port: SimulatedWorkspace, worktree: FeatureWorktree, files: dict[TreePath, bytes]) -> None:
+        provided.update(files)
+
+    pinned = decode_pins(encode_pins(pins_of(root)))
+    native = replace(pinned, config=replace(pinned.config, skills="native"))
+    monkeypatch.setattr(SimulatedWorkspace, "provide", provide)
+    assert requests(native)["build"][0].skills[-1].form == "text", "no agent that can load one"
+    assert not any("skills" in path for path in provided)
+    monkeypatch.setattr(SimulatedAdapter, "skills", ".x/skills")
+    assert requests(pinned)["build"][0].skills[-1].form == "text", "the settings do not say so"
+    request, prompt = requests(native)["build"]
+    assert request.skills == (
+        SkillUse(name="again", version="2", form="left-out"), SkillUse(name="careful", version="2", form="native"),
+    )  # fmt: skip
+    assert prompt == "You are iris.\n\n---\n\nLoad and follow the skill `careful`.\n\n---\n\nDo build. short.txt\n"
+    (path,) = (path for path in provided if "skills" in path)
+    assert re.fullmatch(r"\.mz/skills/[0-9a-f]{8}/\.x/skills/careful/SKILL\.md", path)
+    assert parse_skill(provided[path].decode(), "careful", "")[0].text == "Be careful with careful."
 
 
 def test_a_skill_is_given_when_its_condition_holds(root: Path) -> None:

@@ -62,8 +62,8 @@ class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """Features of an agent. The engine decides by `sessions`, `tools` and `models` alone; the others are for pages and
-    commands, and the conformance suite checks them."""
+    """Features of an agent. The engine decides by `sessions`, `tools`, `skills` and `models` alone; the others are for
+    pages and commands, and the conformance suite checks them."""
 
     sessions: bool = True
     """Can continue an earlier session."""
@@ -73,6 +73,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     reported_fields: tuple[ReportedFields, ...]
     """By version, oldest first; the last covers the version that we test with."""
     tools: tuple[str, ...] = ("read", "write", "shell")
+    skills: str = ""
+    """Subfolder of `CallSpec.skills` in which its program expects skills; empty: it cannot be given any."""
     bundled: bool = False
     """Its program is installed with `mz`."""
     models: Mapping[str, str]

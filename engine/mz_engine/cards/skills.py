@@ -81,7 +81,10 @@ def parse_skill(text: str, name: str | None, file: str) -> tuple[Skill, str]:
     if not body:
         location = SourceLocation(file, text.count("\n", 0, match.end()) + 1, 1)
         raise MzError("MZ3028", "the skill has no text", hint="write it below the front matter", location=location)
-    return Skill(name=header.name, version=header.version, when=header.when, text=body), header.description
+    description = header.description
+    return Skill(
+        name=header.name, description=description, version=header.version, when=header.when, text=body
+    ), description
 
 
 def gather_guidance(

@@ -35,7 +35,7 @@ from mz_engine.effects.prompt import (
     configured_model,
     context_tokens_max,
     plan_session,
-    write_schemas,
+    provide_files,
 )
 from mz_engine.effects.steps import Effect, ReserveCall, SettleCall, StepContext, Steps, call_port, emit, put_blob
 from mz_engine.effects.validation import broken_rules, ensure_worktree, gate_checked, keep_artifacts
@@ -88,11 +88,11 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     model = configured_model(config, agent, tier) or adapter.capabilities().models[tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session
-    head = yield from compose_head(context, action.role)
+    head = yield from compose_head(context, action.role, adapter.capabilities().skills)
     composed = yield from compose_prompt(context, action.role, template, session_plan, key, head.texts)
     prompt = adapter.format_prompt(composed.text)
     worktree, laid_out = yield from _lay_out(context, composed.scope)
-    yield from write_schemas(context, action.role, worktree)
+    yield from provide_files(context, action.role, worktree, head.files)
     spec = CallSpec(
         key=key,
         worktree=worktree,
@@ -102,14 +102,14 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         session=session.id if session else session_id(key),
         resumes=session is not None,
         tools=use.tools,
+        skills=head.skill_folder,
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
         nanousd_max=config.budget.call_nanousd,
         tokens_max=config.budget.call_tokens,
         session_usage_before=session.usage if session else (),
     )
-    tokens = adapter.estimate_tokens(prompt)
-    counted = yield from call_port(Agents.count_tokens, spec)
+    tokens, counted = adapter.estimate_tokens(prompt), (yield from call_port(Agents.count_tokens, spec))
     input_tokens = estimated_input_tokens(counted, tokens, session)
     request = AgentRequested(
         ref=_call_ref(action, context),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Literal
+
 import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.call import SkillUse
-from mz_events.names import BUILDER
+from mz_events.names import BUILDER, Path
 
 from mz_engine.decide.conditions import holds
 from mz_engine.effects.steps import StepContext, Steps
@@ -13,6 +19,8 @@ from mz_engine.model.card import Guidance
 from mz_engine.prompts.render import HeadText
 
 NO_GUIDANCE = Guidance()
+SKILLS_FOLDER = ".mz/skills"
+"""In a worktree; captures skip it."""
 
 
 class PromptHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +29,10 @@ class PromptHead(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[HeadText, ...] = ()
     card: str = ""
     skills: tuple[SkillUse, ...] = ()
+    skill_folder: str = ""
+    """Folder in the worktree with those that the agent's program loads; empty: none."""
+    files: Mapping[Path, bytes] = {}
+    """Of these skills, by path in the worktree."""
 
 
 def guidance_of(context: StepContext, role: str) -> Guidance:
@@ -28,17 +40,30 @@ def guidance_of(context: StepContext, role: str) -> Guidance:
     return context.pins.guidance.get(context.phase.phase, NO_GUIDANCE) if role == BUILDER else NO_GUIDANCE
 
 
-def compose_head(context: StepContext, role: str) -> Steps[PromptHead]:
-    """Compose the persona and the skills whose conditions hold; the others are left out."""
-    guidance, uses = guidance_of(context, role), list[SkillUse]()
+def compose_head(context: StepContext, role: str, subfolder: str = "") -> Steps[PromptHead]:
+    """Compose the persona and the skills whose conditions hold; the others are left out. If the agent's program loads
+    skills from a `subfolder`, and the settings say so, they are files, which the prompt only names."""
+    guidance, uses, files = guidance_of(context, role), list[SkillUse](), dict[str, str]()
     persona = HeadText(source="persona", name=guidance.card, text=guidance.persona)
     texts = [persona] if guidance.persona else []
+    form: Literal["text", "native"] = "native" if subfolder and context.pins.config.skills == "native" else "text"
     for skill in guidance.skills:
         broken = yield from broken_rules(context, skill.when)
         state, unit_run, phase = context.phase_state, context.unit_run, context.phase
         is_given = not skill.when or any(holds(entry, state, unit_run, phase, broken) for entry in skill.when)
-        uses.append(SkillUse(name=skill.name, version=skill.version, form="text" if is_given else "left-out"))
-        if is_given:
+        uses.append(SkillUse(name=skill.name, version=skill.version, form=form if is_given else "left-out"))
+        if is_given and form == "native":
+            header = f"---\nname: {skill.name}\ndescription: {json.dumps(skill.description)}\n---\n"
+            files[skill.name] = f"{header}\n{skill.text}\n"
+            text = f"Load and follow the skill `{skill.name}`."
+            texts.append(HeadText(source="skill", name=skill.name, text=text))
+        elif is_given:
             text = f"# Skill: {skill.name}\n\n{skill.text}"
             texts.append(HeadText(source="skill", name=skill.name, text=text))
-    return PromptHead(texts=tuple(texts), card=guidance.card, skills=tuple(uses))
+    head = PromptHead(texts=tuple(texts), card=guidance.card, skills=tuple(uses))
+    if not files:
+        return head
+    # Named by content: later calls in this worktree find their own skills only.
+    folder = f"{SKILLS_FOLDER}/{sha256(msgspec.json.encode(files)).hexdigest()[:8]}"
+    paths = {Path(f"{folder}/{subfolder}/{name}/SKILL.md"): text.encode() for name, text in files.items()}
+    return replace(head, skill_folder=folder, files=paths)

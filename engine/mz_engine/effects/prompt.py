@@ -142,9 +142,9 @@ def schema_path(output: PhaseOutput, pins: Pins) -> str:
     return "" if pins.rules[output.rules].form == "markdown" else f"{SCHEMA_FOLDER}/{output.rules}.json"
 
 
-def write_schemas(context: StepContext, role: str, worktree: FeatureWorktree) -> Effect:
-    """Write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip."""
-    files, block = dict[Path, bytes](), block_output(context, role)
+def provide_files(context: StepContext, role: str, worktree: FeatureWorktree, skills: Mapping[Path, bytes]) -> Effect:
+    """Write skills and JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip."""
+    files, block = dict(skills), block_output(context, role)
     for output in (*outputs_of(context, role), *([block] if block else [])):
         if path := schema_path(output, context.pins):
             rules = context.pins.rules_of(context.phase, output)

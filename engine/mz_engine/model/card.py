@@ -67,6 +67,8 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A skill as a run pins it."""
 
     name: str
+    description: str = ""
+    """Empty: of a run before descriptions were pinned."""
     version: str = ""
     when: tuple[Condition, ...] = ()
     text: str

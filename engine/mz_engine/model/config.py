@@ -338,6 +338,10 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
             "too, which needs an agent in `failover`."
         ),
     ] = "session"
+    skills: Annotated[
+        Literal["text", "native"],
+        doc("How an agent gets skills: in the prompt, or as files that its program loads, where it can (Claude Code)."),
+    ] = "text"
     sessions: Annotated[
         Literal["fresh", "continue"],
         doc(

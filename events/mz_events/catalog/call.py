@@ -82,8 +82,8 @@ class SkillUse(EventPart, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     version: str = ""
-    form: Literal["text", "left-out"] = "text"
-    """In the prompt, or not given: its condition does not hold."""
+    form: Literal["text", "native", "left-out"] = "text"
+    """In the prompt; as a file that the agent's program loads; or not given: its condition does not hold."""
 
 
 class CallReserved(DerivedEvent, frozen=True, kw_only=True, tag="call.reserved"):
@@ -174,7 +174,7 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    SCHEMA = 4
+    SCHEMA = 5
     NON_DETERMINISTIC = frozenset({"tree", "session", "laid_out"})
     ref: CallRef
     agent: str

@@ -395,6 +395,7 @@ class SimulatedAdapter:
     """Of every simulated agent; all tiers have one model."""
 
     sessions = True
+    skills = ""
     models: Mapping[str, str] = dict.fromkeys(("cheap", "mid", "premium"), "simulated")
 
     def capabilities(self) -> SimulatedAdapter:

@@ -42,6 +42,7 @@ from mz_projections.run.fold import RunState, fold_run
 
 from mz_recordings.cassette.model import (
     BUILDER,
+    FIXTURE_DEFAULTS,
     FIXTURE_KEYS,
     FORMAT,
     VERDICTS,
@@ -240,7 +241,7 @@ def _fixture(
         config={
             key: value
             for key, value in _to_json_values(config).items()
-            if key in FIXTURE_KEYS and (value or key != "routing")  # Cassettes without it have none.
+            if key in FIXTURE_KEYS and value != FIXTURE_DEFAULTS.get(key)
         },
         decisions=decisions,
         hints=tuple(recorded_learnings(sources, run, features)),

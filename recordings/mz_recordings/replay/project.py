@@ -21,7 +21,7 @@ from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import parse_path
 
-from mz_recordings.cassette.model import FIXTURE_KEYS, MANIFEST, Manifest
+from mz_recordings.cassette.model import FIXTURE_DEFAULTS, FIXTURE_KEYS, MANIFEST, Manifest
 from mz_recordings.cassette.repository import FixtureUnavailable
 
 REPOSITORY_SETTINGS = ("base", "branch_prefix")
@@ -87,7 +87,7 @@ def replay_config(config: Config, settings: Mapping[str, object], parallel: int)
     # Commands that only the current settings have belong to new gates.
     fixture_config = replace(fixture_config, commands={**config.commands, **fixture_config.commands})
     return replace(
-        replace(config, papers="branch", commits="phases", routing={}),  # Of cassettes that do not say.
+        replace(config, papers="branch", commits="phases", **FIXTURE_DEFAULTS),  # Of cassettes that do not say.
         **{key: getattr(fixture_config, key) for key in fixture_settings},
         parallel_max=parallel,
         budget=Budget(),

@@ -55,6 +55,7 @@ class ClaudeCode(Adapter):
                 since="2.1.197", model=True, money=True, session=True, cache_writes="by lifetime", evidence="recorded"
             ),
         ),
+        skills=".claude/skills",
         models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
         auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
     )
@@ -109,7 +110,7 @@ class ClaudeCode(Adapter):
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin, which takes any size."""
-        tools = tuple(name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool])
+        tools = [name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool]] + ["Skill"] * bool(spec.skills)
         argv = [self.command, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
         if spec.session is not None:
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
@@ -118,6 +119,8 @@ class ClaudeCode(Adapter):
         argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
         if "shell" in spec.tools:
             argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
+        if spec.skills:
+            argv.append(f"--add-dir={spec.skills}")
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
 
 
