@@ -173,11 +173,7 @@ class FeatureCalls(msgspec.Struct, frozen=True):
 def paid_calls(events: Iterable[Recorded[Event]]) -> tuple[Call, ...]:
     """Return the calls of these events (of any number of features, each in its order), without those copied by a fork:
     they were paid in the original run."""
-    rows: dict[Key, FeatureCalls] = {}
-    for recorded in events:
-        for row in evolve(rows.get, recorded):
-            rows[row.run, row.feature] = row
-    return tuple(call for row in rows.values() for call in row.calls if not call.is_forked_copy)
+    return tuple(call for row in CALLS.fold(events) for call in row.calls if not call.is_forked_copy)
 
 
 def new_call(kind: type[C], recorded: Recorded[Event], event: AgentRequested, **display: object) -> C:

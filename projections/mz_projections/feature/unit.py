@@ -85,10 +85,6 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
     )
 
 
-def _on_call_ended(unit_run: UnitRun, event: AgentFailed | AgentLost, at_us: int) -> UnitRun:
-    return replace(unit_run, ended_at_us=at_us, last_event=event)
-
-
 def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitRun:
     role = event.ref.role
     attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
@@ -163,14 +159,6 @@ def _reject_reply(unit_run: UnitRun, report: Digest, role: str) -> UnitRun:
     return replace(unit_run, role=role, attempts={**unit_run.attempts, role: attempts}, reports=(report,), signature="")
 
 
-# delivery -------------------------------------------------------------------------------------------------------------
-
-
-def _on_checks_polled(unit_run: UnitRun, event: ChecksPolled, at_us: int) -> UnitRun:
-    began_at_us = unit_run.checks_began_at_us or at_us
-    return replace(unit_run, last_poll=event, polled_at_us=at_us, checks_began_at_us=began_at_us, last_event=event)
-
-
 # any ------------------------------------------------------------------------------------------------------------------
 def _set_last_event(unit_run: UnitRun, event: Any, at_us: int) -> UnitRun:
     return replace(unit_run, last_event=event)
@@ -179,8 +167,8 @@ def _set_last_event(unit_run: UnitRun, event: Any, at_us: int) -> UnitRun:
 UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | None]] = {
     AgentRequested: _on_agent_requested,
     AgentReplied: lambda run, event, at_us: replace(run, reply_event=event, ended_at_us=at_us, last_event=event),
-    AgentFailed: _on_call_ended,
-    AgentLost: _on_call_ended,
+    AgentFailed: lambda run, event, at_us: replace(run, ended_at_us=at_us, last_event=event),
+    AgentLost: lambda run, event, at_us: replace(run, ended_at_us=at_us, last_event=event),
     ReplyParsed: _on_reply_parsed,
     CallOverBudget: lambda run, event, _: replace(run, role=event.role, last_event=event),
     AgentSwitched: _on_agent_switched,
@@ -209,7 +197,9 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     PullRequestOpened: lambda run, event, _: replace(
         run, delivery_steps=(*run.delivery_steps, "open_pr"), pull_request_number=event.number, last_event=event
     ),
-    ChecksPolled: _on_checks_polled,
+    ChecksPolled: lambda run, event, at_us: replace(
+        run, last_poll=event, polled_at_us=at_us, checks_began_at_us=run.checks_began_at_us or at_us, last_event=event
+    ),
     ChecksRerun: lambda run, event, at_us: replace(
         run, last_poll=None, reruns=run.reruns + 1, checks_began_at_us=at_us, last_event=event
     ),

@@ -322,8 +322,4 @@ MEMORY = ReadModel(
 
 def fold_memory(events: Iterable[Recorded[Event]]) -> tuple[FeatureMemory, ...]:
     """Return the rows of these events, of any number of streams, each in its order."""
-    rows: dict[Key, FeatureMemory] = {}
-    for recorded in events:
-        if isinstance(recorded.event, MEMORY.types):
-            rows |= {(row.run, row.feature): row for row in evolve(rows.get, recorded)}
-    return tuple(rows.values())
+    return MEMORY.fold(events)

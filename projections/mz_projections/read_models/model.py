@@ -27,3 +27,11 @@ class ReadModel(msgspec.Struct, Generic[R], frozen=True):
     """Return the rows that an event creates or changes. The first argument finds the current row by key."""
     index: str = ""
     """Another field that rows are often selected by."""
+
+    def fold(self, events: Iterable[Recorded[Event]]) -> tuple[R, ...]:
+        """Return the rows of these events, of any number of streams, each in its order."""
+        rows: dict[Key, R] = {}
+        for recorded in events:
+            if isinstance(recorded.event, self.types):
+                rows |= {tuple(getattr(row, name) for name in self.key): row for row in self.evolve(rows.get, recorded)}
+        return tuple(rows.values())

@@ -285,8 +285,4 @@ FACTS = ReadModel(name="facts", row=FeatureFacts, key=("run", "feature"), types=
 
 def fold_facts(events: Iterable[Recorded[Event]]) -> FeatureFacts | None:
     """Return the facts of a feature from its stream; None if nothing counted happened."""
-    rows: dict[Key, FeatureFacts] = {}
-    for recorded in events:
-        for row in evolve(rows.get, recorded) if type(recorded.event) in HANDLERS else ():
-            rows[row.run, row.feature] = row
-    return next(iter(rows.values()), None)
+    return next(iter(FACTS.fold(events)), None)

@@ -97,11 +97,6 @@ def _rule_list(violations: tuple[validation.Violation, ...]) -> str:
     return list_names(f"{violation.rule} {violation.path}".strip() for violation in violations)
 
 
-def _feature_stopped(event: run.FeatureStopped) -> str:
-    reason = code_suffix(event.code) or code_suffix(event.hold.value if event.hold else "")
-    return f"{event.feature} stopped: {event.status.value}{reason}"
-
-
 def _context_composed(event: call.ContextComposed) -> str:
     shown = [part for part in event.parts if not part.left_out]
     left_out = count_noun(len(event.parts) - len(shown), "part")
@@ -118,11 +113,6 @@ def _agent_requested(event: call.AgentRequested) -> str:
         f"{_call_name(event.ref)}: {event.agent} {event.model}, {prompt}, about {event.estimated_tokens} tokens, "
         f"{_usd(event.estimated_nanousd)}"
     )
-
-
-def _agent_replied(event: call.AgentReplied) -> str:
-    exit_text = f"exit {'unknown' if event.exit is None else event.exit}{', salvaged' * event.salvaged}"
-    return f"{_call_name(event.ref)}: {exit_text} after {event.duration_ms} ms"
 
 
 def _reply_parsed(event: call.ReplyParsed) -> str:
@@ -148,12 +138,6 @@ def _base_tested(event: run.BaseTested) -> str:
     if event.unusable:
         return f"{list_names(event.unusable)} cannot be used on the base"
     return f"{list_names(event.red)} failed on the base" if event.red else "all commands succeeded on the base"
-
-
-def _artifact_validated(event: validation.ArtifactValidated) -> str:
-    return f"{_call_name(event.ref)}: " + (
-        f"rejected by {_rule_list(event.violations)}" if event.violations else "valid"
-    )
 
 
 def _gate_checked(event: validation.GateChecked) -> str:
@@ -235,11 +219,6 @@ def _imported_file_read(event: imported.ImportedFileRead) -> str:
     return f"{event.format} from byte {event.offset_start} to {event.offset_end}: {', '.join(counts)}"
 
 
-def _imported_priced(event: imported.ImportedPriced) -> str:
-    unpriced = f", no price for {list_names(event.unpriced)}" if event.unpriced else ""
-    return _usd(sum(priced.nanousd for priced in event.sums)) + unpriced
-
-
 DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.RunStarted: lambda e: f"pipeline {e.pipeline} on {e.base} at {e.base_commit[:SHORT]}, mz {e.mz_version}",
     run.RunForked: lambda e: f"forked from version {e.version} of {e.feature} in run {e.source}",
@@ -249,7 +228,9 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.BaseTested: _base_tested,
     run.CommandsChanged: lambda _: "commands, set-up or what they need were corrected in the settings",
     run.FeatureAdmitted: lambda e: f"{e.feature} may start" + (f" on top of {e.stacked_on}" if e.stacked_on else ""),
-    run.FeatureStopped: _feature_stopped,
+    run.FeatureStopped: lambda e: (
+        f"{e.feature} stopped: {e.status.value}" + (code_suffix(e.code) or code_suffix(e.hold.value if e.hold else ""))
+    ),
     run.FeatureReleased: lambda e: f"{e.feature} may continue: {e.hold.value} released",
     run.TimerFired: lambda e: f"{e.feature}: wait is over",
     run.ItemHeld: lambda e: f"{e.feature} cannot start: {e.blocked_by} was not delivered",
@@ -301,7 +282,10 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     call.AgentRequested: _agent_requested,
     call.SessionDropped: lambda e: f"{e.key}: session dropped, {e.reason.value}; the next prompt is a full one",
     call.AgentSwitched: lambda e: f"{_call_name(e.ref)}: {e.to} takes over from {e.source} ({e.code})",
-    call.AgentReplied: _agent_replied,
+    call.AgentReplied: lambda e: (
+        f"{_call_name(e.ref)}: exit {'unknown' if e.exit is None else e.exit}{', salvaged' * e.salvaged} "
+        f"after {e.duration_ms} ms"
+    ),
     call.AgentFailed: lambda e: (
         f"{_call_name(e.ref)}: {e.problem.kind.value} {e.problem.code} after {e.duration_ms} ms"
     ),
@@ -314,7 +298,9 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     validation.CommandRan: _command_ran,
     validation.ChangesChecked: _changes_checked,
     validation.ArtifactParsed: _artifact_parsed,
-    validation.ArtifactValidated: _artifact_validated,
+    validation.ArtifactValidated: lambda e: (
+        f"{_call_name(e.ref)}: {f'rejected by {_rule_list(e.violations)}' if e.violations else 'valid'}"
+    ),
     validation.ConditionsChecked: _conditions_checked,
     validation.ArtifactsKept: lambda e: f"{unit_name(e)}: valid and newer than what they depend on, no agent is called",
     validation.GateChecked: _gate_checked,
@@ -339,7 +325,10 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     imported.ImportedSessionFound: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
     imported.ImportedFileRead: _imported_file_read,
     imported.ImportedTotalsReconciled: lambda e: f"{count_noun(len(e.requests), 'total')} beyond the lines",
-    imported.ImportedPriced: _imported_priced,
+    imported.ImportedPriced: lambda e: (
+        _usd(sum(priced.nanousd for priced in e.sums))
+        + (f", no price for {list_names(e.unpriced)}" if e.unpriced else "")
+    ),
     memory.LearningsCaptured: lambda e: (
         f"{unit_name(e)}: {e.artifact} states {list_names(f'{item.kind} {item.key}' for item in e.learnings)}"
     ),
