@@ -16,9 +16,9 @@ from mz_events.catalog.memory import CapturedLearning, LearningArchived, Learnin
 from mz_events.names import PROJECT_STREAM, USER_STREAM, feature_stream
 from mz_events.store import Append
 from mz_projections.memory.effect import Side, side
-from mz_qa.simulation import memory
 
 from tests.cli.drive import Mz, decoded
+from tools.bench import learnings as memory
 
 RULES = "expire_days: 40000  # The simulated clock begins in 1970.\n"
 

@@ -1,4 +1,4 @@
-"""What the memory is worth, measured with a scripted model: `python -m mz_qa.simulation.memory`.
+"""What the memory is worth, measured with a scripted model: `python -m tools.bench.learnings`.
 
 Two mistakes are easy in the simulated project. The model makes the first one unless its prompt tells of it; the second
 one always, until a reply was rejected for it. So the first learning helps and the second does not. Runs of the same
@@ -20,7 +20,6 @@ from mz_events.catalog.call import AgentRequested, ContextComposed
 from mz_events.names import BUILDER, RunId, is_of_run
 from mz_projections.memory.evidence import fold_memory
 from mz_projections.memory.learnings import Learning, MemoryRules, learnings
-
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
