@@ -491,6 +491,9 @@ class Memory(Protocol):
     def select(self, query: MemoryQuery) -> Selection:
         """Return what the log teaches about a call."""
 
+    def delivered_ids(self, artifact: str) -> frozenset[str]:
+        """Return the ids that this artifact has in delivered features; those of forks do not count."""
+
 
 class Clock(Protocol):
     def now_us(self) -> int:

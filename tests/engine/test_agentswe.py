@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins
@@ -17,7 +18,9 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested, PhaseSkipped, RolledBack
 from mz_events.catalog.run import Verdict
+from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import BUILDER, FeatureId, feature_stream
+from mz_events.store import Append
 from mz_projections.rewards.facts import fold_facts
 from mz_projections.rewards.reward import reward_of
 from mz_qa.simulation import trial
@@ -26,6 +29,7 @@ from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import driving
 from tests.support.agentswe import JUDGEMENT, SAMPLES, agentswe, outputs_of
+from tests.support.samples import sample
 
 UNITS = ("unit-001", "unit-002", "unit-003")
 CODE = {
@@ -36,6 +40,8 @@ CODE = {
     },
     "unit-003": {"pager/report.py": "waits\n", "tests/test_report.py": "ok\n"},
 }
+EARLIER = (replace(sample(ArtifactParsed), artifact="services", ids=("pager",)), sample(FeatureDelivered))
+"""An earlier feature called the same system."""
 Written = dict[str, str | None]
 Act = Callable[[str, str, str], Written | None]
 BUILT = [f"implementation/{unit}/1/1" for unit in UNITS]
@@ -63,6 +69,7 @@ class Delivery:
         self.act, self.pins, self.prompts = act, pinned or pins(), dict[str, str]()
         self.verdicts = list(verdicts)
         self.world = World(trial.FILES, self.script, self.commands)
+        self.world.store.append([Append(feature_stream("earlier", FeatureId("a")), 0, EARLIER)], self.world.now_us)
         trial.begin(self.world, self.pins, {"b": ()}, request)
         self.go_on()
 
@@ -324,10 +331,10 @@ def test_other_reasons_to_ask_a_person(files: Written, code: str) -> None:
 
 def test_a_person_looks_at_a_system_that_is_called_for_the_first_time() -> None:
     services: Written = {
-        "tasks/b/architecture/external-dependencies.yaml": SAMPLES["services"].replace("state: known", "state: new")
+        "tasks/b/architecture/external-dependencies.yaml": SAMPLES["services"].replace("id: pager", "id: ledger")
     }
     delivery = Delivery(then(without_auth, once("architecture", services)))
-    assert (delivery.question, delivery.calls[-1]) == ("services.state", "security/-/1/1")
+    assert (delivery.question, delivery.calls[-1]) == ("new_service", "security/-/1/1")
 
 
 @pytest.mark.parametrize("severity", ["CRITICAL", "BLOCKER"])

@@ -19,19 +19,24 @@ from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested, UnitCompleted
-from mz_events.catalog.validation import CommandRan, ConditionsChecked, GateChecked
+from mz_events.catalog.feature import Blocked, FeatureDelivered, FeatureStarted, HumanRequested, UnitCompleted
+from mz_events.catalog.validation import ArtifactParsed, CommandRan, ConditionsChecked, GateChecked
 from mz_events.names import FeatureId, feature_stream
+from mz_events.store import Append
 from mz_projections.feature.state import InPhase
 from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, ScriptedReply, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
+from mz_recordings.past_runs.feature import FeatureReplay
+from mz_recordings.past_runs.ports import ReplayInputs
 
 from tests.engine.test_decide_phase import IN_BUILD
+from tests.support import driving
+from tests.support.samples import sample
 from tests.support.steps import ref, requested, state_after
 from tests.support.workshop import PIPELINE as NOTES
-from tests.support.workshop import Copy, Workshop
+from tests.support.workshop import SCRIPT, Copy, Workshop
 
 PIPELINE = """\
 pipeline: conditions
@@ -313,11 +318,93 @@ def test_the_best_tier_of_all_that_hold_is_called() -> None:
     assert {broken: escalation(use, STATE, STATE.unit_run, phase, broken) for broken in expected} == expected
 
 
+FIRST = """\
+pipeline: first
+version: 1
+checks:
+  new_system: {kind: first, artifact: systems}
+phases:
+- phase: plan
+  agent: {}
+  prompt: do.md.j2
+  outputs: [{artifact: systems, path: "plans/{feature}.yaml", rules: systems}]
+  agent_review: {role: judge, when: [{rule: new_system}], output: verdict, prompt: do.md.j2}
+  ask_person: [{rule: new_system}]
+- phase: ship
+  agent: {tier: cheap, escalate: [{to: mid, rule: new_system}]}
+  prompt: do.md.j2
+  outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
+  deliver: [open_pr]
+"""
+SYSTEMS: dict[str, object] = {
+    "name": "systems", "version": 1, "form": "yaml", "extract": {"ids": "systems.id"},
+    "rules": [{"kind": "yaml", "id": "systems.yaml", "root": "object", **TEXTS}],
+}  # fmt: skip
+
+
+def test_a_person_is_asked_where_something_occurs_for_the_first_time() -> None:
+    """Ids count that delivered features had in the same artifact; forks and features that failed do not."""
+    pipeline, _ = PipelineSource(name="first.yaml", text=FIRST).parse()
+    base, rules = pins(), assemble_rules(SYSTEMS, {})
+    pinned = replace(base, pipeline=pipeline, rules={**base.rules, "systems": rules})
+    named = {"b": "pager", "c": "pager", "d": "mail"}
+
+    def script(spec: CallSpec, _: Files) -> ScriptedReply:
+        feature = spec.worktree.feature
+        if spec.key.endswith("agent.judge"):
+            return ScriptedReply(text=NO_CAUSE)
+        systems = f"systems: [{{id: {named[feature]}}}]"
+        return ScriptedReply(files={f"plans/{feature}.yaml": systems, f"letters/{feature}.md": "a letter about it"})
+
+    world = World(trial.FILES, script, trial.commands)
+    parsed, delivered = replace(sample(ArtifactParsed), artifact="systems", ids=("mail",)), sample(FeatureDelivered)
+    world.store.append([Append(feature_stream("failed", FeatureId("z")), 0, (parsed,))], 1)
+    forked = Append(feature_stream("fork", FeatureId("z")), 0, (sample(FeatureStarted), parsed, delivered), "run/r/z@1")
+    world.store.append([forked], 1)
+    trial.begin(world, pinned, {"b": (), "c": ("b",), "d": ("c",)})
+    driving.deliver(world, pinned, 1)
+    streams = {name: list(world.store.read(feature_stream(trial.RUN, FeatureId(name)))) for name in named}
+    reviewed = {name: [item.event for item in stream] for name, stream in streams.items()}
+    codes = {name: [e.code for e in made if isinstance(e, HumanRequested)] for name, made in reviewed.items()}
+    assert codes == {"b": ["new_system"], "c": [], "d": ["new_system"]}
+    new = "plan.builder 1.1 :", "plan.judge 1.1 :", "ship.builder 1.1 mid:new_system"
+    assert [tuple(calls(reviewed[name])) for name in "bcd"] == [new, ("plan.builder 1.1 :", "ship.builder 1.1 :"), new]
+    assert [e.violations[0].path for e in reviewed["d"] if isinstance(e, GateChecked)] == ["mail"]
+    inputs = ReplayInputs(
+        blobs=world.blobs, trees=SimulatedPorts(world).workspace, adapters={"simulated": SimulatedAdapter()}
+    )
+    for stream in streams.values():
+        assert FeatureReplay(stream, pinned, inputs, "main").run().divergences == ()
+
+
+LETTER_RULES = 'letters/{feature}.md", rules: systems'
+
+
+@pytest.mark.slow
+def test_what_is_new_is_recorded_for_replays(tmp_path: Path) -> None:
+    script = dict(SCRIPT)
+    for call in (call for call in SCRIPT if ".sign." in call):
+        script[call] = {"write": {f"letters/{call.partition('.')[0]}.md": f"systems: [{{id: pager}}] # {call}"}}
+    workshop = Workshop(tmp_path, script)
+    checks = "checks:\n  fresh: {kind: first, artifact: letter}\nphases:\n"
+    pipeline = NOTES.replace("phases:\n", checks).replace('letters/{feature}.md", rules: note', LETTER_RULES)
+    pipeline = pipeline.replace("[{autonomy: [supervised, checkpoint, full_auto]}]", "[{rule: fresh}]")
+    workshop.repository.commit({"pipelines/notes.yaml": pipeline, "pipelines/rules/systems.yaml": json.dumps(SYSTEMS)})
+    cassette = workshop.record(workshop.run()).cassette
+    assert cassette.manifest.fixture.delivered_ids == {"beta/letter": ("pager",)}
+    workshop.keep(cassette)
+    copy = Copy(workshop.root)
+    assert copy.settle(keep=True).findings == (), "with processes"
+    replayed = copy.settle()
+    assert (replayed.findings, replayed.in_memory) == ((), True)
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("{kind: path, patterns: [a]}", "`checks.x`: `kind` is 'path', not one of paths, added, request, value"),
-        ("{patterns: [a]}", "`checks.x`: `kind` is nothing, not one of paths, added, request, value"),
+        ("{kind: first, artifacts: [a]}", "unknown key `artifacts` in `checks.x`"),
+        ("{kind: path, patterns: [a]}", "`checks.x`: `kind` is 'path', not one of paths, added, request, value, first"),
+        ("{patterns: [a]}", "`checks.x`: `kind` is nothing, not one of paths, added, request, value, first"),
         ("{kind: paths, pattern: a}", "unknown key `pattern` in `checks.x`"),
         ("{kind: value, artifacts: [a], field: b}", "`checks.x` has no key `in`"),
         ("{kind: [paths]}", "`checks.x`: `kind` is a list, not one of"),

@@ -17,7 +17,7 @@ JUDGED = assemble_rules({
     "rules": [{"kind": "prose", "id": "judged.clear", "requirement": "It is clear."}],
 }, {})  # fmt: skip
 KNOWN_NAMES = KnownNames(
-    rule_sets={name: load_rules()[name] for name in ("prd", "code", "verdict")} | {"judged": JUDGED},
+    rule_sets={name: load_rules()[name] for name in ("prd", "code", "criteria", "verdict")} | {"judged": JUDGED},
     rules=frozenset({"size", "files_max"}),
     templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
     rewards=built_in_rewards(),

@@ -221,11 +221,14 @@ def field_value(rules: RuleSet, item: Item, field: str) -> Any:
 
 
 def member_value(fields: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a field, in which a dot leads into a mapping; None if absent."""
+    """Return the value of a field, in which a dot leads into a mapping, or those of a list; None if absent."""
     head, dot, tail = name.partition(".")
+    value = fields.get(name if name in fields or not dot else head)
     if name in fields or not dot:
-        return fields.get(name)
-    return member_value(fields[head], tail) if isinstance(fields.get(head), Mapping) else None
+        return value
+    if isinstance(value, list):
+        return [member_value(entry, tail) for entry in value if isinstance(entry, Mapping)]
+    return member_value(value, tail) if isinstance(value, Mapping) else None
 
 
 def fulfils(rules: RuleSet, item: Item, condition: FieldCondition) -> bool:

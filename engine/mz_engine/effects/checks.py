@@ -10,7 +10,7 @@ from mz_engine.artifacts.feature_rules import rule_finding
 from mz_engine.decide.conditions import artifacts_in_view
 from mz_engine.decoding.regex import find_matches
 from mz_engine.effects.steps import StepContext, Steps, call_port, get_text, get_texts
-from mz_engine.model.pipeline import AddedCheck, ChangesCheck, Check, PathsCheck, RequestCheck, ValueCheck
+from mz_engine.model.pipeline import AddedCheck, ChangesCheck, Check, FirstCheck, PathsCheck, RequestCheck, ValueCheck
 from mz_engine.model.rules import RuleFinding
 from mz_engine.path_patterns import matches
 from mz_engine.ports import Workspace
@@ -40,6 +40,10 @@ def check_findings(context: StepContext, name: str, check: Check) -> Steps[tuple
             fields = [(a.artifact, a.fields[field]) for a in parsed if field in a.fields]
             wrong = dict.fromkeys(pair for pair in fields if pair[1] not in values)
             return tuple(rule_finding(name, a, f"`{field}` of {a} is {value}") for a, value in wrong)
+        case FirstCheck(artifact=artifact):
+            in_view = artifacts_in_view(artifact, context.phase_state, context.unit_run, context.phase)
+            ids = dict.fromkeys(id_ for parsed in in_view for id_ in parsed.new_ids)
+            return tuple(rule_finding(name, id_, f"{artifact} names {id_} for the first time") for id_ in ids)
 
 
 def _changes(context: StepContext, check: ChangesCheck) -> Steps[tuple[Commit, list[tuple[Path, str]]]]:

@@ -55,10 +55,10 @@ from mz_engine.effects.steps import (
     put_report,
 )
 from mz_engine.model.pins import MET
-from mz_engine.model.pipeline import Condition, Gate, PhaseOutput, PreparedCommand
+from mz_engine.model.pipeline import Condition, FirstCheck, Gate, PhaseOutput, PreparedCommand
 from mz_engine.model.rules import ExistingPaths, FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches, select
-from mz_engine.ports import FILE_BYTES_MAX, RepositoryUnusable, Secrets, Workspace
+from mz_engine.ports import FILE_BYTES_MAX, Memory, RepositoryUnusable, Secrets, Workspace
 
 KILLED = "killed"
 """The field `exit` of the result of a command that ran out of time."""
@@ -353,7 +353,11 @@ def block_findings(context: StepContext, block: PhaseOutput, parsed: ParsedArtif
 
 
 def _parse_output(context: StepContext, output: PhaseOutput, text: str) -> Steps[ArtifactParsed]:
-    artifact = parse_artifact(context.pins.rules[output.rules], text)
+    artifact, new_ids = parse_artifact(context.pins.rules[output.rules], text), tuple[str, ...]()
+    checks = context.pins.pipeline.checks.values()
+    if any(isinstance(check, FirstCheck) and check.artifact == output.artifact for check in checks):
+        delivered = yield from call_port(Memory.delivered_ids, output.artifact)
+        new_ids = tuple(id_ for id_ in artifact.ids if id_ not in delivered)
     return ArtifactParsed(
         artifact=output.artifact,
         phase=context.phase_state.phase,
@@ -365,6 +369,7 @@ def _parse_output(context: StepContext, output: PhaseOutput, text: str) -> Steps
         fields=artifact.fields,
         names=artifact.names,
         ids=artifact.ids,
+        new_ids=new_ids,
         counts=artifact.counts,
     )
 

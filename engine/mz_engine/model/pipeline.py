@@ -312,7 +312,13 @@ class ValueCheck(CheckBase, frozen=True, kw_only=True, tag="value"):
     values: tuple[str, ...] = msgspec.field(name="in")
 
 
-Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck
+class FirstCheck(CheckBase, frozen=True, kw_only=True, tag="first"):
+    """Each id of the artifact was in that of a feature delivered before the artifact was written."""
+
+    artifact: str
+
+
+Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck | FirstCheck
 
 
 class Pipeline(PipelineStruct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from mz_engine.model.pipeline import (
     TIERS,
     AddedCheck,
     Escalation,
+    FirstCheck,
     PathsCheck,
     PersonGate,
     Phase,
@@ -54,6 +55,7 @@ from mz_engine.pipelines.lint_phase import (
     check_writable,
     commands_of,
     conditions_of,
+    entries_of,
     needs_of,
     producer_of,
     too_small,
@@ -67,7 +69,7 @@ def lint_pipeline(
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
     findings += [*check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
-    findings += [*_check_own_rules(pipeline, known_names.rules, known_names.commands)]
+    findings += [*_check_own_rules(pipeline, known_names)]
     needed_phases = {
         phase.phase: [producer for _, name in needs_of(phase) if (producer := producer_of(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -276,14 +278,19 @@ def _check_fields(pipeline: Pipeline, phase: Phase, rule_sets: Mapping[str, Rule
 
 def _fields_of(pipeline: Pipeline, artifact: str, rule_sets: Mapping[str, RuleSet]) -> tuple[str, ...] | None:
     """Return the fields that are extracted from an artifact; None if that is not known."""
+    commands = [(phase, key) for phase in pipeline.phases for key in ("prepare", "gates")]
+    if any(artifact == name for phase, key in commands for _, name in entries_of(phase, key, "output")):
+        return RESULT_FIELDS
+    rule_set = _rule_set_of(pipeline, artifact, rule_sets)
+    return None if rule_set is None else rule_set.extract.fields
+
+
+def _rule_set_of(pipeline: Pipeline, artifact: str, rule_sets: Mapping[str, RuleSet]) -> RuleSet | None:
     rules = {BLOCK: BLOCK} if pipeline.block_file else {}
     for phase in pipeline.phases:
         rules |= {output.artifact: output.rules for output in phase.outputs}
         rules |= {phase.agent_review.output: phase.agent_review.rules} if phase.agent_review else {}
-        if artifact in [use.output for use in phase.prepare] + [gate.output for gate in phase.gates]:
-            return RESULT_FIELDS
-    rule_set = rule_sets.get(rules.get(artifact, ""))
-    return None if rule_set is None else rule_set.extract.fields
+    return rule_sets.get(rules.get(artifact, ""))
 
 
 def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
@@ -298,8 +305,9 @@ def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[
             yield LintFinding(route[:2] if route[0] == "inputs" else route, "MZ3025", message, hint)
 
 
-def _check_own_rules(pipeline: Pipeline, built_in: Collection[str], commands: Collection[str]) -> Iterator[LintFinding]:
+def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[LintFinding]:
     """Yield MZ3023 for `checks` with wrong arguments and unused ones, MZ3003 for unknown artifacts in them."""
+    built_in, commands, rule_sets = known_names.rules, known_names.commands, known_names.rule_sets
     used = {gate.rule for phase in pipeline.phases for gate in phase.gates}
     used |= {condition.rule for phase in pipeline.phases for _, condition in conditions_of(phase)}
     for name, check in pipeline.checks.items():
@@ -320,6 +328,13 @@ def _check_own_rules(pipeline: Pipeline, built_in: Collection[str], commands: Co
                 pass
             case ValueCheck():
                 artifacts = {(*route, "artifacts", number): text for number, text in enumerate(check.artifacts)}
+            case FirstCheck(artifact=artifact):
+                artifacts = {(*route, "artifact"): artifact}
+                rule_set = _rule_set_of(pipeline, artifact, rule_sets)
+                if producer_of(artifact, pipeline.phases) and (rule_set is None or rule_set.extract.ids is None):
+                    hint = "name the field with them in its rule set: `extract: {ids: FIELD}`"
+                    message = f"no ids are extracted from `{artifact}`, so none can be new"
+                    yield LintFinding((*route, "artifact"), "MZ3023", message, hint)
         try:
             matches(patterns, "a")
             problem = inspect_expression(expression).error

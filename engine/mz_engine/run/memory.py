@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.feature import FeatureDelivered, FeatureStarted
+from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import USER_STREAM, Commit, Digest
 from mz_events.store import BlobMissing, Blobs, BlobWasErased, Store, StoreUnusable
 from mz_projections.memory.evidence import MEMORY, FeatureMemory, fold_memory
@@ -57,6 +60,9 @@ class LogMemory:
         self._user = user
         self._lock, self._position = threading.Lock(), 0
         self._rows: dict[Key, FeatureMemory] = {}
+        self._ids: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        """By stream, artifact and unit."""
+        self._delivered, self._forks = set[str](), set[str]()
 
     def select(self, query: MemoryQuery) -> Selection:
         with self._lock:
@@ -68,8 +74,22 @@ class LogMemory:
         current = learnings(rows, query.rules, self._clock.now_us())
         return select(current, query, self._load_text, self._secrets.redact, self._patch_text)
 
+    def delivered_ids(self, artifact: str) -> frozenset[str]:
+        with self._lock:
+            self._refresh()
+            streams = self._delivered - self._forks
+            of_streams = (ids for (stream, name, _), ids in self._ids.items() if stream in streams and name == artifact)
+            return frozenset(chain.from_iterable(of_streams))
+
     def _refresh(self) -> None:
         for recorded in self._store.read_all(self._position):
+            match recorded.event:
+                case ArtifactParsed(artifact=artifact, unit=unit, ids=ids):
+                    self._ids[recorded.stream, artifact, unit] = ids
+                case FeatureStarted() if recorded.is_forked_copy:
+                    self._forks.add(recorded.stream)
+                case FeatureDelivered():
+                    self._delivered.add(recorded.stream)
             if isinstance(recorded.event, MEMORY.types):
                 self._rows |= {(row.run, row.feature): row for row in MEMORY.evolve(self._rows.get, recorded)}
             self._position = recorded.position

@@ -90,7 +90,7 @@ class ChangesChecked(OutcomeEvent, frozen=True, kw_only=True, tag="changes.check
 class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 
-    SCHEMA = 4
+    SCHEMA = 5
     artifact: str
     phase: str
     unit: str
@@ -105,6 +105,8 @@ class ArtifactParsed(DerivedEvent, frozen=True, kw_only=True, tag="artifact.pars
     """Names that it lists in the field that its rule set chooses."""
     ids: tuple[str, ...] = ()
     """Ids that it defines in the field that its rule set chooses."""
+    new_ids: tuple[str, ...] = ()
+    """Those that it had in no delivered feature, if a check of the pipeline asks for them."""
     counts: dict[str, int] = {}
     """Numbers of its items by name, as its rule set counts them."""
     is_result: bool = False

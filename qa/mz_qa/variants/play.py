@@ -277,7 +277,7 @@ def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
             decided_version = coordinator.state.version
         for feature in coordinator.runnable_features(frozenset(active)):
             if only in (None, feature):
-                ports = world.for_feature(feature, fixture.hints)
+                ports = world.for_feature(feature, fixture)
                 feature_loop = ReplayFeature(
                     run, feature, world.pins, world.store, ports, coordinator, coordinator.observe
                 )

@@ -207,6 +207,8 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     delivered: tuple[DeliveredDependency, ...] = ()
     base_results: dict[str, object] = {}
     """How each command ended on the base, with which gates are compared: `mz_engine.effects.commands.Counts`."""
+    delivered_ids: dict[str, tuple[str, ...]] = {}
+    """By `feature/artifact`, its ids that features delivered earlier had too, where a check asks which are new."""
     known_failures: dict[str, tuple[str, ...]] = {}
     """Ids of the tests that failed on the base, by command; gates passed in spite of them."""
 

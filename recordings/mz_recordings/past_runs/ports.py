@@ -47,7 +47,7 @@ from mz_events.catalog.delivery import (
     PullRequestOpened,
     PullRequestRequested,
 )
-from mz_events.catalog.validation import CommandRan
+from mz_events.catalog.validation import ArtifactParsed, CommandRan
 from mz_events.names import Commit, Digest
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import BlobMissing, Blobs
@@ -258,6 +258,12 @@ class RecordedPorts:
                 hint = self.inputs.hints(query.failure, recorded.position)
                 return Selection((SelectedLearning(text=hint, is_repeated=True),) if hint else ())
         return Selection()
+
+    def delivered_ids(self, artifact: str) -> frozenset[str]:
+        """Return those of the recorded ids that were not new."""
+        parsed = (event for event in self.stream.ahead() if isinstance(event, ArtifactParsed))
+        recorded = next((event for event in parsed if event.artifact == artifact), None)
+        return frozenset(recorded.ids) - frozenset(recorded.new_ids) if recorded else frozenset()
 
     def now_us(self) -> int:
         return self.stream.now_us()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mz_engine.memory.select import is_about
+from mz_engine.model.pipeline import FirstCheck, Pipeline
 from mz_events.catalog.call import AgentRequested, ContextComposed
+from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import feature_stream
 from mz_events.store import Blobs, Store
 from mz_projections.feature.fold import evolve
@@ -35,6 +37,20 @@ def logged_learnings(log: Store, blobs: Blobs, run: str, feature: str) -> Iterat
                 hint = known_hint(log, blobs, signature, recorded.position)
                 yield RecordedLearning(feature=feature, signature=signature, text=hint or "")
         state = evolve(state, recorded)
+
+
+def logged_ids(log: Store, run: str, features: Iterable[str], pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """Return the ids that delivered features had, by `feature/artifact`, where a check asks for new ones."""
+    artifacts = {check.artifact for check in pipeline.checks.values() if isinstance(check, FirstCheck)}
+    ids = dict[str, tuple[str, ...]]()
+    for feature in features:
+        for recorded in log.read(feature_stream(run, feature)):
+            parsed = recorded.event
+            if isinstance(parsed, ArtifactParsed) and parsed.artifact in artifacts:
+                key = f"{feature}/{parsed.artifact}"
+                earlier = (*ids.get(key, ()), *(id_ for id_ in parsed.ids if id_ not in parsed.new_ids))
+                ids[key] = tuple(dict.fromkeys(earlier))
+    return {key: delivered for key, delivered in ids.items() if delivered}
 
 
 def known_hint(log: Store, blobs: Blobs, signature: str, position: int) -> str | None:

@@ -66,7 +66,7 @@ from mz_recordings.cassette.model import (
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.cassette.trace import encode_trace, feature_trace, is_in_trace, with_run
-from mz_recordings.record.learnings import logged_learnings
+from mz_recordings.record.learnings import logged_ids, logged_learnings
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
@@ -248,6 +248,7 @@ def _fixture(
         delivered=tuple(
             DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in heads.items()
         ),
+        delivered_ids=logged_ids(sources.log, run, features, pins.pipeline),
         base_results=_base_blob(sources, run, features, "base_results"),
         known_failures=_base_blob(sources, run, features, "known_failures"),
     )

@@ -31,7 +31,7 @@ from mz_events.catalog.run import (
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Store
 
-from mz_recordings.cassette.model import VERDICTS, Cassette, Fixture, Item, RecordedDecision, RecordedLearning
+from mz_recordings.cassette.model import VERDICTS, Cassette, Fixture, Item, RecordedDecision
 from mz_recordings.cassette.trace import is_in_trace
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayClock, ReplayPorts
@@ -87,7 +87,7 @@ def start_run(
 def drive(
     coordinator: ScriptedPeople,
     ports: ReplayPorts,
-    learnings: tuple[RecordedLearning, ...],
+    fixture: Fixture,
     calls_made: Callable[[], int],
     was_resumed: Callable[[str], bool],
     on_start: Callable[[Scheduler], None] = lambda scheduler: None,
@@ -101,7 +101,7 @@ def drive(
 
     def start(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
         run, pins, store = coordinator.run, coordinator.pins, coordinator.store
-        feature_ports = ports.for_feature(feature, learnings)
+        feature_ports = ports.for_feature(feature, fixture)
         loop = ReplayFeature(run, feature, pins, store, feature_ports, run_side, coordinator.observe)
         loop.killed = ports.stop
         return loop

@@ -48,7 +48,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs
 
 from mz_recordings.cassette.files import CassetteUnreadable
-from mz_recordings.cassette.model import Cassette, RecordedLearning, parse_time
+from mz_recordings.cassette.model import Cassette, Fixture, RecordedLearning, parse_time
 from mz_recordings.cassette.placeholders import expand
 from mz_recordings.cassette.trace import features_with_copied_environment, kept_artifacts
 from mz_recordings.record.recorder import invocation_of
@@ -120,9 +120,10 @@ class NetworkAttempts:
 
 class RecordedMemory:
     """Implements `mz_engine.ports.Memory` for one feature with the recorded learnings: by call, or as older recordings
-    have them by failure, in their order."""
+    have them by failure, in their order; `ids` of delivered features are by artifact."""
 
-    def __init__(self, learnings: tuple[RecordedLearning, ...]) -> None:
+    def __init__(self, learnings: tuple[RecordedLearning, ...], ids: Mapping[str, tuple[str, ...]]) -> None:
+        self._ids = ids
         self._by_call: dict[str, list[SelectedLearning]] = {}
         self._texts_by_signature: dict[str, list[str]] = {}
         for learning in learnings:
@@ -138,6 +139,9 @@ class RecordedMemory:
         texts = self._texts_by_signature.get(query.failure, [])
         text = texts.pop(0) if len(texts) > 1 else "".join(texts)
         return Selection((SelectedLearning(text=text, is_repeated=True),) if text else ())
+
+    def delivered_ids(self, artifact: str) -> frozenset[str]:
+        return frozenset(self._ids.get(artifact, ()))
 
 
 class ReplayWorkspace(GitWorkspace):
@@ -233,16 +237,17 @@ class ReplayPorts:
         self.folders, self.blobs = folders, blobs
         self.stop, self.network_attempts = threading.Event(), NetworkAttempts()
         self.prices, self.secrets = GenaiPrices(config.prices), Secrets(folders.secrets)
-        self.adapters, self.memory = all_adapters(config.agents), RecordedMemory(())
+        self.adapters, self.memory = all_adapters(config.agents), RecordedMemory((), {})
         self.forge = GhForge(folders.root, config.pull_requests.remote, folders.command_environment)
 
-    def for_feature(self, feature: str, learnings: tuple[RecordedLearning, ...]) -> Self:
+    def for_feature(self, feature: str, fixture: Fixture) -> Self:
         """Return the same ports with the feature's recorded learnings, which name the paths of this replay."""
         values = machine_values("", self.folders.agent_environment)._replace(repository=str(self.folders.root))
-        of_feature = (learning for learning in learnings if learning.feature == feature)
+        of_feature = (learning for learning in fixture.hints if learning.feature == feature)
+        ids = {key.removeprefix(f"{feature}/"): ids for key, ids in fixture.delivered_ids.items()}
         ports = copy(self)
         ports.memory = RecordedMemory(
-            tuple(replace(item, text=expand(item.text.encode(), values).decode()) for item in of_feature)
+            tuple(replace(item, text=expand(item.text.encode(), values).decode()) for item in of_feature), ids
         )
         return ports
 

@@ -219,7 +219,7 @@ def _drive(
     drive(
         ReplayCoordinator(fixture, pins, store, ports),
         ports,
-        fixture.hints,
+        fixture,
         calls_made=lambda: len(played),
         was_resumed=lambda feature: len(played) < len(cassette.calls),
         threads=threads,

@@ -280,7 +280,7 @@ def drive_run(
     drive(
         coordinator,
         live,
-        fixture.hints,
+        fixture,
         calls_made=lambda: len(agents.sources),
         was_resumed=agents.served_last,
         on_start=lambda scheduler: stop_control.attach(scheduler, live.stop),
