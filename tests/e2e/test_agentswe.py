@@ -128,6 +128,11 @@ def test_a_feature_from_its_request_to_a_branch(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.mz("run", "--feature", "ratelimit", code=21)
     assert list(house.calls) == ORDER.split()
+    (question,) = json.loads(house.mz("review", "list", "--json").out)["questions"]
+    assert question["code"] == "touches_auth, new_service"
+    shown_text = house.mz("review", "show", "ratelimit").out
+    assert "pager/auth_client.py changed" in shown_text
+    assert "services names pager for the first time" in shown_text
     house.mz("review", "approve", "ratelimit")
     house.mz("resume")
     assert list(house.calls)[-2:] == ["integration/-/1/1", "retrospective/-/1/1"]
@@ -165,6 +170,8 @@ def test_a_feature_from_its_request_to_a_branch(tmp_path: Path) -> None:
     built = {path for path in house.calls["implementation/unit-003/1/1"] if not path.startswith(folder)}
     assert built == {*CODE["unit-002"]}, "a unit sees what it depends on"
     house.mz("run", "--feature", "again", code=21)
+    (question,) = json.loads(house.mz("review", "list", "--json").out)["questions"]
+    assert question["code"] == "touches_auth", "the service was called before"
     ledger = json.loads(house.mz("show", "again", "--context", "implementation/unit-001", "--json").out)
     assert "learning" in json.dumps(ledger), "what fixed the same failure of another feature"
 

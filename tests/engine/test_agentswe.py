@@ -23,6 +23,7 @@ from mz_events.names import BUILDER, FeatureId, feature_stream
 from mz_events.store import Append
 from mz_projections.rewards.facts import fold_facts
 from mz_projections.rewards.reward import reward_of
+from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
@@ -323,10 +324,18 @@ def test_other_reasons_to_ask_a_person(files: Written, code: str) -> None:
         )
     }
     delivery = Delivery(then(once("planning", plan), once("implementation/unit-003", files)))
-    assert delivery.question == "touches_auth", "the first of them"
+    question = delivery.events[-1]
+    assert isinstance(question, HumanRequested)
+    assert question.codes == ("touches_auth", code), "one question about all"
+    assert question.detail is not None
+    text = delivery.world.blobs.get(question.detail).decode()
+    rules = [line.rpartition("[")[2] for line in text.splitlines()]
+    assert list(dict.fromkeys(rules)) == ["touches_auth]", f"{code}]"]
+    assert describe(question) == f"security: question to a person, approval (touches_auth, {code})"
     driving.answer(delivery.world, "b")
     delivery.go_on()
-    assert delivery.question == code
+    assert isinstance(delivery.events[-1], FeatureDelivered)
+    assert f"touches_auth, {code}: approve by a person" in delivery.prompts["integration/-/1/1"], "the approvals"
 
 
 def test_a_person_looks_at_a_system_that_is_called_for_the_first_time() -> None:

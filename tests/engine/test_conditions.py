@@ -28,8 +28,8 @@ from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
-from mz_recordings.past_runs.feature import FeatureReplay
 from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.replay import FeatureReplay
 
 from tests.engine.test_decide_phase import IN_BUILD
 from tests.support import driving

@@ -15,7 +15,7 @@ from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.feature import Blocked, FeatureFailed, HumanRequested, RolledBack
+from mz_events.catalog.feature import Blocked, FeatureDelivered, FeatureFailed, HumanRequested, RolledBack
 from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked
 from mz_events.names import FeatureId, feature_stream
@@ -195,6 +195,15 @@ def test_a_route_to_a_person_asks_and_goes_on_with_the_answer() -> None:
     assert stop is not None
     assert stop.status is FeatureOutcome.DELIVERED
     assert "the second one holds" in prompts["verify/-/1/2"]
+
+
+def test_a_block_that_leads_to_a_person_is_asked_about_once() -> None:
+    world, _, _ = deliver(once("verify", "-", {"blocked/b.verify.md": raising("unclear", "severity: CRITICAL")}))
+    driving.answer(world, "b", Verdict.RETRY, "the second one holds")
+    drive_run(world, trial.RUN, pins(), 1)
+    events = events_of(world)
+    assert [event.code for event in events if isinstance(event, HumanRequested)] == ["unclear.raised.unclear"]
+    assert isinstance(events[-1], FeatureDelivered)
 
 
 def test_a_file_that_was_there_before_blocks_nothing() -> None:

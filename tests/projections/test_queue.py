@@ -23,11 +23,11 @@ def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
 
 
 def test_a_question_waits_until_it_is_answered() -> None:
-    question = sample(HumanRequested)
+    question = replace(sample(HumanRequested), codes=("code", "other"))
     assert open_questions(recorded((FIRST, question))) == (
         Question(
             question_kind=QuestionKind.EXHAUSTED,
-            code="code",
+            code="code, other",
             phase="phase",
             unit="unit",
             detail=Digest("5e" * 32),

@@ -63,7 +63,7 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
             "feat-001 stopped: cancelled",
         ),
         (
-            replace(sample(HumanRequested), question_kind=QuestionKind.APPROVAL, code="checkpoint", unit=""),
+            replace(sample(HumanRequested), question_kind=QuestionKind.APPROVAL, code="checkpoint", codes=(), unit=""),
             "phase: question to a person, approval",
         ),
         (sample(HumanAnswered), sample(HumanAnswered).verdict.value),

@@ -24,6 +24,7 @@ Patch = Callable[[Commit, Commit, frozenset[str]], str]
 """Captures before and after, and paths to leave out -> patch."""
 SHORT = 12
 DETAIL_TITLES = {
+    QuestionKind.APPROVAL: "why you are asked",
     QuestionKind.BLOCKER: "question of the agent",
     QuestionKind.RETRIES: "error of the last call",
     QuestionKind.LIMIT: "error of the last call",
@@ -131,7 +132,9 @@ class _Selection:
         return (newest.event_ref, newest.event) if newest else ("", None)
 
     def _violations(self) -> Iterator[EvidenceShape]:
-        """Yield the last violations of rules or of a gate."""
+        """Yield the last violations of rules or of a gate; those of an approval are its text."""
+        if self._kind is QuestionKind.APPROVAL and self._question.detail is not None:
+            return
         event_ref, event = self._newest(ArtifactValidated, GateChecked)
         match event:
             case GateChecked(passed=False, report=report):

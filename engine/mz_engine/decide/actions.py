@@ -111,6 +111,7 @@ class ReportingAction(BaseAction, frozen=True, kw_only=True):
 class AskPerson(ReportingAction, frozen=True, kw_only=True):
     question_kind: QuestionKind
     code: str = ""
+    codes: tuple[str, ...] = ()
 
 
 class BlockPhase(ReportingAction, frozen=True, kw_only=True):

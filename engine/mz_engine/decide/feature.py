@@ -71,7 +71,7 @@ from mz_engine.decide.recovery import (
 from mz_engine.decide.units import iteration, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import CHECKS, TIERS, PersonGate, Phase
+from mz_engine.model.pipeline import CHECKS, PERSON, TIERS, BlockRoute, PersonGate, Phase
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
@@ -327,13 +327,14 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
 
 
 def _raise_block(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
-    """Block the phase as its agent asks for, after a person was asked about the block if the phase says so."""
+    """Block the phase as its agent asks for, after a person was asked about the block if the phase says so; not if the
+    block leads to a person, who is asked then."""
     block = unit_run.parsed_artifacts[BLOCK]
-    gates = [gate for gate in phase.ask_person if gate.artifact == BLOCK]
+    cause, gates = block.fields["cause"], [gate for gate in phase.ask_person if gate.artifact == BLOCK]
     question = _ask_for_approval(state, unit_run, phase, pins, gates)
-    if isinstance(question, act.AskPerson):
+    asks_anyway = phase.required and BlockRoute(cause=cause, to=PERSON) in phase.on_block
+    if isinstance(question, act.AskPerson) and not asks_anyway:
         return replace(question, text=block.digest)
-    cause = block.fields["cause"]
     return act.BlockPhase(cause=cause, check=f"{RAISED}{cause}", units=block.names, text=block.digest)
 
 
@@ -351,15 +352,18 @@ def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:
 def _ask_for_approval(
     state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins, gates: Iterable[PersonGate]
 ) -> Action | None:
-    for gate in gates:
-        if pins.config.autonomy not in gate.autonomy or gate.name in unit_run.approved_questions:
-            continue
-        if gate.rule is not None and gate.rule not in unit_run.check_results:
+    """Check each rule that asks for an approval, then ask for all that are missing at once."""
+    approved, results = unit_run.approved_questions, unit_run.check_results
+    missing = [gate for gate in gates if pins.config.autonomy in gate.autonomy and gate.name not in approved]
+    for gate in missing:
+        if gate.rule is not None and gate.rule not in results:
             return act.CheckRule(rule=gate.rule, cause="person")
-        broken = [rule for rule, passed in unit_run.check_results.items() if not passed]
-        if holds(gate, state, unit_run, phase, broken):
-            return act.AskPerson(question_kind=QuestionKind.APPROVAL, code=gate.name, reports=unit_run.reports)
-    return None
+    broken = [rule for rule, passed in results.items() if not passed]
+    codes = tuple(dict.fromkeys(gate.name for gate in missing if holds(gate, state, unit_run, phase, broken)))
+    if not codes:
+        return None
+    question = act.AskPerson(question_kind=QuestionKind.APPROVAL, code=codes[0], reports=unit_run.reports)
+    return question if len(codes) == 1 else replace(question, codes=codes)
 
 
 # delivery -------------------------------------------------------------------------------------------------------------

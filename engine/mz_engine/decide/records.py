@@ -66,7 +66,7 @@ def _answers(progress: FeatureProgress, texts: Texts) -> Iterator[tuple[HumanReq
     for event in progress.history:
         if isinstance(event, HumanAnswered) and question is not None:
             note = f": {_line(texts[event.note])}" if event.note is not None else ""
-            about = question.code or question.question_kind.value
+            about = question.subject or question.question_kind.value
             yield question, event, f"{about}: {event.verdict.value} by a person{note}"
         question = event if isinstance(event, HumanRequested) else question
 
@@ -121,7 +121,7 @@ def _history(progress: FeatureProgress, texts: Texts) -> Iterator[tuple[str, str
                 units = f", units {list_names(event.units)}" if event.units else ""
                 text, phase = f"{event.source}: back to {event.to}{units}", event.source
             case HumanRequested():
-                text = f"{unit_name(event)}: a person is asked, {event.question_kind.value} {event.code}".rstrip()
+                text = f"{unit_name(event)}: a person is asked, {event.question_kind.value} {event.subject}".rstrip()
             case HumanAnswered():
                 text = f"a person answers, {answers.get(id(event), event.verdict.value)}"
             case FeatureRetried():

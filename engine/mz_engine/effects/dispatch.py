@@ -101,6 +101,7 @@ def _ask_person(action: act.AskPerson, context: StepContext) -> Effect:
             unit=unit_run.unit if unit_run else "",
             question_kind=action.question_kind,
             code=action.code,
+            codes=action.codes,
             detail=detail,
         )
     )

@@ -167,13 +167,25 @@ class HoldReleased(ExternalEvent, frozen=True, kw_only=True, tag="feature.hold-r
 
 
 class HumanRequested(DerivedEvent, frozen=True, kw_only=True, tag="human.requested"):
+    SCHEMA = 2
     phase: str
     unit: str
     question_kind: QuestionKind
     code: str = ""
     """Subject of the question: a rule, a gate, a problem's code, a check."""
+    codes: tuple[str, ...] = ()
+    """All subjects of an approval, if there are several; `code` is the first."""
     detail: Digest | None = None
     """Blob: the text for the person."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        return self.codes or (self.code,)
+
+    @property
+    def subject(self) -> str:
+        """Return all subjects as text."""
+        return ", ".join(self.subjects)
 
 
 class HumanAnswered(ExternalEvent, frozen=True, kw_only=True, tag="human.answered"):

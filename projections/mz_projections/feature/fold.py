@@ -276,7 +276,7 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
     """
     unit_run = replace(unit_run, answered_question=question)
     approved = event.verdict is Verdict.APPROVE
-    approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
+    approved_questions = (*unit_run.approved_questions, *question.subjects) if approved else unit_run.approved_questions
     if event.verdict is Verdict.REJECT:
         return replace(unit_run, last_event=event)
     unit_run = replace(unit_run, notes=unit_run.notes if event.note is None else (*unit_run.notes, event.note))

@@ -149,7 +149,7 @@ def _on_gate_checked(unit_run: UnitRun, event: GateChecked, at_us: int) -> UnitR
     if event.passed or event.report is None:
         return unit_run
     if event.cause == "person":
-        return replace(unit_run, reports=(event.report,))
+        return replace(unit_run, reports=(*unit_run.reports, event.report))
     return replace(_reject_reply(unit_run, event.report, BUILDER), signature=event.signature)
 
 

@@ -137,7 +137,7 @@ class Question(View, frozen=True, kw_only=True):
 
     question_kind: QuestionKind
     code: str
-    """Subject of the question: a rule, a gate, a problem's code, a check."""
+    """Subject of the question: a rule, a gate, a problem's code, a check; several are separated by commas."""
     phase: str
     unit: str
     detail: Digest | None
@@ -163,7 +163,7 @@ class Question(View, frozen=True, kw_only=True):
 
 
 def question_of(event: HumanRequested, recorded: Recorded[Event]) -> Question:
-    origin = {"since_us": recorded.recorded_at_us, "event_ref": recorded.event_ref}
+    origin = {"since_us": recorded.recorded_at_us, "event_ref": recorded.event_ref, "code": event.subject}
     return msgspec.convert(asdict(event) | origin, Question)
 
 

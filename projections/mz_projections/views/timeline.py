@@ -187,7 +187,7 @@ def _feature_held(event: feature.FeatureHeld) -> str:
 
 def _human_requested(event: feature.HumanRequested) -> str:
     unit = f"{unit_name(event)}: " if event.phase else ""
-    return f"{unit}question to a person, {event.question_kind.value}{code_suffix(event.code)}"
+    return f"{unit}question to a person, {event.question_kind.value}{code_suffix(event.subject)}"
 
 
 def _item_added(event: run.ItemAdded) -> str:
