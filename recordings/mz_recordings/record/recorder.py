@@ -241,7 +241,7 @@ def _fixture(
         config={
             key: value
             for key, value in _to_json_values(config).items()
-            if key in FIXTURE_KEYS and value != FIXTURE_DEFAULTS.get(key)
+            if key in FIXTURE_KEYS and (key, value) not in FIXTURE_DEFAULTS.items()
         },
         decisions=decisions,
         hints=tuple(recorded_learnings(sources, run, features)),
