@@ -259,7 +259,8 @@ def test_a_command_whose_tests_are_gone_proves_nothing(output: str) -> None:
 CARGO = "test a ... FAILED\ntest result: FAILED. 1 passed; 1 failed\nerror: test failed, to rerun pass `--lib`\n"
 NEXTEST = "Summary [ 0.1s] 2{} tests run: 1 passed, 1 failed, 0 skipped\n  FAIL [ 0.0s] a old\n"
 MAVEN = (
-    "[ERROR] shop.DateTest.old -- Time elapsed: 0.01 s <<< FAILURE!\n[ERROR] Tests run: 2, Failures: 1, Errors: 0, Skipped: 0\n"
+    "[ERROR] shop.DateTest.old -- Time elapsed: 0.01 s <<< FAILURE!\n"
+    "[ERROR] Tests run: 2, Failures: 1, Errors: 0, Skipped: 0\n"
     "[INFO] Reactor Summary for shop 1.0:\n[INFO] \n[INFO] dates ........................ FAILURE [  1.203 s]\n"
     "[INFO] orders ....................... {}\n"
 )
