@@ -54,6 +54,12 @@ class ProjectFiles:
         self.repo.write({".claude.json": json.dumps({"mcpServers": {"home": self.server("home")}})}, cwd=self.home)
         self.repo.write({".claude/settings.json": json.dumps(self.hooks("home"))}, cwd=self.home)
 
+    def trust(self) -> None:
+        """Trust the folder above the repository, as a user trusts the checkout above a worktree."""
+        self.repo.write({".gemini/trustedFolders.json": json.dumps({str(self.folder): "TRUST_FOLDER"})}, cwd=self.home)
+        with open(self.home / ".codex/config.toml", "a", encoding="utf-8") as settings:
+            settings.write(f'\n[projects.{json.dumps(str(self.folder))}]\ntrust_level = "trusted"\n')
+
     def files(self, name: str) -> dict[str, str]:
         server = self.server(name)
         table = f"[mcp_servers.x]\ncommand = {json.dumps(server['command'])}\nargs = {server['args']}\n"
@@ -89,8 +95,14 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("agent", SUPPORT)
-def test_what_an_agent_takes_from_a_project(agent: str, tmp_path: Path) -> None:
+TRUSTED_PROGRAMS = PROGRAMS | {"gemini": {"hook-project", "server-project"}}
+"""If the user trusts a folder above the worktree, such as the checkout; of Codex only the very folder counts."""
+
+
+@pytest.mark.parametrize(
+    ("agent", "is_trusted"), [*((agent, False) for agent in SUPPORT), ("codex", True), ("gemini", True)]
+)
+def test_what_an_agent_takes_from_a_project(agent: str, is_trusted: bool, tmp_path: Path) -> None:
     project, requests = ProjectFiles(tmp_path), list[str]()
 
     def model(request: Request) -> Answer:
@@ -102,11 +114,14 @@ def test_what_an_agent_takes_from_a_project(agent: str, tmp_path: Path) -> None:
     with Endpoint(model) as endpoint:
         outside = environment(project.home, endpoint.url)
         project.write_home()
+        if is_trusted:
+            project.trust()
         call = spec("Say hello.", None if agent == "codex" else "8ba9aa2f-4b0a-4c1e-9d3c-5f0f0c3e6a11")
         result = adapter.run_call(call, outside, claude_cli.plain_spawn(project.repo.root, outside))
     assert adapter.parse_output(result).problem is None, result
     assert set(re.findall(r"MARK-([\w-]+)", requests[0])) == MARKS[agent]
-    assert {path.name for path in project.touched.iterdir()} == PROGRAMS[agent]
+    programs = (TRUSTED_PROGRAMS if is_trusted else PROGRAMS)[agent]
+    assert {path.name for path in project.touched.iterdir()} == programs
     if agent == "claude-code":
         assert "Write" not in {tool["name"] for tool in json.loads(requests[0])["tools"]}, "denied by the project"
 
