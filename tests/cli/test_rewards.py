@@ -42,8 +42,9 @@ def test_each_feature_has_its_scores_with_reasons(home: Path, mz: Mz) -> None:
 def test_without_rewards_only_the_health_of_phases_is_known(stored_run: StoredRun, mz: Mz) -> None:
     stored_run.close()
     lines = mz("rewards").out.splitlines()
-    assert lines[1] == "login\tcomposite\t-\tno dimensions; no command verified it"
-    assert mz("show", "later", "--artifact", "reward").out == "composite: -  no dimensions; no command verified it\n"
+    reason = "unknown: the run's pipeline names no `rewards`"
+    assert lines[1] == f"login\tcomposite\t-\t{reason}"
+    assert mz("show", "later", "--artifact", "reward").out == f"composite: -  {reason}\n"
 
 
 def test_metrics_and_health_are_those_of_the_log(home: Path, mz: Mz) -> None:

@@ -94,7 +94,8 @@ def _rows(reward: Reward) -> Iterator[tuple[str, str, str]]:
     counts = Counter(_score(dimension.score) for dimension in reward.dimensions)
     texts = ", ".join(f"{count} of {'unknown' if score == UNKNOWN else score}" for score, count in counts.items())
     verified = "verified by commands" if reward.tool_verified else "no command verified it"
-    yield "composite", _score(reward.composite), f"{texts or 'no dimensions'}; {verified}"
+    reason = f"{texts}; {verified}" if texts else "unknown: the run's pipeline names no `rewards`"
+    yield "composite", _score(reward.composite), reason
     yield from ((dimension.name, _score(dimension.score), dimension.reason) for dimension in reward.dimensions)
     for phase in reward.phases:
         again = f", {phase.iterations} iterations" * (phase.iterations > 1)
