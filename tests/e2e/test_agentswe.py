@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.drive import Result, fork
 from tests.engine.test_agentswe import CODE, UNITS, block
-from tests.support import preloaded
+from tests.support import preloaded, swe_figures
 from tests.support.agentswe import JUDGEMENT, SAMPLES, agentswe, outputs_of
 from tests.support.gitrepo import GitRepo
 from tests.support.tree import AGENT_STATE, STATE_SETTINGS
@@ -29,7 +29,7 @@ agents:
 commands:
   lint: "! grep -rn TODO pager"
   test: "! grep -rn broken pager"
-  integration: test -f pager/report.py
+  integration: test -f pager/report.py && echo 3 passed in 0.1s
   regression: "! grep -rn broken pager tests"
 """
     + STATE_SETTINGS
@@ -124,6 +124,29 @@ def blocked(phase: str, cause: str, more: str = "") -> dict[str, str | None]:
     return {path.replace("tasks/b/", "tasks/ratelimit/"): text for path, text in block(phase, cause, more).items()}
 
 
+def check_figures(house: House, run: str) -> None:
+    """Compare rewards and metrics with what the page's formulas give, computed apart from mz."""
+    logs = (house.mz("log", *chosen, "--json").out for chosen in ((run,), ()))
+    lines = [json.loads(line) for log in logs for line in log.splitlines()]
+    streams = [
+        [line for line in lines if line.get("stream", "").endswith(f"/{feature}")] for feature in ("ratelimit", "again")
+    ]
+    assert swe_figures.scores(streams[0]) == {
+        "correctness": 1, "spec_fidelity": 1, "architectural_compliance": 1, "verification_cleanliness": 0,
+        "phase_discipline": 0, "context_efficiency": 1, "rollback_stability": 1, "maintainability": None,
+        "composite": 1,
+    }  # fmt: skip
+    for name, stream in zip((f"{run}/ratelimit", "again"), streams, strict=True):
+        reward = json.loads(house.mz("show", name, "--artifact", "reward", "--json").out)
+        measured = {item["name"]: item["score"] for item in reward["dimensions"]} | {"composite": reward["composite"]}
+        assert measured == swe_figures.scores(stream)
+    shown = json.loads(house.mz("metrics", "--json").out)["metrics"]
+    assert {
+        (metric["name"], item["subject"], item["statistic"]): (item["value"], item["n"])
+        for metric in shown for item in metric["values"]
+    } == swe_figures.metrics(streams)  # fmt: skip
+
+
 def test_a_feature_from_its_request_to_a_branch(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.mz("run", "--feature", "ratelimit", code=21)
@@ -175,6 +198,7 @@ def test_a_feature_from_its_request_to_a_branch(tmp_path: Path) -> None:
     ledger = json.loads(house.mz("show", "again", "--context", "implementation/unit-001", "--json").out)
     assert "learning" in json.dumps(ledger), "what fixed the same failure of another feature"
 
+    check_figures(house, run)
     calls = len(house.calls)
     house.mz("record", run, "--to", "recordings/house")
     house.mz("replay", "recordings/house")

@@ -54,7 +54,7 @@ class PhaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     """Agent of its last builder call."""
     tiers: dict[str, int] = {}
-    """Number of calls by the tier that a condition raised them to; empty: the phase's own."""
+    """Number of builder calls by the tier that a condition raised them to; empty: the phase's own."""
     prompts: tuple[int, ...] = ()
     """Estimated tokens of each prompt, without instructions."""
     tokens_max: int | None = None
@@ -162,9 +162,9 @@ def _on_phase_started(facts: FeatureFacts, event: PhaseStarted) -> FeatureFacts:
 
 def _on_requested(facts: FeatureFacts, event: AgentRequested) -> FeatureFacts:
     before = facts.phases.get(event.ref.phase, PhaseFacts())
-    tiers = {**before.tiers, event.escalated_to: before.tiers.get(event.escalated_to, 0) + 1}
-    agent = event.agent if event.ref.role == BUILDER else before.agent
+    tiers, agent = before.tiers, before.agent
     if event.ref.role == BUILDER:
+        tiers, agent = {**tiers, event.escalated_to: tiers.get(event.escalated_to, 0) + 1}, event.agent
         key, fields = f"{event.ref.phase}/{event.ref.unit}", facts.unit_fields.get(event.ref.unit, {})
         cell = replace(
             facts.cells.get(key, CellFacts(agent="")), agent=event.agent, tier=event.escalated_to, fields=fields
