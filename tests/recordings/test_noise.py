@@ -199,13 +199,17 @@ def test_a_file_without_entries_keeps_its_comments(tmp_path: Path, content: str)
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("the disk failed")
+
     path = add_noise(tmp_path, (entry("COST", "usage.output", within=20),))
-    before = path.read_bytes()
-    (tmp_path / f".{FILE_NAME}.partial").mkdir()
-    with pytest.raises(OSError, match="partial"):
+    before, names = path.read_bytes(), sorted(tmp_path.iterdir())
+    monkeypatch.setattr("os.replace", fails)
+    with pytest.raises(OSError, match="the disk failed"):
         add_noise(tmp_path, (entry("COST", "usage.input", within=20),))
     assert path.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == names
 
 
 def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:

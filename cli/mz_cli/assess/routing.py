@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 import msgspec
 from mz_engine.agents.registry import all_adapters
+from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.files import write_bytes
+from mz_engine.git.files import write_project_file
 from mz_engine.model.config import Config, Route, RouteChoice
 from mz_engine.model.pipeline import Phase, Pipeline, Tier
 from mz_engine.run.plan import load_sources
@@ -23,7 +24,6 @@ from mz_projections.rewards.routing import Suggestion, suggestions
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.assess.metrics import opened_features
-from mz_cli.common.contract import to_yaml
 from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.project.pipelines import project_root
 from mz_cli.terminal.console import print_line, print_note
@@ -166,16 +166,12 @@ def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
         assert item.propose is not None
         choice = RouteChoice(agent=item.propose.agent, tier=msgspec.convert(item.propose.tier, Tier))
         learned = with_choice(learned, item.phase, item.unit, choice)
-    text = to_yaml(msgspec.to_builtins(RoutingFile(routing=learned)))
+    text = format_yaml(msgspec.to_builtins(RoutingFile(routing=learned)))
     with open_log() as log:
         stored, actor = store_text(log, reason), store_user_name(log)
         event = RoutingApplied(phases=names, routing=log.blobs.put(text.encode()), actor=actor, reason=stored)
         (recorded,) = log.append(event, PROJECT_STREAM)
-        try:
-            write_bytes(log.root / document.name, text.encode())
-        except OSError as error:
-            hint = "make it writable, and apply it again"
-            raise MzError("MZ1007", f"{document.name}: {error.strerror}", hint=hint) from None
+        write_project_file(log.root, document.name, text, "apply it again")
     shadowed = tuple(item.phase for item in proposals if item.phase in own[1])
     if as_json:
         applied = RoutingAppliedShape(file=document.name, phases=names, shadowed=shadowed, event_ref=recorded.event_ref)

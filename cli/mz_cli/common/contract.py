@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from mz_engine.artifacts.validate import requirements
 from mz_engine.model.config import Limits
 from mz_engine.model.pipeline import Phase, Pipeline
@@ -45,7 +44,3 @@ def contract_of(phase: Phase, pipeline: Pipeline, rules: Mapping[str, RuleSet], 
         signal = {"path": pipeline.block_file, "causes": causes, "reason": "required", "missing": "required"}
         contract["rollback_signal"] = signal
     return contract
-
-
-def to_yaml(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from mz_engine.decoding.yaml import format_yaml
 from mz_projections.rewards.facts import fold_facts
 from mz_projections.rewards.reward import Reward, reward_of
 from mz_projections.views.model import CommandView, PhaseView
 
-from mz_cli.common.contract import contract_of, to_yaml
+from mz_cli.common.contract import contract_of
 from mz_cli.export.model import ExportedFeature, ExportedFile, ExportedRun, table, to_json
 from mz_cli.terminal.text import iso_time
 
@@ -37,12 +38,12 @@ def agentswe_files(run: ExportedRun) -> Iterator[ExportedFile]:
     if pins := run.pins:
         for phase in pins.pipeline.phases:
             contract = contract_of(phase, pins.pipeline, pins.rules, pins.config.limits)
-            yield f"phases/contracts/{phase.phase}.yaml", to_yaml(contract)
+            yield f"phases/contracts/{phase.phase}.yaml", format_yaml(contract)
     for feature in run.features:
         for path, text in _task_files(run, feature):
             yield f"tasks/{feature.view.feature}/{path}", text
     states = (_state(feature) for feature in run.features if feature.view.phases)
-    yield "shared/pipeline-state.yaml", "---\n".join(map(to_yaml, states))
+    yield "shared/pipeline-state.yaml", "---\n".join(map(format_yaml, states))
     yield "shared/queue.md", "".join(_queue_lines(run))
     heads = ("time", "task", "phase", "back to", "cause", "check", "units", "reason", "event")
     yield "shared/rollback-log.md", f"# Rollbacks\n\n{table(heads, _rollback_rows(run))}"
@@ -72,7 +73,7 @@ def _task_files(run: ExportedRun, feature: ExportedFeature) -> Iterator[Exported
         "status": view.status,
         "depends_on": list(view.depends_on),
     }
-    yield "META.yaml", to_yaml(meta)
+    yield "META.yaml", format_yaml(meta)
     if item is not None:
         yield "task.md", f"{run.load_text(item.body).rstrip()}\n"
     for artifact, name, text in run.artifacts(feature):
@@ -82,7 +83,7 @@ def _task_files(run: ExportedRun, feature: ExportedFeature) -> Iterator[Exported
             yield from _phase_files(run, feature, phase)
     if feature.phases and (facts := fold_facts(feature.events)):
         reward = reward_of(facts, run.pins.rewards if run.pins else None)
-        yield f"{feature.phases[-1].phase}/reward.yaml", to_yaml(_reward(feature, reward))
+        yield f"{feature.phases[-1].phase}/reward.yaml", format_yaml(_reward(feature, reward))
 
 
 def _folder(phase: str, unit: str) -> str:
@@ -128,11 +129,11 @@ def _marker(run: ExportedRun, feature: ExportedFeature, phase: PhaseView) -> Exp
             "since": iso_time(question.since_us),
             "text": run.load_text(question.detail),
         }
-        return "HUMAN_REVIEW_REQUIRED.md", to_yaml(text)
+        return "HUMAN_REVIEW_REQUIRED.md", format_yaml(text)
     if rollback := feature.open_block(phase.phase):
         block = rollback.block
         text = {"cause": block.cause, "check": block.check, "path": block.path or None, "units": list(block.units)}
-        return "BLOCKED.md", to_yaml({**text, "back_to": rollback.to or None, "reason": run.load_text(block.note)})
+        return "BLOCKED.md", format_yaml({**text, "back_to": rollback.to or None, "reason": run.load_text(block.note)})
     return None
 
 

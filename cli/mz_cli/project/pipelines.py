@@ -13,6 +13,7 @@ import click
 import msgspec
 from mz_engine.decoding.quantity import Quantity
 from mz_engine.decoding.text_file import read_text
+from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import Diagnostic, Exit, MzError, format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.pipelines.lint import missing_commands
@@ -221,7 +222,7 @@ def contract(pipeline: str, phase: str | None) -> None:
     A contract lists required inputs, outputs, their rules, gates, files that may change, outputs of others that may
     not, files that the prompt shows, and how the agent can block the phase. mz enforces all of it.
     """
-    from mz_cli.common.contract import contract_of, to_yaml
+    from mz_cli.common.contract import contract_of
 
     root = project_root(Path.cwd())
     definition, _ = find_source(pipeline, root).parse()
@@ -232,7 +233,9 @@ def contract(pipeline: str, phase: str | None) -> None:
         )
     rules, limits = load_pipeline_files(root).rules, load_settings(root).limits
     chosen = [entry for entry in definition.phases if phase in (None, entry.phase)]
-    print_line("---\n".join(to_yaml(contract_of(entry, definition, rules, limits)) for entry in chosen).rstrip("\n"))
+    print_line(
+        "---\n".join(format_yaml(contract_of(entry, definition, rules, limits)) for entry in chosen).rstrip("\n")
+    )
 
 
 @pipelines.command(

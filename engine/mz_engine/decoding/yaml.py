@@ -140,6 +140,11 @@ def load_yaml(text: str | bytes) -> Any:
     return yaml.load(text, Loader=CSafeLoader)
 
 
+def format_yaml(value: object) -> str:
+    """Return plain values as YAML, with keys in their order."""
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120))
+
+
 def decode_yaml(text: str, name: str, struct: type[T]) -> T:
     """Decode YAML text to a frozen Struct. Raises MzError."""
     return decode_document(parse_yaml(text, name), struct)

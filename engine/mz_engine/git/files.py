@@ -25,6 +25,7 @@ from typing import BinaryIO
 import msgspec
 from mz_events.names import PATH_BYTES_MAX, Path
 
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.content import (
     EXECUTABLE,
     FILE,
@@ -348,7 +349,19 @@ def write_bytes(file: pathlib.Path, data: bytes) -> None:
     except FileNotFoundError:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(name + b".partial", data, FILE)
-    os.replace(name + b".partial", name)
+    try:
+        os.replace(name + b".partial", name)
+    except OSError:
+        os.unlink(name + b".partial")
+        raise
+
+
+def write_project_file(root: pathlib.Path, name: str, text: str, then: str) -> None:
+    """Write a file of the project atomically. Raises MzError (MZ1007), which says what to do `then`."""
+    try:
+        write_bytes(root / name, text.encode())
+    except OSError as error:
+        raise MzError("MZ1007", f"{name}: {error.strerror}", hint=f"make it writable, then {then}") from None
 
 
 def write_if_changed(file: pathlib.Path, content: bytes | str) -> None:

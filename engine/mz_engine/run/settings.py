@@ -19,7 +19,7 @@ from mz_engine.config.schema import SettingInfo, check_settings, list_settings
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.decoding.structs import decode_value, similar_name_hint
 from mz_engine.decoding.text_file import read_text
-from mz_engine.decoding.yaml import YamlDocument, decode_yaml, parse_yaml
+from mz_engine.decoding.yaml import YamlDocument, decode_yaml, format_yaml, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import FILE_NAME, WRONG_NAMES, Coefficients, Config, Settings
 from mz_engine.run.routing import RoutingSource, merge_routing, read_routing, without_agents
@@ -279,24 +279,12 @@ def read_calibration(root: Path) -> tuple[Coefficients, ...]:
 
 def write_calibration(root: Path, coefficients: tuple[Coefficients, ...]) -> Path:
     """Write the file atomically. Raises MzError (MZ1007)."""
-    path = root / CALIBRATION_FILE
-    temporary = path.with_name(f".{CALIBRATION_FILE}.new")
-    try:
-        temporary.write_text(CALIBRATION_HEADER + format_calibration(coefficients), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise MzError("MZ1007", f"{path}: {error.strerror}", hint="make it writable, then calibrate again") from None
-    return path
+    from mz_engine.git.files import write_project_file  # Whoever only reads starts faster without it.
+
+    write_project_file(root, CALIBRATION_FILE, CALIBRATION_HEADER + format_calibration(coefficients), "calibrate again")
+    return root / CALIBRATION_FILE
 
 
 def format_calibration(coefficients: tuple[Coefficients, ...]) -> str:
-    """Format as YAML, with strings in JSON quotes."""
-    lines = ["calibration:" if coefficients else "calibration: []"]
-    for row in coefficients:
-        prefix = "-"
-        for name, value in msgspec.structs.asdict(row).items():
-            if value != "":
-                lines.append(f"{prefix} {name}: {msgspec.json.encode(value).decode()}")
-                prefix = " "
-    return "\n".join(lines) + "\n"
+    rows = (msgspec.structs.asdict(row).items() for row in coefficients)
+    return format_yaml({"calibration": [{name: value for name, value in row if value != ""} for row in rows]})

@@ -20,7 +20,7 @@ from mz_engine.decoding.structs import did_you_mean
 from mz_engine.decoding.text_file import decode_text, read_text
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.files import write_bytes
+from mz_engine.git.files import write_bytes, write_project_file
 from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment, user_environment
 from mz_engine.model.config import Name
 
@@ -70,10 +70,7 @@ def write_lock(root: Path, skills: Mapping[str, LockedSkill]) -> None:
     """Write the file atomically, as YAML with strings in JSON quotes."""
     lines = [f"{LOCK_HEADER}version: 1\nskills:{'' if skills else ' {}'}"]
     lines += [f"  {name}: {msgspec.json.encode(skills[name]).decode()}" for name in sorted(skills)]
-    try:
-        write_bytes(root / LOCK_FILE, "\n".join(lines).encode() + b"\n")
-    except OSError as error:
-        raise MzError("MZ1007", f"{LOCK_FILE}: {error.strerror}", hint="make it writable, then try again") from None
+    write_project_file(root, LOCK_FILE, "\n".join(lines) + "\n", "try again")
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import yaml
 from msgspec.structs import replace
-from mz_engine.decoding.yaml import load_yaml
+from mz_engine.decoding.yaml import format_yaml, load_yaml
+from mz_engine.git.files import write_bytes
 
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, locked, read_plain
@@ -283,9 +284,7 @@ def add_noise(library: Path, entries: tuple[NoiseEntry, ...]) -> Path:
     with locked(library, exclusive=True):
         before = read_noise(library)
         text = path.read_text("utf-8") if path.exists() else HEADER
-        partial = library / f".{FILE_NAME}.partial"
-        partial.write_text(append_entries(text, before, entries), "utf-8")
-        partial.replace(path)
+        write_bytes(path, append_entries(text, before, entries).encode())
     return path
 
 
@@ -307,4 +306,4 @@ def _parse(text: str | bytes) -> tuple[NoiseEntry, ...]:
 
 def _yaml(entries: tuple[NoiseEntry, ...]) -> str:
     values = [msgspec.to_builtins(entry, builtin_types=(date,)) for entry in entries]
-    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110))
+    return format_yaml(values)

@@ -12,7 +12,7 @@ from typing import get_args
 import msgspec
 import yaml
 from mz_engine.agents.registry import all_adapters
-from mz_engine.decoding.yaml import load_yaml
+from mz_engine.decoding.yaml import format_yaml, load_yaml
 
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, read_plain
@@ -92,7 +92,7 @@ def write_baseline(shape: StreamShape, reason: str, folder: Path) -> Path:
     path = folder / f"{_file_name_part(shape.agent)}-{_file_name_part(shape.version)}.yaml"
     header = HEADER.format(agent=shape.agent, version=shape.version)
     values = {"agent": shape.agent, "version": shape.version, "reason": reason, "events": _to_values(shape)}
-    path.write_text(header + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110), "utf-8")
+    path.write_text(header + format_yaml(values), "utf-8")
     return path
 
 
