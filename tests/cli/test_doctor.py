@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from mz_cli.start.doctor import recordings_check
+from mz_engine.model.config import Config
 from mz_engine.setup.doctor import CheckStatus, backlog_check
 from mz_events.catalog.run import RunFinished
 
@@ -111,7 +112,7 @@ def test_delivered_features_are_not_to_do(repo: GitRepo) -> None:
     log.to_run(RunFinished())
     log.close()
     before = sorted(repo.root.rglob("*"))
-    assert backlog_check(repo.root, "features.md").summary == "features.md: 1 of 2 features to do"
+    assert backlog_check(repo.root, Config(agent="a"), {}).summary == "features.md: 1 of 2 features to do"
     assert sorted(repo.root.rglob("*")) == before
 
 

@@ -15,6 +15,7 @@ from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority, order_item
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Config
 from mz_engine.run.plan import read_backlog, waiting_texts
 from mz_events.names import FeatureId, parse_name
 
@@ -297,6 +298,6 @@ def test_one_feature_alone_needs_its_dependencies_done_before() -> None:
 
 def test_a_backlog_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "features.md").write_bytes(b"\xef\xbb\xbf## [FEAT] a: A\r\n")
-    assert [backlog_item.source for backlog_item in read_backlog(tmp_path, "features.md")] == ["features.md#a"]
+    assert [backlog_item.source for backlog_item in read_backlog(tmp_path, Config(agent="a"), {})] == ["features.md#a"]
     with pytest.raises(MzError, match="MZ2001"):
-        read_backlog(tmp_path, "other.md")
+        read_backlog(tmp_path, Config(agent="a", backlog="other.md"), {})

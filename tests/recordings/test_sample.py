@@ -12,6 +12,7 @@ import pytest
 from mz_engine.artifacts.command_output import count_runs
 from mz_engine.backlog.injection_screen import screen_item
 from mz_engine.backlog.item import plan_backlog
+from mz_engine.model.config import Config
 from mz_engine.run.plan import read_backlog
 from mz_engine.run.settings import load_config
 
@@ -50,7 +51,7 @@ def test_the_readme_shows_what_the_command_prints(sample: Path) -> None:
 
 
 def test_its_backlog_has_a_chain_and_an_independent_feature() -> None:
-    items = read_backlog(SAMPLE, "features.md")
+    items = read_backlog(SAMPLE, Config(agent="a"), {})
     assert {item.id: item.depends_on for item in items} == {
         "month-filter": (),
         "month-compare": ("month-filter",),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
+from urllib.parse import parse_qsl, urlencode
 
 from tests.support.fake_gh_help import COMMANDS
 
@@ -269,12 +271,34 @@ def api(texts: Arguments, arguments: list[str], state: State) -> str:
             return json.dumps(pull)
     listed = re.fullmatch(r"repos/[^/]+/[^/]+/((?:pulls|issues)/\d+/(?:reviews|comments))(?:\?([\w=&]*))?", path)
     if listed and method == "GET":
-        return json.dumps(page(state.get("comments", {}).get(listed[1], []), listed[2] or ""))
+        return json.dumps(page((state.get("comments") or {}).get(listed[1], []), listed[2] or ""))
+    written = re.fullmatch(r"repos/[^/]+/[^/]+/issues/(?:(\d+)/comments|comments/(\d+))", path)
+    if written and method in ("POST", "PATCH") and texts.get("input") == "-":
+        return comment(written[1], written[2], json.load(sys.stdin)["body"], state)
+    labelled = re.fullmatch(r"repos/([^/]+/[^/]+)/issues\?([\w=&%+.-]*)", path)
+    if labelled and method == "GET":
+        query = dict(parse_qsl(labelled[2]))
+        issues = [issue for issue in state.get("issues", []) if query["labels"] in issue["labels"]]
+        return json.dumps(page(issues, urlencode({name: query[name] for name in ("per_page", "page")})))
     if logged and method == "GET" and logged[1] in state["logs"]:
         lines = state["logs"][logged[1]].splitlines()
         return "".join(f"\ufeff{MOMENT} {line}\n" for line in lines)
     sys.stdout.write('{"message":"Not Found","status":"404"}')
     stop(1, "gh: Not Found (HTTP 404)")
+
+
+def comment(issue: str | None, number: str | None, body: str, state: State) -> str:
+    """Write a new comment on an issue, or another text into one."""
+    comments = state.setdefault("comments", {})
+    if comments is None:
+        stop(1, "gh: Resource not accessible by personal access token (HTTP 403)")
+    if issue is not None:
+        at = 1 + sum(map(len, comments.values()))
+        comments.setdefault(f"issues/{issue}/comments", []).append({"id": at, "user": None, "body": body})
+    for written in itertools.chain.from_iterable(comments.values()):
+        if str(written.get("id")) == number:
+            written["body"] = body
+    return "{}"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

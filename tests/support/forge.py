@@ -110,6 +110,31 @@ class FakeGh:
         with kept(self._state) as state:
             state.setdefault("comments", {}).setdefault(list_name, []).append(document)
 
+    def comments(self, list_name: str) -> list[dict[str, Any]]:
+        with kept(self._state) as state:
+            listed: list[dict[str, Any]] = state.get("comments", {}).get(list_name, [])
+            return listed
+
+    def refuse_comments(self) -> None:
+        """Nobody may comment any more."""
+        with kept(self._state) as state:
+            state["comments"] = None
+
+    def issue(self, number: int, title: str, body: str, labels: Sequence[str], state: str = "open") -> None:
+        """Somebody opens an issue of `acme/tally`."""
+        url = f"https://github.com/acme/tally/issues/{number}"
+        with kept(self._state) as kept_state:
+            kept_state.setdefault("issues", []).append(
+                {
+                    "number": number,
+                    "title": title,
+                    "body": body,
+                    "labels": list(labels),
+                    "state": state,
+                    "html_url": url,
+                }
+            )
+
     def delete_comments(self, list_name: str) -> None:
         with kept(self._state) as state:
             del state["comments"][list_name]

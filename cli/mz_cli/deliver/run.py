@@ -44,11 +44,13 @@ SKIPPED_STEP = "MZ3009"
     examples=(
         ("mz run --dry-run", "the plan: features, order, estimated cost; writes nothing"),
         ("mz run", "deliver the backlog"),
+        ("mz run --backlog github:ready", "issues of GitHub with the label ready; comments on them say what happens"),
         ("mz run --feature login --feature audit --autonomy full_auto", "two features, without asking"),
     ),
     next_command="`mz status` shows the progress; `mz resume` continues after a stop or a question.",
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
+@click.option("--backlog", metavar="SOURCE", help="Backlog instead of the one in mz.yaml: a file, or github:LABEL.")
 @click.option("--agent", metavar="NAME", help="Agent to use instead of the one in mz.yaml.")
 @jobs_option("Number of parallel features.", PARALLEL_MAX)
 @click.option(
@@ -62,8 +64,8 @@ SKIPPED_STEP = "MZ3009"
 @view_options
 @format_options("Print one object: mz.run/1, or mz.run-plan/1 in a dry run.", default="table")
 def run(
-    features: tuple[str, ...], agent: str | None, jobs: int | None, autonomy: str | None, dry_run: bool,
-    exit_code: bool, record: bool, as_json: bool,
+    features: tuple[str, ...], backlog: str | None, agent: str | None, jobs: int | None, autonomy: str | None,
+    dry_run: bool, exit_code: bool, record: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Deliver the backlog, feature by feature.
 
@@ -76,7 +78,7 @@ def run(
     if record and dry_run:
         raise click.UsageError("--record cannot be combined with --dry-run")
     root = find_root(Path.cwd())
-    flags = {"agent": agent, "parallel_max": jobs, "autonomy": autonomy}
+    flags = {"backlog": backlog, "agent": agent, "parallel_max": jobs, "autonomy": autonomy}
     if dry_run:
         from mz_cli.deliver.plan import print_plan
 

@@ -28,6 +28,7 @@ from mz_projections.views.model import RunView
 from mz_cli.app.context import ProjectLog, TextLoader, open_log
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_exit, run_status
+from mz_cli.live.issue_comments import IssueComments
 from mz_cli.live.milestones import live_text
 from mz_cli.live.progress import Progress, make_progress
 from mz_cli.terminal.console import print_note
@@ -160,6 +161,7 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
     def observe(recorded: Recorded[Event]) -> None:
         view.on_event(recorded)
         notifier.on_event(recorded)
+        comments.on_event(recorded)
 
     settings = Notifications(on=())
     with suppress(MzError):  # Those of now, not those of the run, which may be old.
@@ -168,8 +170,9 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view:
             notifier = Notifier(root, settings, environment, view.ring, view.show_text, log.load_text)
+            comments = IssueComments(root, environment, log.view, view.show_text)
             start_run(process, view.show_text)
-            with closing(notifier), handle_run_signals(process, view):
+            with closing(comments), closing(notifier), handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
             assert state.started is not None
             return log.view(state.started.run)

@@ -295,7 +295,8 @@ def _request(context: StepContext) -> Steps[str]:
     started = context.phase_state.progress.started
     title, body = (yield from get_text(started.title)), (yield from get_text(started.body))
     quoted = (f"> {line}".rstrip() for line in body.strip().splitlines())
-    return "\n".join(("## Request", "", f"> **{' '.join(title.split())}**", ">", *quoted))
+    closes = ("", f"Closes {'/'.join(started.issue.split('/')[-2:])}.") if started.issue else ()
+    return "\n".join(("## Request", "", f"> **{' '.join(title.split())}**", ">", *quoted, *closes))
 
 
 def _gates(context: StepContext) -> Steps[str]:

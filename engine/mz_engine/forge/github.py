@@ -13,17 +13,19 @@ import pathlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from operator import attrgetter
 from typing import Literal, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from mz_events.names import Commit
 from mz_events.seal import TRAILER
 
 from mz_engine.artifacts.command_output import ESCAPE_SEQUENCE
+from mz_engine.backlog.listed import Issue
 from mz_engine.git.files import write_bytes
 from mz_engine.git.process import ProgramResult, decode, read_tail, run_program, safe_environment
 from mz_engine.git.repository import run_git_as_user
@@ -115,6 +117,11 @@ class Account(msgspec.Struct, frozen=True):
     login: str
 
 
+class IssueComment(msgspec.Struct, frozen=True):
+    id: int
+    body: str | None = None
+
+
 class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wrote about a pull request: a review, a comment on a line or a comment on the whole, as GitHub's
     REST API lists them."""
@@ -173,8 +180,12 @@ class GhForge:
     seal: Callable[[str], str | None] | None = None
     """Maps the `Mz-Key` of a pull request to the root of a seal of the log, which its text then names."""
 
-    def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, root: pathlib.Path, remote: str, environment: Mapping[str, str] = os.environ, repository: str = ""
+    ) -> None:
+        """`repository`, as `[HOST/]OWNER/NAME`, is another one than that of the remote."""
         self._root, self._remote, self._user_environment = root, remote, environment
+        self._named_repository = repository
         safe = safe_environment(environment).items()
         self._environment = {name: value for name, value in safe if name not in VERBOSE_VARIABLES} | QUIET_VARIABLES
 
@@ -212,13 +223,8 @@ class GhForge:
 
     def review(self, number: int) -> tuple[ReviewComment, ...]:
         """Return reviews and comments of a pull request that have a text, oldest first."""
-        comments: list[ReviewComment] = []
-        for path in (f"pulls/{number}/reviews", f"pulls/{number}/comments", f"issues/{number}/comments"):
-            for page in count(1):  # `--paginate` of older versions of gh prints an array per page, one after the other.
-                reply = self._call_api(f"{path}?per_page={PAGE_COMMENTS}&page={page}").stdout
-                comments += (listed := decode_reply(list[ReviewComment], "gh api", reply))
-                if len(listed) < PAGE_COMMENTS:
-                    break
+        paths = (f"pulls/{number}/reviews", f"pulls/{number}/comments", f"issues/{number}/comments")
+        comments = [comment for path in paths for comment in self._list(ReviewComment, path)]
         written = [comment for comment in comments if comment.time and comment.author and comment.text]
         return tuple(sorted(written, key=attrgetter("time")))
 
@@ -241,6 +247,20 @@ class GhForge:
         pulls = self._read(list[ListedPullRequest], "pr", "list", *flags, "--json", json_fields(ListedPullRequest))
         own = (pull for pull in pulls if pull.head_ref_name == branch and not pull.is_cross_repository)
         return sorted(own, key=lambda pull: -pull.number)
+
+    # issues -----------------------------------------------------------------------------------------------------------
+    def issues(self, label: str) -> tuple[Issue, ...]:
+        """Return the issues with a label, open and closed, oldest first."""
+        listed = self._list(Issue, "issues", labels=label, state="all", sort="created", direction="asc")
+        return tuple(issue for issue in listed if issue.pull_request is None)
+
+    def report(self, number: int, mark: str, text: str) -> None:
+        """Comment on an issue, or change the comment that has this line."""
+        path, payload = f"issues/{number}/comments", json.dumps({"body": f"{text}\n\n{mark}"}, ensure_ascii=False)
+        written = (comment for comment in self._list(IssueComment, path) if mark in (comment.body or "").splitlines())
+        first = next(written, None)
+        target = (path, "POST") if first is None else (f"issues/comments/{first.id}", "PATCH")
+        self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
 
     # checks -----------------------------------------------------------------------------------------------------------
     def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
@@ -296,6 +316,14 @@ class GhForge:
     def _read(self, kind: type[T], *command: str) -> T:
         return decode_reply(kind, f"gh {' '.join(command[:2])}", self._run(*command).stdout)
 
+    def _list(self, kind: type[T], path: str, **filters: str) -> Iterator[T]:
+        for page in count(1):  # `--paginate` of older versions of gh prints an array per page, one after the other.
+            query = urlencode({**filters, "per_page": PAGE_COMMENTS, "page": page})
+            listed = decode_reply(list[kind], "gh api", self._call_api(f"{path}?{query}").stdout)  # type: ignore[valid-type]
+            yield from listed
+            if len(listed) < PAGE_COMMENTS:
+                return
+
     def _run(self, *arguments: str, stdin: str = "", check: bool = True) -> ProgramResult:
         """Run `gh pr ...` or `gh run ...` on the repository; a failure is an error if `check` is set."""
         repository_flags = ("--repo", self._repository) if self._repository else ()
@@ -328,7 +356,9 @@ class GhForge:
 
     @cached_property
     def _repository(self) -> str | None:
-        """`[HOST/]OWNER/NAME` of the remote; None: gh finds it."""
+        """`[HOST/]OWNER/NAME`; None: gh finds it."""
+        if self._named_repository:
+            return self._named_repository
         command = ("remote", "get-url", "--push", "--", self._remote)
         remote_url = run_git_as_user(self._root, self._user_environment, *command)
         return forge_name(remote_url.text) if remote_url.exit_code == 0 else None

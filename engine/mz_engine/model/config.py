@@ -352,7 +352,9 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     base: Annotated[
         Branch | None, doc("Branch that features start from and pull requests target; absent: the current one.")
     ] = None
-    backlog: Annotated[RepositoryPath, doc("The Markdown file with the features.")] = "features.md"
+    backlog: Annotated[
+        RepositoryPath, doc("The features: a file, Markdown or JSON Lines (*.jsonl), or github:[OWNER/NAME#]LABEL.")
+    ] = "features.md"
     scope: Annotated[
         RepositoryPath | None,
         doc("The folder in which features may change files; absent: the whole repository. Artifacts are excepted."),

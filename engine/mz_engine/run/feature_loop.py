@@ -48,6 +48,7 @@ from mz_projections.feature.state import (
 )
 from mz_projections.run.fold import RunMessage, RunState
 
+from mz_engine.backlog.listed import issue_of
 from mz_engine.decide.actions import ParseReply, ReconcileIntent
 from mz_engine.decide.feature import decide_feature
 from mz_engine.effects.dispatch import effect_of
@@ -231,6 +232,7 @@ class FeatureLoop:
             suspicions=item.suspicions if item.quarantined else None,
             known_failures=base_test.known_failures if base_test and not is_strict else None,
             base_results=base_test.results if base_test else None,
+            issue=issue_of(item.source),
         )
 
     def _retry_phase(self, requested: str | None) -> str:

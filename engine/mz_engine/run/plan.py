@@ -32,6 +32,7 @@ from mz_engine.agents.registry import UnknownAgent, all_adapters, built_in_adapt
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
+from mz_engine.backlog.listed import FORGE_SOURCE, issue_items, parse_json_lines
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
@@ -62,14 +63,14 @@ from mz_engine.pipelines.load import (
     pin_files,
 )
 from mz_engine.pipelines.material import missing_blocks
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
 from mz_engine.processes.container import Container, container_of
 from mz_engine.processes.environment import git_directory
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
 from mz_engine.run.routing import routing_problems
-from mz_engine.run.settings import MEMORY_FILE, LoadedConfig, load_config, read_memory_rules
+from mz_engine.run.settings import MEMORY_FILE, READ_AT_USE, LoadedConfig, load_config, read_memory_rules
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
@@ -202,7 +203,7 @@ def load_sources(
         errors += error.diagnostics
     try:
         if needs_backlog or os.path.lexists(root / config.backlog) or loaded.origins["backlog"] != "default":
-            items = read_backlog(root, config.backlog)
+            items = read_backlog(root, config, environment)
     except MzError as error:
         errors += error.diagnostics
     if errors:
@@ -267,7 +268,7 @@ def _pins_of_unfinished(
         for name, pinned, value in (
             ("pipeline", started.pipeline, new.pipeline.pipeline),
             ("base", started.base, base),
-            *((name, getattr(pins.config, name), value) for name, value in flags.items()),
+            *((name, getattr(pins.config, name), value) for name, value in flags.items() if name not in READ_AT_USE),
         )
         if value not in (None, pinned)
     ]
@@ -314,13 +315,24 @@ def known_names(config: Config, material: PipelineFiles) -> KnownNames:
     )
 
 
-def read_backlog(root: Path, name: str) -> tuple[BacklogItem, ...]:
-    """Return the items of the Markdown backlog `name`, a path relative to `root`. Raises MzError: MZ2001 to MZ2008 for
-    the file, MZ40nn for its content."""
+def read_backlog(root: Path, config: Config, environment: Mapping[str, str]) -> tuple[BacklogItem, ...]:
+    """Return the items of the backlog: a file of the repository, Markdown or JSON Lines, or issues, which `gh` reads.
+    Raises MzError: MZ2001 to MZ2008 for the file, MZ40nn for the content, MZ4013 for the forge."""
+    name = config.backlog
+    if (forge_source := FORGE_SOURCE.fullmatch(name)) is not None:
+        from mz_engine.forge.github import GhForge
+
+        forge = GhForge(root, config.pull_requests.remote, environment, forge_source["repository"] or "")
+        try:
+            return issue_items(forge.issues(forge_source["label"]))
+        except RemoteError as error:
+            message, _, hint = str(error).partition("; ")
+            raise MzError("MZ4013", f"the issues of {name} cannot be read: {message}", hint=hint) from error
     if not os.path.lexists(root / name):
         hint = "run `mz init` to create it, or set `backlog:` in mz.yaml to another file"
         raise MzError("MZ2001", "the backlog file does not exist", hint=hint, location=SourceLocation(name))
-    return parse_backlog(read_text(root / name, name, BACKLOG_BYTES_MAX), name)
+    parse = parse_json_lines if name.endswith(".jsonl") else parse_backlog
+    return parse(read_text(root / name, name, BACKLOG_BYTES_MAX), name)
 
 
 def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None:
@@ -355,9 +367,10 @@ def waiting_texts(left_out: tuple[LeftOutItem, ...], only: Iterable[str] = ()) -
 
 
 def waiting_items(root: Path, environment: Mapping[str, str], in_run: Iterable[str]) -> dict[str, str]:
-    """Return why features of the backlog wait that are not in the run; nothing if it cannot be read."""
+    """Return why features of the backlog wait that are not in the run; nothing if it cannot be read here."""
     try:
-        items = read_backlog(root, load_config(root, environment, {}).config.backlog)
+        config = load_config(root, environment, {}).config
+        items = () if FORGE_SOURCE.fullmatch(config.backlog) else read_backlog(root, config, environment)
     except MzError:
         return {}
     return waiting_texts(plan_backlog(items, (), in_run)[1])

@@ -32,6 +32,7 @@ from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.package import AgentPackage
 from mz_engine.agents.registry import all_adapters
 from mz_engine.backlog.item import ItemStatus
+from mz_engine.backlog.listed import FORGE_SOURCE
 from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git import repository
@@ -203,7 +204,7 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
         "log": lambda: log_check(root),
         "pipeline": lambda: pipeline_check(root, loaded),
         "models": lambda: warn_of(unknown_models(config, price_lookup(config, environment))),
-        "backlog": lambda: backlog_check(root, config.backlog),
+        "backlog": lambda: backlog_check(root, config, environment),
         "commands": lambda: commands_check(root, config, environment),
         "content": lambda: content_check(root, config, environment),
         "run-commands": lambda: run_commands_check(root, loaded, environment) if options.run_commands else None,
@@ -437,10 +438,11 @@ def pipeline_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
     return warn_of(others) or ok(summary)
 
 
-def backlog_check(root: Path, name: str) -> DoctorCheck:
-    if not os.path.lexists(root / name):
+def backlog_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
+    name = config.backlog
+    if not FORGE_SOURCE.fullmatch(name) and not os.path.lexists(root / name):
         return warn(f"there is no {name} yet", "`mz init` writes a first one")
-    items = read_backlog(root, name)
+    items = read_backlog(root, config, environment)
     delivered: Container[str] = ()
     if (log := root / MZ_FOLDER / LOG_FILE).exists():
         with suppress(StoreUnusable), SqliteStore(log, read_only=True) as store:

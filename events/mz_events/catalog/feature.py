@@ -37,7 +37,7 @@ class QuestionKind(Enum):
 
 
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
-    SCHEMA = 2
+    SCHEMA = 3
     NON_DETERMINISTIC = frozenset({"run_version", "starts_from", "base_results"})
     feature: FeatureId
     run_version: int
@@ -55,6 +55,8 @@ class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.star
     """As in `ItemAdded`."""
     base_results: Digest | None = None
     """Blob: results of the commands on the base, as in `BaseTested`, for the pull request."""
+    issue: str = ""
+    """The issue that it is about, as `[HOST/]OWNER/NAME#NUMBER`."""
 
 
 class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):

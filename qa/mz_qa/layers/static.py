@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import requirements
+from mz_engine.backlog.listed import FORGE_SOURCE
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
@@ -158,13 +159,16 @@ def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
 
 
 def check_backlog(project: Project) -> Iterator[LayerOutput]:
-    """Check the backlog if it exists; it may be written for each run."""
+    """Check the backlog if it exists; it may be written for each run. Issues of a forge are not read."""
     name = project.config.backlog
+    if FORGE_SOURCE.fullmatch(name):
+        yield Remark(f"{name} is not read here")
+        return
     if not os.path.lexists(project.root / name):
         yield Remark(f"{name} does not exist")
         return
     try:
-        yield CheckedItem("backlog items", len(read_backlog(project.root, name)))
+        yield CheckedItem("backlog items", len(read_backlog(project.root, project.config, {})))
     except MzError as error:
         yield from to_layer_output(error.diagnostics)
 

@@ -137,6 +137,8 @@ class Item(CassetteStruct, frozen=True, kw_only=True):
     body: str
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
     depends_on: tuple[str, ...] = ()
+    source: str = ""
+    """Address of the issue that it is."""
 
 
 class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.registry import all_adapters
+from mz_engine.backlog.listed import issue_of
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
@@ -235,6 +236,7 @@ def _fixture(
                 body=sources.text(item.body),
                 priority=item.priority,
                 depends_on=item.depends_on,
+                source=item.source if issue_of(item.source) else "",
             )
             for item in items
         ),

@@ -67,7 +67,7 @@ def start_run(
     added = [
         ItemAdded(
             feature=FeatureId(item.feature),
-            source=f"cassette#{item.feature}",
+            source=item.source or f"cassette#{item.feature}",
             priority=item.priority,
             order=position,
             depends_on=tuple(FeatureId(dependency) for dependency in item.depends_on),

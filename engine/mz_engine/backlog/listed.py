@@ -1,0 +1,163 @@
+"""Items of a backlog that is a list: a JSON Lines file, or the issues of a forge with a label.
+
+A line of the file is one object (`ListedItem`). An issue is the item `issue-NUMBER`: its title and its text, which may
+begin with front matter, `priority` and `depends_on` between two lines `---`; it is done when it is closed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from mz_events.names import FeatureId, InvalidName, parse_name
+
+from mz_engine.backlog.item import BacklogItem, ItemStatus
+from mz_engine.backlog.markdown import PRIORITY_NAMES, check_dependencies, proposed_id, split_lines, strip_controls
+from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
+
+FORGE_SOURCE = re.compile(r"github:(?:(?P<repository>[\w.-]+(?:/[\w.-]+){1,2})#)?(?P<label>\S(?:.*\S)?)")
+"""`github:LABEL`, or `github:[HOST/]OWNER/NAME#LABEL` for issues of another repository than that of the remote."""
+ISSUE_URL = re.compile(r"https://(?:github\.com/)?(?P<repository>\S+)/issues/(?P<number>\d+)")
+ISSUE_ID = "issue-{}"
+FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<yaml>(?:[ \t]*(?:[a-z][\w -]*:|-|#).*\n)*)---[ \t]*(?:\n|\Z)")
+"""Only keys and lists: two rules with prose between them are text."""
+Priorities = Literal["high", "medium", "low", "none"]
+
+
+class ListedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of a JSON Lines backlog."""
+
+    id: str
+    title: str
+    body: str = ""
+    status: Literal["backlog", "in-progress", "done", "blocked"] = "backlog"
+    priority: Priorities = "none"
+    depends_on: tuple[str, ...] = ()
+
+
+class FrontMatter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an issue says before its text."""
+
+    priority: Priorities = "none"
+    depends_on: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()
+    """Numbers of issues."""
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """An issue as GitHub's REST API lists it."""
+
+    number: int
+    title: str
+    html_url: str
+    body: str | None = None
+    state: str = "open"
+    pull_request: msgspec.Raw | None = None
+    """Pull requests are listed among the issues."""
+
+
+class _Entry(NamedTuple):
+    item: ListedItem
+    file: str
+    line: int = 1
+    body_line: int | None = None
+    """Line of the body's first line; None: all of it is in one line."""
+
+
+def parse_json_lines(text: str, name: str) -> tuple[BacklogItem, ...]:
+    """Return the items of a file of JSON Lines, in its order. Raises MzError with all errors and their lines: MZ2003 no
+    JSON, MZ2005 to MZ2007 wrong keys and values, and those of ids and dependencies as `parse_backlog`."""
+    entries, errors = list[_Entry](), list[Diagnostic]()
+    for number, line in enumerate(split_lines(text), 1):
+        if line.strip():
+            location = SourceLocation(name, number, 1)
+            try:
+                value = msgspec.json.decode(line)
+                document = YamlDocument(name, value, {(): location}, {})
+                entries.append(_Entry(decode_document(document, ListedItem), name, number))
+            except msgspec.DecodeError as error:
+                errors.append(Diagnostic(code="MZ2003", message=f"no JSON: {error}", location=location))
+            except MzError as error:
+                errors += error.diagnostics
+    if not entries and not errors:
+        raise MzError("MZ4001", "the backlog has no features", location=SourceLocation(name))
+    return _items(entries, errors)
+
+
+def issue_items(issues: Iterable[Issue]) -> tuple[BacklogItem, ...]:
+    """Return the items of issues. Raises MzError as `parse_json_lines` does, with the issue's address as file."""
+    entries, errors = list[_Entry](), list[Diagnostic]()
+    for issue in issues:
+        body = "\n".join(split_lines(issue.body or ""))
+        front, matter = FrontMatter(), FRONT_MATTER.match(body)
+        try:
+            if matter is not None:
+                front = decode_document(parse_yaml(f"\n{matter['yaml']}", issue.html_url), FrontMatter)
+                body = body[matter.end() :]
+        except MzError as error:
+            errors += error.diagnostics
+        item = ListedItem(
+            id=ISSUE_ID.format(issue.number),
+            title=issue.title,
+            body=body,
+            status="backlog" if issue.state == "open" else "done",
+            priority=front.priority,
+            depends_on=tuple(ISSUE_ID.format(number) for number in front.depends_on),
+        )
+        entries.append(_Entry(item, issue.html_url, body_line=matter[0].count("\n") + 1 if matter else 1))
+    return _items(entries, errors)
+
+
+def issue_of(source: str) -> str:
+    """Return `[HOST/]OWNER/NAME#NUMBER` of the issue that is an item's source; empty: it is none."""
+    match = ISSUE_URL.match(source)
+    return f"{match['repository']}#{match['number']}" if match else ""
+
+
+def _items(entries: list[_Entry], errors: list[Diagnostic]) -> tuple[BacklogItem, ...]:
+    errors += _wrong_ids(entries)
+    links = {
+        entry.item.id: dict.fromkeys(entry.item.depends_on, SourceLocation(entry.file, entry.line)) for entry in entries
+    }
+    errors += check_dependencies(links, complete=not errors)
+    if errors:
+        raise MzError.from_diagnostics(errors)
+    return tuple(_item(entry, order) for order, entry in enumerate(entries))
+
+
+def _wrong_ids(entries: list[_Entry]) -> Iterator[Diagnostic]:
+    lines: dict[str, int] = {}
+    for entry in entries:
+        location, id_ = SourceLocation(entry.file, entry.line), entry.item.id
+        try:
+            parse_name(id_)
+        except InvalidName as error:
+            hint = f"for example `{proposed_id(id_ or entry.item.title)}`"
+            yield Diagnostic(code="MZ4003", message=str(error), hint=hint, location=location)
+        if not strip_controls(entry.item.title).strip():
+            yield Diagnostic(code="MZ4002", message=f"`{id_[:80]}` has no title", location=location)
+        if (first := lines.setdefault(id_.lower(), entry.line)) != entry.line:
+            message = f"duplicate id: line {first} has `{id_[:80]}` already; ids must differ in more than case"
+            yield Diagnostic(code="MZ4004", message=message, hint="change one of the two ids", location=location)
+
+
+def _item(entry: _Entry, order: int) -> BacklogItem:
+    listed, lines = entry.item, [strip_controls(line).rstrip() for line in split_lines(entry.item.body)]
+    filled = [index for index, line in enumerate(lines) if line]
+    first, end = (filled[0], filled[-1] + 1) if filled else (0, 0)
+    return BacklogItem(
+        id=FeatureId(listed.id),
+        title=" ".join(strip_controls(listed.title).split()),
+        body="\n".join(lines[first:end]),
+        status=ItemStatus(listed.status),
+        priority=PRIORITY_NAMES[listed.priority],
+        depends_on=tuple(map(FeatureId, dict.fromkeys(listed.depends_on))),
+        order=order,
+        source=f"{entry.file}#{listed.id}",
+        line=entry.line,
+        body_lines=tuple(
+            entry.line if entry.body_line is None else entry.body_line + index for index in range(first, end)
+        ),
+    )
