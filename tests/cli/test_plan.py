@@ -59,6 +59,19 @@ def everything(home: Path) -> dict[Path, tuple[bytes, int]]:
     }
 
 
+@pytest.mark.slow
+def test_calls_and_estimates_are_those_of_routing(home: Path, repository: GitRepo, mz: Mz) -> None:
+    plain = plan(mz)["steps"]
+    routing = "routing: {code: {agent: codex, tier: premium}, prd: {tier: premium}}\n"
+    repository.commit({"mz.yaml": SETTINGS + routing})
+    calls = [{step["phase"]: step["calls"][0] for step in steps} for steps in (plain, plan(mz)["steps"])]
+    assert [(by["code"]["agent"], by["code"]["tier"]) for by in calls] == [("claude-code", "mid"), ("codex", "premium")]
+    models = [{by[phase]["model"] for phase in ("code", "prd")} for by in calls]
+    assert (len(models[0]), len(models[1]), models[0] & models[1]) == (1, 2, set())
+    assert plain[0]["estimated_usd"] < plan(mz)["steps"][0]["estimated_usd"]
+    assert "premium: codex" in " ".join(on_terminal(home, "run", "--dry-run", columns=200).split())
+
+
 def plan(mz: Mz, *args: str) -> Any:
     return decoded(mz("run", "--dry-run", "--json", *args))
 

@@ -21,8 +21,8 @@ def test_each_choice_has_its_origin(home: Path, mz: Mz) -> None:
     (home / "mz.yaml").write_text("routing: {code: {agent: codex, units: {type: {auth: {tier: premium}}}}}\n")
     (home / "routing.yaml").write_text("routing: {code: {tier: cheap}, prd: {agent: aider}}\n")
     lines = mz("routing", "show").out.splitlines()
-    assert "code\t-\tcodex\tcheap\tmz.yaml\trouting.yaml" in lines
-    assert "code\ttype=auth\tcodex\tpremium\tmz.yaml\tmz.yaml" in lines
+    assert "code\tbuilder\t-\tcodex\tcheap\tmz.yaml\trouting.yaml" in lines
+    assert "code\tbuilder\ttype=auth\tcodex\tpremium\tmz.yaml\tmz.yaml" in lines
     assert next(line for line in lines if line.startswith("prd")).endswith("\trouting.yaml\tpipeline")
     route = msgspec.json.decode(mz("routing", "show", "--json").out)["routes"][0]
     assert (route["phase"], route["unit"], route["agent"]) == ("prd", None, "aider")
@@ -70,4 +70,4 @@ def test_what_is_proposed_is_applied_with_a_reason(
     assert isinstance(event, RoutingApplied)
     texts = [FileBlobs(Path(".mz/blobs")).get(digest).decode() for digest in (event.reason, event.routing)]
     assert texts == ["fewer attempts", Path("routing.yaml").read_text()]
-    assert "prd\t-\tcodex\tcheap\trouting.yaml\trouting.yaml" in mz("routing", "show").out.splitlines()
+    assert "prd\tbuilder\t-\tcodex\tcheap\trouting.yaml\trouting.yaml" in mz("routing", "show").out.splitlines()

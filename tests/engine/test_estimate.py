@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from mz_engine.agents.registry import all_adapters
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
-from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.pricing.estimate import (
     BUILDING_TOKENS,
     WRITING_TOKENS,
+    CallOf,
     Estimate,
     PriceLookup,
     estimate_phase,
@@ -33,7 +34,11 @@ PIPELINE, _ = load_pipeline("monozukuri", Path("/nowhere"))
 
 def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: PriceLookup) -> Estimate:
     """Estimate every phase once."""
-    return total_estimate(estimate_phase(phase, text, model_of, price) for phase in pipeline.phases)
+
+    def call_of(phase: Phase, use: AgentUse | AgentReview) -> tuple[str, str]:
+        return "", model_of(use.tier)
+
+    return total_estimate(estimate_phase(phase, text, call_of, price) for phase in pipeline.phases)
 
 
 def test_every_call_of_every_phase_is_counted() -> None:
@@ -71,8 +76,8 @@ def price_at(prices: GenaiPrices) -> PriceLookup:
     return lambda usage: prices.price_entry(usage, AT_US)
 
 
-def always(model: str) -> Callable[[str], str]:
-    return lambda tier: model
+def always(model: str) -> CallOf:
+    return lambda phase, use: ("", model)
 
 
 @pytest.mark.slow

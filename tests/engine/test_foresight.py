@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.quantity import Usd
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import AgentDescription, EndConditions, ToolArguments
-from mz_engine.model.config import Budget, Config, Models
+from mz_engine.model.config import Budget, Config, Models, Route, RouteChoice
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes import supervise
@@ -50,6 +51,20 @@ def missing(config: Config) -> list[tuple[str, str, str]]:
 
 def unpriced(config: Config) -> list[str]:
     return [diagnostic.message for diagnostic in unpriced_models(PIPELINE, config, {"known"}.__contains__)]
+
+
+def test_what_routing_chooses_is_looked_at_where_it_is_called() -> None:
+    """An agent that works in one phase has its tools alone, and a routed tier the price of its model."""
+    review = Route(agent_review=RouteChoice(agent="aider", tier="premium"))
+    elsewhere = {"plan": Route(agent="aider"), "test": Route(agent="aider")}
+    assert missing(Config(agent="claude-code", routing=elsewhere)) == []
+    ((_, _, message),) = missing(Config(agent="claude-code", routing={"test": review}))
+    assert message == "the phase `test` asks for the tool `shell`, which the agent aider does not have"
+    models = Models(cheap="known", mid="known", premium="dear")
+    config = Config(agent="claude-code", budget=LIMITED, models=models)
+    routed = replace(config, routing={"plan": Route(tier="mid"), "test": Route(agent_review=RouteChoice(tier="cheap"))})
+    assert [("dear" in text) for text in unpriced(config)] == [True]
+    assert unpriced(routed) == []
 
 
 def test_every_phase_with_a_tool_that_the_agent_lacks_is_named() -> None:

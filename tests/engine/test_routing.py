@@ -9,15 +9,20 @@ from msgspec.structs import replace
 from mz_engine.decide.caller import caller, route_of
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config, Route, RouteChoice, Routing
+from mz_engine.model.pipeline import Escalation
 from mz_engine.run.plan import load_sources
-from mz_engine.run.routing import merge_routing
+from mz_engine.run.routing import merge_routing, without_agents
 from mz_engine.run.settings import load_config
+from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import PhaseCompleted, PhaseStarted, UnitCompleted, UnitStarted
 from mz_events.catalog.validation import Unit
-from mz_events.names import BUILDER
+from mz_events.names import BUILDER, FeatureId, feature_stream
+from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.state import InPhase
+from mz_projections.rewards.facts import fold_facts
 from mz_qa.simulation import trial
 
+from tests.support import driving
 from tests.support.steps import OPENED, UNITS, accepted, ref, state_after
 
 AUTH = Unit(id="u1", fields={"type": "auth"})
@@ -47,7 +52,45 @@ def test_the_route_of_a_call(
 ) -> None:
     choice = route_of(Config(routing=routing), phase, BUILDER, unit)
     assert (choice.agent, choice.tier) == expected
-    assert route_of(Config(routing=routing), phase, "judge", unit) == RouteChoice()
+    assert route_of(Config(routing=routing), phase, "judge", unit) == RouteChoice(), "a reviewer has routes of its own"
+
+
+def test_a_reviewer_is_routed_for_itself() -> None:
+    own = {"code": Route(agent="codex", tier="mid", agent_review=RouteChoice(tier="premium"))}
+    learned = {"code": Route(agent_review=RouteChoice(agent="gemini", tier="cheap"))}
+    merged = Config(routing=merge_routing(own, learned))
+    assert route_of(merged, "code", "judge") == RouteChoice(agent="gemini", tier="premium")
+    assert merged.called_agents == ("claude-code", "codex", "gemini")
+    assert route_of(Config(routing=without_agents(merged.routing)), "code", "judge") == RouteChoice(tier="premium")
+
+
+def test_the_request_says_which_tier_was_called_and_why() -> None:
+    """Of a builder whom a condition raises, of one whom routing names, and of a reviewer."""
+    base = trial.pins(trial.trial_config(failover=("two",)))
+    review = RouteChoice(agent="two", tier="cheap")
+    routing = {"build": Route(tier="cheap", agent_review=review), "ship": Route(agent="two")}
+    plan, build, ship = base.pipeline.phases
+    assert build.agent is not None
+    raised = replace(build.agent, escalate=(Escalation(to="premium", rolled_back=1),))
+    pipeline = replace(base.pipeline, phases=(plan, replace(build, agent=raised), ship))
+    pins = replace(base, pipeline=pipeline, config=replace(base.config, routing=routing))
+    world = driving.new_world()
+    trial.begin(world, pins, {"a": ()})
+    driving.deliver(world, pins, 1)
+    stream = list(world.store.read(feature_stream(trial.RUN, FeatureId("a"))))
+    requests = [item.event for item in stream if isinstance(item.event, AgentRequested)]
+    assert {(r.ref.phase, r.ref.role, r.ref.iteration, r.agent, r.tier, r.escalated_by) for r in requests} == {
+        ("plan", "builder", 1, "simulated", "", ""),
+        ("build", "builder", 1, "simulated", "cheap", ""),
+        ("build", "builder", 2, "simulated", "premium", "rolled_back"),
+        ("build", "reviewer", 1, "two", "cheap", ""),
+        ("build", "reviewer", 2, "two", "cheap", ""),
+        ("ship", "builder", 1, "two", "", ""),
+    }
+    facts = fold_facts(stream)
+    assert facts is not None
+    assert facts.cells["build/u1"].tier == "cheap"
+    assert [(call.tier, call.role) for call in paid_calls(stream)][2:4] == [("cheap", "builder"), ("cheap", "builder")]
 
 
 def in_build() -> InPhase:
@@ -106,6 +149,8 @@ def test_a_flag_comes_before_mz_yaml_and_this_before_what_was_learned(tmp_path: 
         ("mz.yaml", "routing:\n  code: {agent: codx}\n", "mz.yaml:2:17 MZ2013 `routing.code.agent`: there is no "),
         ("routing.yaml", "routing:\n  code: {units: {type: {auth: {agent: x}}}}\n",
          "routing.yaml:2:39 MZ2013 `routing.code.units.type.auth.agent`: there is no agent `x`"),
+        ("mz.yaml", "routing:\n  code: {agent_review: {tier: mid}}\n",
+         "mz.yaml:2:10 MZ2013 `routing.code.agent_review`: there is no reviewer of `code`"),
         ("routing.yaml", "routing:\n  code: {tier: best}\n", "routing.yaml:2:16 MZ20"),
         ("mz.yaml", "routing:\n  code: {colour: red}\n", "mz.yaml:2:10 MZ20"),
     ],

@@ -9,16 +9,18 @@ from pathlib import Path
 import click
 import msgspec
 from mz_engine.agents.registry import all_adapters
+from mz_engine.decide.caller import route_of
 from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.files import write_project_file
 from mz_engine.model.config import Config, Route, RouteChoice
-from mz_engine.model.pipeline import Phase, Pipeline, Tier
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline, Tier
 from mz_engine.run.plan import load_sources
 from mz_engine.run.routing import RoutingFile, with_choice
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_events.catalog.memory import RoutingApplied
-from mz_events.names import PROJECT_STREAM
+from mz_events.catalog.validation import Unit
+from mz_events.names import BUILDER, PROJECT_STREAM
 from mz_projections.rewards.routing import Suggestion, suggestions
 
 from mz_cli.app.context import open_log
@@ -38,6 +40,8 @@ class RouteShown(Shape, frozen=True, kw_only=True):
     """Who does a phase, or its units with a field of this value."""
 
     phase: str
+    role: str
+    """`builder`, or that of the phase's reviewer."""
     unit: str | None
     """`FIELD=VALUE`; null: all others."""
     agent: str
@@ -98,10 +102,12 @@ def show(as_json: bool) -> None:
         print_document("routing-show", report)
         return
     rows = [
-        (route.phase, route.unit or "-", route.agent, route.tier, route.agent_from, route.tier_from)
+        (route.phase, route.role, route.unit or "-", route.agent, route.tier, route.agent_from, route.tier_from)
         for route in report.routes
     ]
-    print_table(Table(columns=columns("*phase", "*unit", "agent", "tier", "agent from", "tier from"), rows=rows))
+    print_table(
+        Table(columns=columns("*phase", "*role", "*unit", "agent", "tier", "agent from", "tier from"), rows=rows)
+    )
 
 
 @routing.command(
@@ -134,7 +140,8 @@ def suggest(as_json: bool) -> None:
 
 
 def _suggested(routed: Iterable[RouteShown], config: Config) -> tuple[Suggestion, ...]:
-    choices = {(route.phase, route.unit or ""): (route.agent, route.tier) for route in routed}
+    builders = (route for route in routed if route.role == BUILDER)
+    choices = {(route.phase, route.unit or ""): (route.agent, route.tier) for route in builders}
     with opened_features(None) as features:
         return suggestions(features, choices, all_adapters(config.agents))
 
@@ -189,35 +196,33 @@ def _loaded(folder: Path) -> tuple[Pipeline, LoadedConfig]:
 
 
 def routes(pipeline: Pipeline, loaded: LoadedConfig) -> Iterator[RouteShown]:
-    """Yield the routes of each phase with an agent, those of its units last."""
-    for phase in pipeline.phases:
-        if phase.agent is not None:
-            route = loaded.config.routing.get(phase.phase, Route())
-            yield _shown(phase, None, route, loaded)
-            for field, values in route.units.items():
-                for value, choice in values.items():
-                    both = RouteChoice(agent=choice.agent or route.agent, tier=choice.tier or route.tier)
-                    yield _shown(phase, (field, value), both, loaded)
+    """Yield the routes of each call, those of units after that of their phase."""
+    for phase, use in pipeline.calls:
+        yield _shown(phase, use, None, loaded)
+        route = loaded.config.routing.get(phase.phase, Route())
+        for field, values in route.units.items() if isinstance(use, AgentUse) else ():
+            for value in values:
+                yield _shown(phase, use, (field, value), loaded)
 
 
-def _shown(phase: Phase, unit: tuple[str, str] | None, choice: RouteChoice, loaded: LoadedConfig) -> RouteShown:
-    config: Config = loaded.config
-    assert phase.agent is not None
+def _shown(phase: Phase, use: AgentUse | AgentReview, unit: tuple[str, str] | None, loaded: LoadedConfig) -> RouteShown:
+    config, role = loaded.config, BUILDER if isinstance(use, AgentUse) else use.role
+    of_unit = Unit(id="", fields=dict([unit])) if unit else None
+    choice = route_of(config, phase.phase, role, of_unit)
     return RouteShown(
         phase=phase.phase,
+        role=role,
         unit="=".join(unit) if unit else None,
         agent=choice.agent or config.agent,
-        tier=choice.tier or phase.agent.tier,
-        agent_from=_origin(phase.phase, unit, "agent", loaded) or SETTINGS,
-        tier_from=_origin(phase.phase, unit, "tier", loaded) or PIPELINE,
+        tier=choice.tier or use.tier,
+        agent_from=_origin(phase.phase, role, of_unit, "agent", loaded) or SETTINGS,
+        tier_from=_origin(phase.phase, role, of_unit, "tier", loaded) or PIPELINE,
     )
 
 
-def _origin(phase: str, unit: tuple[str, str] | None, key: str, loaded: LoadedConfig) -> str:
+def _origin(phase: str, role: str, unit: Unit | None, key: str, loaded: LoadedConfig) -> str:
     """Return the first file that says the agent or tier; empty if none does."""
     for document, table in loaded.routing:
-        route = table.get(phase, Route())
-        choice = route.units.get(unit[0], {}).get(unit[1], RouteChoice()) if unit else route
-        if getattr(choice, key) or getattr(route, key):
+        if getattr(route_of(Config(routing=table), phase, role, unit), key):
             return document.name
     return ""

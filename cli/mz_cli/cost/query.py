@@ -148,7 +148,9 @@ def _names_of_calls(log: ProjectLog, calls: Calls) -> CallNames:
 
 
 def _tier_of(pins: Pins | None, call: Call) -> str:
-    """Return the tier of the phase's agent or reviewer; empty if unknown."""
+    """Return the tier that was asked for, else that of the phase's agent or reviewer; empty if unknown."""
+    if call.tier:
+        return call.tier
     for phase in pins.pipeline.phases if pins else ():
         if phase.phase == call.phase:
             use = phase.agent if call.role == "builder" else phase.agent_review

@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 import msgspec
+from mz_engine.decide.caller import planned_call
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import AgentUse, Phase
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
 from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
 from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate, typical_estimate
 from mz_engine.pricing.table import price_table
-from mz_engine.run.plan import RunPlan, find_agent, make_plan, preflight_warnings
+from mz_engine.run.plan import RunPlan, make_plan, model_of, preflight_warnings
 from mz_engine.run.spending_record import SpendingRecord
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import Usage
@@ -67,9 +68,10 @@ class PlannedCall(Shape, frozen=True, kw_only=True):
     """An agent call of a phase, made once if nothing fails."""
 
     role: str
+    agent: str
+    """By routing; so is `tier`, without routes of single units."""
     tier: str
-    model: str | None
-    """Null: unknown agent."""
+    model: str
     tools: tuple[str, ...]
 
 
@@ -134,13 +136,11 @@ class PlanShape(Shape, frozen=True, kw_only=True):
 HOLD_TEXTS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
 
 
-ModelOf = Callable[[str], str]
-"""Tier -> model."""
 Costs = Mapping[str, Mapping[str, Estimate]]
 """Feature -> phase -> estimate."""
 
 
-def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
+def estimated_costs(plan: RunPlan) -> Costs:
     """Return estimates of all added features at current prices."""
     config = plan.pins.config
     prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
@@ -149,26 +149,30 @@ def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
         return prices.price_entry(usage, now_us)
 
     @cache
-    def typical_call(model: str, phase: str) -> Estimate | None:
-        coefficients = coefficients_for(config.calibration, config.agent, model, phase)
+    def typical_call(agent: str, model: str, phase: str) -> Estimate | None:
+        coefficients = coefficients_for(config.calibration, agent, model, phase)
         if coefficients is None:
             return None
         usage = typical_tokens(coefficients, model)
         return typical_estimate(usage, price(usage))
 
+    def call_of(phase: Phase, use: AgentUse | AgentReview) -> tuple[str, str]:
+        agent, tier = planned_call(config, phase, use)
+        return agent, model_of(config, agent, tier)
+
     texts = {item.id: item.title + item.body for item in plan.items}
     return {
         item.feature: {
-            phase.phase: estimate_phase(phase, texts[item.feature], model_of, price, typical_call)
+            phase.phase: estimate_phase(phase, texts[item.feature], call_of, price, typical_call)
             for phase in plan.pins.pipeline.phases
         }
         for item in plan.intake.added
     }
 
 
-def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf, day: DaySpending = ()) -> PlanShape:
+def plan_shape(plan: RunPlan, resumed_run: str | None, day: DaySpending = ()) -> PlanShape:
     """Return the plan. `resumed_run`: the unfinished run that would continue with these features."""
-    config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan, model_of)
+    config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan)
     total = total_estimate(estimate for phases in costs.values() for estimate in phases.values())
     return PlanShape(
         pipeline=pipeline.pipeline,
@@ -182,7 +186,7 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf, day: D
         budget_feature_nanousd=config.budget.feature_nanousd,
         budget=budget_text(config.budget, day),
         continued_run=resumed_run,
-        steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
+        steps=tuple(_phase_step(phase, config, costs) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
         left_out=tuple(shape_of(ExcludedItem, item, id=item.item.id) for item in plan.intake.left_out),
         within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
@@ -221,16 +225,17 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
         )
 
 
-def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -> PlannedPhase:
+def _planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> PlannedCall:
+    agent, tier = planned_call(config, phase, use)
+    role, model = BUILDER if isinstance(use, AgentUse) else use.role, model_of(config, agent, tier)
+    return PlannedCall(role=role, agent=agent, tier=tier, model=model, tools=use.tools)
+
+
+def _phase_step(phase: Phase, config: Config, costs: Costs) -> PlannedPhase:
     total = total_estimate(phases[phase.phase] for phases in costs.values())
     return PlannedPhase(
         phase=phase.phase,
-        calls=tuple(
-            shape_of(
-                PlannedCall, use, role=BUILDER if isinstance(use, AgentUse) else use.role, model=model_of(use.tier)
-            )
-            for use in phase.calls
-        ),
+        calls=tuple(_planned_call(config, phase, use) for use in phase.calls),
         per_unit=phase.for_each is not None,
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
         asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
@@ -254,7 +259,7 @@ def steps_table(shape: PlanShape) -> Table:
     rows = tuple(
         (
             step.phase,
-            ", ".join(f"{call.role} ({call.tier}: {call.model})" for call in step.calls) or "-",
+            ", ".join(_call_text(call, shape.agent) for call in step.calls) or "-",
             " ".join(step.gates) or "-",
             " ".join(step.asks) or "-",
             format_count(step.estimated_tokens),
@@ -265,6 +270,11 @@ def steps_table(shape: PlanShape) -> Table:
     )
     heads = columns("phase", ",calls", "~gates", "~asks you", ">tokens", ">estimated", ">range")
     return Table(columns=heads, rows=rows, empty="The pipeline has no phases.")
+
+
+def _call_text(call: PlannedCall, agent: str) -> str:
+    routed = f"{call.agent} " if call.agent != agent else ""
+    return f"{call.role} ({call.tier}: {routed}{call.model})"
 
 
 def features_table(shape: PlanShape) -> Table:
@@ -322,13 +332,12 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(root, os.environ, flags, only, store, text_digest, keeps_views=False)
-        model_of = models_of_agent(plan.pins.config)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
     warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands)
     for warning in (*warnings, *preflight_warnings(root, plan.pins.config, os.environ)):
         print_note(format_diagnostic(warning))
     day = SpendingRecord(spending_folder(os.environ)).day(time.time_ns() // 1_000)
-    shape = plan_shape(plan, resumed_run, model_of, day)
+    shape = plan_shape(plan, resumed_run, day)
     print_document("run-plan", shape) if as_json else print_plan_text(shape)
     if plan.unfinished is not None and not as_json and (waiting := waiting_features(plan.unfinished)):
         print_note(f"waiting for an answer: {', '.join(waiting)}; see `mz review list`")
@@ -343,12 +352,6 @@ def waiting_features(run: RunState) -> list[str]:
 def text_digest(text: str) -> Digest:
     """Return the digest that storing the text would return."""
     return Digest(hashlib.sha256(text.encode()).hexdigest())
-
-
-def models_of_agent(config: Config) -> ModelOf:
-    """Return the models of the chosen agent. Raises MzError (MZ1004) for an unknown agent."""
-    models = find_agent(config.agent, config.agents).capabilities().models
-    return lambda tier: str(getattr(config.models, tier) or models[tier])
 
 
 def print_plan_text(shape: PlanShape) -> None:

@@ -214,9 +214,9 @@ class CallContext(Shape, frozen=True, kw_only=True):
     agent: str
     model: str
     tier: str = ""
-    """Better tier that a condition asked for; null: the phase's own."""
+    """Tier that a condition or routing asked for; null: the phase's own."""
     tier_cause: str = ""
-    """Name of that condition."""
+    """Name of that condition, or `routing`."""
     tokens: int
     """Estimated tokens of the prompt."""
     tokens_max: int | None
@@ -250,7 +250,8 @@ def read_context(log: ProjectLog, selector: Selector) -> ContextDocument:
         elif isinstance(event, AgentRequested) and selector.includes(recorded) and event.ref.key in composed:
             request, parts = event, composed[event.ref.key]
             tokens = sum(part.tokens for part in parts.parts if not part.left_out)
-            tier = {"tier": request.escalated_to, "tier_cause": request.escalated_by}
+            cause = request.escalated_by or ("routing" if request.routed_to else "")
+            tier = {"tier": request.tier, "tier_cause": cause}
             calls.append(shape_of(CallContext, request.ref, parts, request, tokens=tokens, **tier))
     if not calls:
         text = part_text(selector.phase, selector.unit, selector.iteration, selector.attempt, selector.role)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import product
+from typing import Literal
 
 import msgspec
 from mz_events.catalog.validation import Unit
@@ -11,9 +13,9 @@ from mz_projections.feature.state import FeatureProgress, InPhase, UnitRun
 
 from mz_engine.decide.conditions import escalation
 from mz_engine.decide.units import listed_units
-from mz_engine.model.config import Config, RouteChoice
+from mz_engine.model.config import Config, Route, RouteChoice
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase, Tier
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Tier
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -25,6 +27,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tier: Tier
     raised_by: str = ""
     """Name of the condition that raised the tier above its own."""
+    routed_to: Tier | Literal[""] = ""
+    """The tier, if routing names it and no condition raised it."""
 
 
 def caller(
@@ -37,20 +41,36 @@ def caller(
     tier, raised_by = escalation(use, state, unit_run, phase, broken, own_tier)
     allowed = allowed_agents(progress, phase, role, pins, route.agent)
     agent = agent_for(allowed, progress, pins.config, route.agent)
-    return Caller(agent=agent, allowed=allowed, own_tier=own_tier, tier=tier, raised_by=raised_by)
+    routed_to = "" if raised_by else route.tier or ""
+    return Caller(agent=agent, allowed=allowed, own_tier=own_tier, tier=tier, raised_by=raised_by, routed_to=routed_to)
 
 
 def route_of(config: Config, phase: str, role: str, unit: Unit | None = None) -> RouteChoice:
-    """Return what routing says about a call of this role; only builders are routed."""
+    """Return what routing says about a call of this role."""
     route = config.routing.get(phase)
     if route is None or role != BUILDER:
-        return RouteChoice()
+        return route.agent_review if route else RouteChoice()
     agent, tier = route.agent, route.tier
     for field, values in route.units.items():
         choice = values.get(unit.fields.get(field, "")) if unit else None
         if choice is not None:
             agent, tier = choice.agent or agent, choice.tier or tier
     return RouteChoice(agent=agent, tier=tier)
+
+
+def planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> tuple[str, Tier]:
+    """Return agent and tier of a call while nothing fails, no condition raises the tier, and all units are alike."""
+    route = route_of(config, phase.phase, BUILDER if isinstance(use, AgentUse) else use.role)
+    return route.agent or config.agent, route.tier or use.tier
+
+
+def possible_calls(config: Config, phase: Phase, use: AgentUse | AgentReview) -> Iterator[tuple[str, Tier]]:
+    """Yield the agents and tiers that a call may have."""
+    route = config.routing.get(phase.phase, Route())
+    choices = route.choices if isinstance(use, AgentUse) else (route.agent_review,)
+    agents = (*(choice.agent for choice in choices if choice.agent), *config.agent_order)
+    tiers = (*(choice.tier or use.tier for choice in choices), *(entry.to for entry in use.escalate))
+    return product(dict.fromkeys(agents), dict.fromkeys(tiers))
 
 
 def agent_of(progress: FeatureProgress, config: Config, routed: str | None = None) -> str:

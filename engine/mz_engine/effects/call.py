@@ -130,6 +130,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         counted_tokens=counted,
         escalated_to=tier if escalated_by else "",
         escalated_by=escalated_by,
+        routed_to=called.routed_to,
         laid_out=laid_out,
         card=head.card,
         skills=head.skills,

@@ -254,9 +254,11 @@ class Route(RouteChoice, frozen=True, kw_only=True):
         dict[str, dict[str, RouteChoice]],
         doc("Other choices for units whose field has a value, by field and value: `{type: {auth: {tier: premium}}}`."),
     ] = {}
+    agent_review: Annotated[RouteChoice, doc("Who reviews the phase.")] = RouteChoice()
 
     @property
     def choices(self) -> tuple[RouteChoice, ...]:
+        """Return who works on the phase, without its reviewer."""
         return (self, *(choice for values in self.units.values() for choice in values.values()))
 
 
@@ -456,7 +458,7 @@ class Config(Settings, frozen=True, kw_only=True):
     @property
     def called_agents(self) -> tuple[str, ...]:
         """Return these and those that only routing names."""
-        choices = [choice for route in self.routing.values() for choice in route.choices]
+        choices = [choice for route in self.routing.values() for choice in (*route.choices, route.agent_review)]
         return tuple(dict.fromkeys((*self.agent_order, *(choice.agent for choice in choices if choice.agent))))
 
     @property

@@ -352,6 +352,11 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
         first = next((phase for phase in self.phases if phase.writable), self.phases[0])
         return routes.get(REVISION) or routes.get(CHECKS) or first.phase
 
+    @property
+    def calls(self) -> tuple[tuple[Phase, AgentUse | AgentReview], ...]:
+        """Return each phase with how it calls its builder, and with how it calls its reviewer."""
+        return tuple((phase, use) for phase in self.phases for use in phase.calls)
+
     def is_after_delivery(self, phase: Phase) -> bool:
         """Return True for a phase that follows the one that delivers; it leaves the branch alone."""
         return any(other.deliver for other in self.phases[: self.phases.index(phase)])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_projections.usage import sum_all
 
-from mz_engine.model.pipeline import Phase
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
 from mz_engine.prompts.ledger import CHARACTERS_PER_TOKEN
 
 WRITING_TOKENS = 8_000
@@ -49,18 +49,20 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds that most runs are within; None as above."""
 
 
-TypicalEstimate = Callable[[str, str], Estimate | None]
-"""Model and phase -> what such calls typically took; None: unknown."""
+CallOf = Callable[[Phase, AgentUse | AgentReview], tuple[str, str]]
+"""Returns agent and model of a call."""
+TypicalEstimate = Callable[[str, str, str], Estimate | None]
+"""Agent, model and phase -> what such calls typically took; None: unknown."""
 
 
 def estimate_phase(
-    phase: Phase, text: str, model_of: Callable[[str], str], price: PriceLookup, typical: TypicalEstimate | None = None
+    phase: Phase, text: str, call_of: CallOf, price: PriceLookup, typical: TypicalEstimate | None = None
 ) -> Estimate:
     """Estimate one phase of one feature: one call of each agent that it names."""
     calls = []
-    for call in phase.calls:
-        model = model_of(call.tier)
-        calls.append((typical and typical(model, phase.phase)) or _estimate_call(phase, text, model, price))
+    for use in phase.calls:
+        agent, model = call_of(phase, use)
+        calls.append((typical and typical(agent, model, phase.phase)) or _estimate_call(phase, text, model, price))
     return total_estimate(calls)
 
 

@@ -34,6 +34,7 @@ from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, scre
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.listed import FORGE_SOURCE, issue_items, parse_json_lines
 from mz_engine.backlog.markdown import parse_backlog
+from mz_engine.decide.caller import possible_calls
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
@@ -52,7 +53,7 @@ from mz_engine.git.workspace import fetches_submodules
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins
-from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.pipeline import Pipeline, Tier
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import (
@@ -386,6 +387,11 @@ def find_agent(name: str, described: Mapping[str, AgentDescription], container: 
     return adapters_by_name[name]
 
 
+def model_of(config: Config, agent: str, tier: Tier) -> str:
+    """Return the model of a tier. Raises MzError (MZ1004) for an unknown agent."""
+    return configured_model(config, agent, tier) or find_agent(agent, config.agents).capabilities().models[tier]
+
+
 def check_agent(name: str, config: Config, environment: Mapping[str, str]) -> None:
     """Check program and login of an agent, without calling a model. Raises MzError: MZ1004 program, MZ1005 login."""
     check = find_agent(name, config.agents, container_of(config, environment)).check_auth(environment)
@@ -541,10 +547,11 @@ UNREPORTED_TOOL = "read"
 def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     """Return a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
     phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
-    for name, adapter in _agents(config).items():
-        agent_tools = adapter.capabilities().tools
-        for phase in pipeline.phases if agent_tools else ():
-            for tool in (tool for call in phase.calls for tool in call.tools):
+    agents = _agents(config)
+    for phase, call in pipeline.calls:
+        for name in dict.fromkeys(name for name, _ in possible_calls(config, phase, call) if name in agents):
+            agent_tools = agents[name].capabilities().tools
+            for tool in call.tools if agent_tools else ():
                 if tool not in (UNREPORTED_TOOL, *agent_tools):
                     phases_by_tool.setdefault((name, tool), {})[f"`{phase.phase}`"] = None
     warnings = []
@@ -564,12 +571,9 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
     limits = msgspec.structs.asdict(config.budget)
     if all(limit is None for name, limit in limits.items() if name.endswith("nanousd")):
         return ()
-    models = dict.fromkeys(
-        configured_model(config, name, call.tier) or adapter.capabilities().models[call.tier]
-        for name, adapter in _agents(config).items()
-        for phase in pipeline.phases
-        for call in phase.calls
-    )
+    agents = _agents(config)
+    calls = (possible for phase, use in pipeline.calls for possible in possible_calls(config, phase, use))
+    models = dict.fromkeys(model_of(config, agent, tier) for agent, tier in calls if agent in agents)
     unpriced = [model for model in models if not has_price(model)]
     if not unpriced:
         return ()

@@ -47,7 +47,12 @@ def _merge(own: Route, learned: Route) -> Route:
             first = units.setdefault(field, {}).get(value, RouteChoice())
             agent, tier = first.agent or own.agent or choice.agent, first.tier or own.tier or choice.tier
             units[field][value] = RouteChoice(agent=agent, tier=tier)
-    return Route(agent=own.agent or learned.agent, tier=own.tier or learned.tier, units=units)
+    phase, review = (_first(*pair) for pair in ((own, learned), (own.agent_review, learned.agent_review)))
+    return Route(agent=phase.agent, tier=phase.tier, units=units, agent_review=review)
+
+
+def _first(own: RouteChoice, learned: RouteChoice) -> RouteChoice:
+    return RouteChoice(agent=own.agent or learned.agent, tier=own.tier or learned.tier)
 
 
 def with_choice(routing: Routing, phase: str, unit: str, choice: RouteChoice) -> Routing:
@@ -71,6 +76,7 @@ def without_agents(routing: Routing) -> Routing:
                 field: {value: replace(choice, agent=None) for value, choice in values.items()}
                 for field, values in route.units.items()
             },
+            agent_review=replace(route.agent_review, agent=None),
         )
         for phase, route in routing.items()
     }
@@ -80,6 +86,7 @@ def routed_agents(routing: Routing) -> Iterator[tuple[KeyPath, str]]:
     """Yield each agent that routing names, with its location."""
     for phase, route in routing.items():
         choices: dict[KeyPath, RouteChoice] = {("routing", phase): route}
+        choices[("routing", phase, "agent_review")] = route.agent_review
         choices |= {
             ("routing", phase, "units", field, value): choice
             for field, values in route.units.items()
@@ -91,18 +98,26 @@ def routed_agents(routing: Routing) -> Iterator[tuple[KeyPath, str]]:
 def routing_problems(
     sources: Iterable[RoutingSource], pipeline: Pipeline, agents: Collection[str]
 ) -> Iterator[Diagnostic]:
-    """Yield an error (MZ2013) for each phase without an agent and each unknown agent that a file of routing names."""
+    """Yield an error (MZ2013) for each phase without an agent, or without a reviewer who is routed, and each unknown
+    agent that a file of routing names."""
     phases = [phase.phase for phase in pipeline.phases if phase.agent]
+    reviewed = [phase.phase for phase in pipeline.phases if phase.agent_review]
     for document, routing in sources:
         unknown: list[tuple[KeyPath, str, str, list[str]]] = []
         unknown += [(("routing", name), "phase with an agent", name, phases) for name in routing if name not in phases]
+        unknown += [
+            (("routing", name, "agent_review"), "reviewer of", name, reviewed)
+            for name, route in routing.items()
+            if name in phases and name not in reviewed and route.agent_review != RouteChoice()
+        ]
         unknown += [(at, "agent", name, sorted(agents)) for at, name in routed_agents(routing) if name not in agents]
         for at, kind, name, candidates in unknown:
-            is_key = at[-1] == name
+            others = f"write one of: {', '.join(candidates)}" if candidates else ""
+            is_key = at[-1] in (name, "agent_review")
             location = document.key_locations.get(at) if is_key else document.location(*at)
             yield Diagnostic(
                 code="MZ2013",
                 message=f"`{format_key_path(at)}`: there is no {kind} `{name[:80]}`",
-                hint=similar_name_hint(name, candidates) or f"write one of: {', '.join(candidates)}",
+                hint=similar_name_hint(name, candidates) or others,
                 location=location,
             )

@@ -174,7 +174,7 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    SCHEMA = 5
+    SCHEMA = 6
     NON_DETERMINISTIC = frozenset({"tree", "session", "laid_out"})
     ref: CallRef
     agent: str
@@ -206,11 +206,18 @@ class AgentRequested(IntentEvent, frozen=True, kw_only=True, omit_defaults=True,
     """Tier, if it is better than the phase's own."""
     escalated_by: str = ""
     """Name of the condition that asked for it."""
+    routed_to: str = ""
+    """Tier that routing names, if no condition asked for a better one."""
     laid_out: Commit | None = None
     """Capture with only the files that the agent sees; None: all of `tree`."""
     card: str = ""
     """Card whose persona heads the prompt."""
     skills: tuple[SkillUse, ...] = ()
+
+    @property
+    def tier(self) -> str:
+        """Return the tier, if it is not the phase's own."""
+        return self.escalated_to or self.routed_to
 
 
 class SessionDropReason(Enum):

@@ -58,6 +58,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     role: str
     agent: str
     model: str
+    tier: str = ""
+    """Tier that a condition or routing asked for; empty: the phase's own."""
+    card: str = ""
+    """Card whose persona headed the prompt."""
     requested_at_us: int
     estimated_tokens: int
     estimated_nanousd: int | None
@@ -187,6 +191,8 @@ def new_call(kind: type[C], recorded: Recorded[Event], event: AgentRequested, **
         feature=feature,
         agent=event.agent,
         model=event.model,
+        tier=event.tier,
+        card=event.card,
         requested_at_us=recorded.observed_at_us,
         estimated_tokens=event.estimated_tokens,
         estimated_nanousd=event.estimated_nanousd,

@@ -54,7 +54,7 @@ class PhaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     """Agent of its last builder call."""
     tiers: dict[str, int] = {}
-    """Number of builder calls by the tier that a condition raised them to; empty: the phase's own."""
+    """Number of builder calls by the tier that a condition or routing asked for; empty: the phase's own."""
     prompts: tuple[int, ...] = ()
     """Estimated tokens of each prompt, without instructions."""
     tokens_max: int | None = None
@@ -84,7 +84,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     """Of its last builder call; so is `tier`."""
     tier: str = ""
-    """Tier that a condition raised it to; empty: its own."""
+    """Tier that a condition or routing asked for; empty: the phase's own."""
     fields: dict[str, str] = {}
     """Of the unit."""
     nanousd: int = 0
@@ -164,11 +164,9 @@ def _on_requested(facts: FeatureFacts, event: AgentRequested) -> FeatureFacts:
     before = facts.phases.get(event.ref.phase, PhaseFacts())
     tiers, agent = before.tiers, before.agent
     if event.ref.role == BUILDER:
-        tiers, agent = {**tiers, event.escalated_to: tiers.get(event.escalated_to, 0) + 1}, event.agent
+        tiers, agent = {**tiers, event.tier: tiers.get(event.tier, 0) + 1}, event.agent
         key, fields = f"{event.ref.phase}/{event.ref.unit}", facts.unit_fields.get(event.ref.unit, {})
-        cell = replace(
-            facts.cells.get(key, CellFacts(agent="")), agent=event.agent, tier=event.escalated_to, fields=fields
-        )
+        cell = replace(facts.cells.get(key, CellFacts(agent="")), agent=event.agent, tier=event.tier, fields=fields)
         facts = replace(facts, cells={**facts.cells, key: cell})
     was_raised = event.escalated_by == ROLLED_BACK and event.ref.attempt == 1
     return replace(_phase(facts, event.ref.phase, tiers=tiers, agent=agent), overruns=facts.overruns + was_raised)

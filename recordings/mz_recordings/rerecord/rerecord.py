@@ -11,16 +11,18 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
+from mz_engine.decide.caller import planned_call
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins, encode_pins
-from mz_engine.model.pipeline import Phase
+from mz_engine.model.pipeline import AgentUse
 from mz_engine.pricing.budget_charge import known_cost
 from mz_engine.pricing.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline_tokens
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.supervise import can_run_offline
-from mz_engine.run.plan import check_agent, check_commands, find_agent
+from mz_engine.run.plan import check_agent, check_commands, find_agent, model_of
 from mz_engine.run.ports import SystemClock
+from mz_engine.run.routing import without_agents
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
@@ -128,6 +130,8 @@ def prepare_rerecord(job: RerecordJob, workspace: RerecordWorkspace) -> Rerecord
         find_agent(agent, config.agents)
     workers = config.parallel_max
     pins = current_project(project, environment, replace(old.manifest, agent=agent), workers).pins
+    if job.agent:  # It replies to all calls.
+        pins = replace(pins, config=replace(pins.config, routing=without_agents(pins.config.routing)))
     replay = run_replay(
         old,
         ReplayJob(path=job.path, project=job.project, environment=environment, features_parallel=workers, today=now),
@@ -143,7 +147,9 @@ def prepare_rerecord(job: RerecordJob, workspace: RerecordWorkspace) -> Rerecord
 def check_installed(job: RerecordJob, plan: RerecordPlan) -> None:
     """Check that everything that the agent and the commands need is installed. Calls no model. Raises MzError (MZ1004,
     MZ1005)."""
-    check_agent(plan.pins.config.agent, plan.pins.config, job.environment)
+    config = plan.pins.config
+    for agent in (config.agent, *(name for name in config.called_agents if name not in config.agent_order)):
+        check_agent(agent, config, job.environment)
     check_commands(Path(job.project), plan.pins.config, job.environment)
 
 
@@ -152,16 +158,19 @@ class CallEstimates:
 
     def __init__(self, cassette: Cassette, replay: ReplayOutcome, pins: Pins) -> None:
         self._is_live, self._replay, self._pins = cassette.manifest.provenance == "live", replay, pins
-        self._adapter = all_adapters(pins.config.agents)[pins.config.agent]
+        self._adapters = all_adapters(pins.config.agents)
         self._prices, self._now_us = GenaiPrices(pins.config.prices), SystemClock().now_us()
 
     def estimate(self, identity: Identity, recorded_call: RecordedCall | None) -> Estimate:
         """Return the estimate of a call; `recorded_call` is its recording, if any. Unpriced models have no amount."""
         phase = next((candidate for candidate in self._pins.pipeline.phases if candidate.phase == identity.phase), None)
-        request = self._replay.requests.get(identity)
-        model = request.model if request else self._model(identity, phase)
+        request, config = self._replay.requests.get(identity), self._pins.config
+        use = None if phase is None else phase.agent if identity.role == BUILDER else phase.agent_review
+        agent, tier = planned_call(config, phase, use) if phase and use else (config.agent, AgentUse().tier)
+        agent, model = (request.agent, request.model) if request else (agent, model_of(config, agent, tier))
+        adapter = self._adapters[agent]
         if self._is_live and recorded_call is not None and recorded_call.recording.model == model:
-            reading = self._adapter.parse_output(recorded_call.result())
+            reading = adapter.parse_output(recorded_call.result())
             if reading.usage:
                 price = self._prices.price(reading.usage, self._now_us)
                 tokens = sum(usage.input + usage.output for usage in reading.usage)
@@ -169,16 +178,11 @@ class CallEstimates:
                     tokens=tokens, nanousd=known_cost(reading, price) if price.nanousd is not None else None
                 )
         prompt = recorded_call.content("prompt").decode("utf-8", "replace") if recorded_call else ""
-        prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else self._adapter.estimate_tokens(prompt)
+        prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else adapter.estimate_tokens(prompt)
         tokens = prompt_tokens + (baseline_tokens(phase) if phase is not None else 0)
         output_tokens = tokens * OUTPUT_SHARE_PERCENT // 100
         nanousd = self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us)
         return Estimate(tokens=tokens, nanousd=nanousd)
-
-    def _model(self, identity: Identity, phase: Phase | None) -> str:
-        agent_use = None if phase is None else phase.agent if identity.role == BUILDER else phase.agent_review
-        tier = agent_use.tier if agent_use is not None else "mid"
-        return getattr(self._pins.config.models, tier) or self._adapter.capabilities().models[tier]
 
 
 # the run --------------------------------------------------------------------------------------------------------------
