@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from mz_events.names import Path as TreePath
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedAdapter, SimulatedWorkspace, World
+from mz_recordings.record.recorder import requested_spec
 
 PIPELINE = """\
 pipeline: guided
@@ -76,10 +78,11 @@ def pins_of(root: Path, text: str = PIPELINE) -> Pins:
     return replace(pinned, rules=base.rules, templates={"do.md.j2": template})
 
 
-def run(pinned: Pins) -> World:
+def run(pinned: Pins, watch: Callable[[CallSpec], None] = lambda spec: None) -> World:
     """Run a feature."""
 
     def script(spec: CallSpec, _: Files) -> ScriptedReply:
+        watch(spec)
         folder = {"build": "notes", "check": "letters", "ship": "reports"}[spec.key.split("/")[2]]
         return ScriptedReply(files={f"{folder}/b.md": "A note about b."})
 
@@ -142,6 +145,18 @@ def test_an_agent_that_loads_skills_is_given_files(root: Path, monkeypatch: pyte
     (path,) = (path for path in provided if "skills" in path)
     assert re.fullmatch(r"\.mz/skills/[0-9a-f]{8}/\.x/skills/careful/SKILL\.md", path)
     assert parse_skill(provided[path].decode(), "careful", "")[0].text == "Be careful with careful."
+
+
+def test_a_recording_names_the_folder_of_the_skills(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedAdapter, "skills", ".x/skills")
+    pinned = pins_of(root)
+    pinned = replace(pinned, config=replace(pinned.config, skills="native"))
+    specs = list[CallSpec]()
+    world = run(pinned, specs.append)
+    made = [event for event in events_of(world) if isinstance(event, AgentRequested)]
+    folders = [requested_spec(request, "b", pinned, world.blobs).skills for request in made]
+    assert folders == [spec.skills for spec in specs]
+    assert folders[0].startswith(".mz/skills/")
 
 
 def test_a_skill_is_given_when_its_condition_holds(root: Path) -> None:

@@ -20,6 +20,7 @@ from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.registry import all_adapters
 from mz_engine.backlog.listed import issue_of
 from mz_engine.decoding.quantity import encode_quantity
+from mz_engine.effects.guidance import NO_GUIDANCE, skill_files
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
@@ -390,7 +391,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = all_adapters(pins.config.agents)[request.agent]
     phase = pins.pipeline.find_phase(request.ref.phase)
-    invocation = invocation_of(adapter, requested_spec(request, call.feature, phase, sources.blobs))
+    invocation = invocation_of(adapter, requested_spec(request, call.feature, pins, sources.blobs))
     replied = outcome if isinstance(outcome, AgentReplied) else None
     failed = outcome if isinstance(outcome, AgentFailed) else None
     ended = replied or failed
@@ -427,8 +428,9 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
-def requested_spec(request: AgentRequested, feature: str, phase: Phase, blobs: Blobs) -> CallSpec:
+def requested_spec(request: AgentRequested, feature: str, pins: Pins, blobs: Blobs) -> CallSpec:
     """Return the call that a request asks for."""
+    phase = pins.pipeline.find_phase(request.ref.phase)
     return CallSpec(
         key=request.ref.key,
         worktree=requested_worktree(request, feature),
@@ -438,6 +440,7 @@ def requested_spec(request: AgentRequested, feature: str, phase: Phase, blobs: B
         session=request.session,
         resumes=request.resumes,
         tools=phase.call_of(request.ref.role).tools,
+        skills=skill_files(pins.guidance.get(request.ref.phase, NO_GUIDANCE), request.skills)[0],
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
     )

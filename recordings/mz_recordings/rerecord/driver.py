@@ -203,8 +203,7 @@ class LiveEnvironment(ScratchPorts):
 
     def choose_source(self, feature: str, request: AgentRequested) -> bool:
         """Choose the source of the call that requests its reservation; return True if the call is free."""
-        phase = self.pins.pipeline.find_phase(request.ref.phase)
-        spec = requested_spec(request, feature, phase, self.blobs)
+        spec = requested_spec(request, feature, self.pins, self.blobs)
         return self.agents.choose_source(spec, lambda: self._tree_id(request.laid_out or request.tree))
 
 
