@@ -9,21 +9,32 @@ from msgspec.structs import replace
 from mz_engine.decide.caller import caller, route_of
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config, Route, RouteChoice, Routing
+from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Escalation
+from mz_engine.pipelines.load import load_pipeline
 from mz_engine.run.plan import load_sources
+from mz_engine.run.proposals import proposed_routing
 from mz_engine.run.routing import merge_routing, without_agents
 from mz_engine.run.settings import load_config
+from mz_events.adapters.memory import MemoryBlobs, MemoryStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import PhaseCompleted, PhaseStarted, UnitCompleted, UnitStarted
+from mz_events.catalog.memory import RouteProposal, RoutingProposed
+from mz_events.catalog.run import RunStarted
 from mz_events.catalog.validation import Unit
-from mz_events.names import BUILDER, FeatureId, feature_stream
+from mz_events.names import BUILDER, PROJECT_STREAM, FeatureId, RunId, feature_stream, run_stream
+from mz_events.store import Append
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.state import InPhase
-from mz_projections.rewards.facts import fold_facts
+from mz_projections.rewards.facts import CellFacts, FeatureFacts, PhaseFacts, fold_facts
+from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
 
 from tests.support import driving
+from tests.support.samples import sample
 from tests.support.steps import OPENED, UNITS, accepted, ref, state_after
+from tests.support.workshop import Workshop
 
 AUTH = Unit(id="u1", fields={"type": "auth"})
 OWN = {"code": Route(agent="codex", units={"type": {"auth": RouteChoice(tier="premium")}})}
@@ -161,3 +172,56 @@ def test_what_does_not_exist_is_refused_with_its_location(tmp_path: Path, name: 
         load_sources(tmp_path, {}, load_config(tmp_path, {}, {}), needs_backlog=False)
     (problem,) = error.value.diagnostics
     assert f"{problem.location} {problem.code} {problem.message}".startswith(expected)
+
+
+def delivered(agent: str, run: str, count: int, sent_back: bool) -> list[FeatureFacts]:
+    cells = {"code/": CellFacts(agent=agent, accepted=True, sent_back=sent_back, nanousd=5)}
+    facts = FeatureFacts(run, "", "delivered", phases={"code": PhaseFacts()}, cells=cells)
+    return [replace(facts, feature=f"{agent}{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "routing", "expected"),
+    [
+        (20, {}, ("codex", "mid")),
+        (20, {"code": Route(agent="codex")}, None),
+        (19, {}, None),
+        (20, {"code": Route(tier="premium")}, None),
+    ],
+)
+def test_a_run_proposes_what_was_better_than_its_own_routing(
+    bad: int, routing: Routing, expected: tuple[str, str] | None
+) -> None:
+    """From fifty delivered features on; a tier that nothing recorded is that of the run that made the call."""
+    pipeline = load_pipeline("monozukuri", Path("/nowhere"))[0]
+    pins = Pins(pipeline=pipeline, rules={}, templates={}, config=Config(routing=routing))
+    store, blobs = MemoryStore(), MemoryBlobs()
+    earlier = encode_pins(replace(pins, config=Config()))
+    started = replace(sample(RunStarted), run=RunId("r0"), pins=blobs.put(earlier))
+    store.append([Append(run_stream("r0"), 0, (started,))], 1)
+    rows = delivered("claude-code", "r0", bad, sent_back=True) + delivered("codex", "r0", 30, sent_back=False)
+    rows += [replace(row, is_fork=True) for row in delivered("aider", "r0", 9, sent_back=False)]
+    proposed = proposed_routing(rows, store, blobs, "r1", pins)
+    if expected is None:
+        assert proposed is None
+    else:
+        proposal = RouteProposal(phase="code", agent=expected[0], tier=expected[1])
+        assert proposed == RoutingProposed(run=RunId("r1"), proposals=(proposal,))
+
+
+@pytest.mark.slow
+def test_a_proposal_is_recorded_when_a_run_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop = Workshop(tmp_path)
+    counted: list[int] = []
+
+    def propose(rows: tuple[FeatureFacts, ...], log: object, blobs: object, run: str, pins: object) -> RoutingProposed:
+        counted.append(len(rows))
+        return RoutingProposed(run=RunId(run), proposals=(RouteProposal(phase="write", agent="codex", tier="mid"),))
+
+    monkeypatch.setattr("mz_engine.run.proposals.proposed_routing", propose)
+    run = workshop.run()
+    with SqliteStore(workshop.root / ".mz" / "mz.db", read_only=True) as store:
+        (recorded,) = store.read(PROJECT_STREAM)
+    assert recorded.event == propose((), None, None, run, None)
+    assert counted == [2, 0], "once, not where a person is asked"
+    assert describe(recorded.event) == "write: codex mid"

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
-from msgspec.structs import replace
-from mz_engine.decide.caller import route_of
 from mz_engine.errors.diagnostics import Exit
-from mz_engine.model.pins import Pins
-from mz_events.names import BUILDER
+from mz_engine.run.proposals import measured_features
 from mz_projections.memory.evidence import LESSON_KINDS
-from mz_projections.rewards.facts import FACTS, FeatureFacts
-from mz_projections.rewards.metrics import (
-    FEATURES_MAX,
-    MeasuredFeature,
-    Metric,
-    PhasePlan,
-    Problem,
-    latest,
-    metrics_of,
-    problems,
-)
-from mz_projections.rewards.reward import reward_of
+from mz_projections.rewards.facts import FACTS
+from mz_projections.rewards.metrics import FEATURES_MAX, MeasuredFeature, Metric, Problem, metrics_of, problems
 
-from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.project.memory import open_memory
 from mz_cli.terminal.json import Shape, print_document
@@ -104,34 +90,4 @@ def health(as_json: bool) -> int:
 def opened_features(count: int | None = FEATURES_MAX) -> Iterator[tuple[MeasuredFeature, ...]]:
     """Open the last features of this repository, or all, measured as their runs pinned it."""
     with open_log() as log:
-        yield measured_features(log, log.rows(FACTS), count)
-
-
-def measured_features(
-    log: ProjectLog, rows: tuple[FeatureFacts, ...], count: int | None
-) -> tuple[MeasuredFeature, ...]:
-    """Return the last features with composite and plan."""
-
-    @cache
-    def pins_of(run: str) -> Pins | None:
-        return log.load_pins(log.view(run).pins)
-
-    def measured(feature: MeasuredFeature) -> MeasuredFeature:
-        pins = pins_of(feature.facts.run)
-        composite = reward_of(feature.facts, pins.rewards if pins else None).composite
-        return replace(feature, composite=composite, plan=phase_plans(pins))
-
-    return tuple(map(measured, latest((MeasuredFeature(facts=row) for row in rows), count)))
-
-
-def phase_plans(pins: Pins | None) -> dict[str, PhasePlan]:
-    """Return what metrics need to know of each phase; nothing without pins."""
-    if pins is None:
-        return {}
-    return {
-        phase.phase: PhasePlan(
-            tier=(route_of(pins.config, phase.phase, BUILDER).tier or phase.agent.tier) if phase.agent else "",
-            has_inputs=bool(phase.inputs),
-        )
-        for phase in pins.pipeline.phases
-    }
+        yield measured_features(log.rows(FACTS), lambda run: log.load_pins(log.view(run).pins), count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from mz_engine.git.files import write_project_file
 from mz_engine.model.config import Config, Route, RouteChoice
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline, Tier
 from mz_engine.run.plan import load_sources
+from mz_engine.run.proposals import routed_now
 from mz_engine.run.routing import RoutingFile, with_choice
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_events.catalog.memory import RoutingApplied
@@ -124,7 +125,7 @@ def suggest(as_json: bool) -> None:
     features on, the best is proposed if it is better by 0.1 than what is routed now.
     """
     pipeline, loaded = _loaded(Path.cwd())
-    report = RoutingSuggestions(suggestions=_suggested(routes(pipeline, loaded), loaded.config))
+    report = RoutingSuggestions(suggestions=_suggested(pipeline, loaded.config))
     if as_json:
         print_document("routing-suggest", report)
         return
@@ -139,11 +140,9 @@ def suggest(as_json: bool) -> None:
     print_table(Table(columns=heads, rows=rows, empty="No agent has worked yet."))
 
 
-def _suggested(routed: Iterable[RouteShown], config: Config) -> tuple[Suggestion, ...]:
-    builders = (route for route in routed if route.role == BUILDER)
-    choices = {(route.phase, route.unit or ""): (route.agent, route.tier) for route in builders}
+def _suggested(pipeline: Pipeline, config: Config) -> tuple[Suggestion, ...]:
     with opened_features(None) as features:
-        return suggestions(features, choices, all_adapters(config.agents))
+        return suggestions(features, routed_now(config, pipeline), all_adapters(config.agents))
 
 
 @routing.command(
@@ -161,10 +160,9 @@ def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
     routing.yaml are not kept. mz.yaml comes before it: a phase that `routing` there names does not change.
     """
     pipeline, loaded = _loaded(Path.cwd())
-    shown = tuple(routes(pipeline, loaded))
     own, (document, learned) = loaded.routing
     proposals = [
-        item for item in _suggested(shown, loaded.config) if item.propose and item.phase in (phase or (item.phase,))
+        item for item in _suggested(pipeline, loaded.config) if item.propose and item.phase in (phase or (item.phase,))
     ]
     if not proposals:
         raise MzError("MZ5017", "nothing is proposed to route differently", hint="`mz routing suggest` says why")

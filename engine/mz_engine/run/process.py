@@ -20,9 +20,10 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import CommandsChanged, FeatureOutcome, RunFinished, RunForked, RunStarted
-from mz_events.names import Digest, FeatureId, RunId, feature_stream, run_stream
+from mz_events.names import PROJECT_STREAM, Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
+from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.fold import RunState, fold_run
 
 from mz_engine.decide.run import cancelled_features, current_limits
@@ -31,7 +32,7 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.process import STORAGE_ERRORS
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Commands, Pins, decode_commands, decode_pins, encode_pins
-from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.ports import StorageFailed
 from mz_engine.processes.container import isolation_levels
 from mz_engine.processes.environment import remove_abandoned_scratch
@@ -263,9 +264,25 @@ class RunProcess:
             self._seal(self.coordinator, warn)
             if self.coordinator.state.finished:
                 self._machine.workspace.close_checkouts(self.coordinator.run)
+                self._propose_routing(self.coordinator)
         except STORAGE_FAILURES as error:
             raise storage_error(error, self.coordinator.run) from error
         return self.coordinator.state
+
+    def _propose_routing(self, coordinator: Coordinator) -> None:
+        """Record what the log proposes to route differently; a fork, which is not counted, proposes nothing."""
+        from mz_projections.rewards.facts import FACTS  # A run starts faster without them.
+
+        from mz_engine.run.proposals import proposed_routing
+
+        if coordinator.state.fork is not None:
+            return
+        with ReadModelStore(self.root / MZ_FOLDER / READ_MODELS_FILE, self.store, (FACTS,)) as views:
+            views.refresh()
+            rows = views.rows(FACTS)
+        proposed = proposed_routing(rows, self.store, self.blobs, coordinator.run, coordinator.pins)
+        if proposed is not None:
+            self.store.append([Append(PROJECT_STREAM, None, (proposed,))], self.clock.now_us())
 
     def _seal(self, coordinator: Coordinator, warn: Callable[[Diagnostic], None]) -> None:
         """Seal the log in notes of what was delivered."""

@@ -4,7 +4,7 @@ agents (stream `project/memory`), and what they give to all projects (stream `us
 from __future__ import annotations
 
 from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent
-from mz_events.names import Digest
+from mz_events.names import Digest, RunId
 
 
 class CapturedLearning(EventPart, frozen=True, kw_only=True):
@@ -53,6 +53,23 @@ class LearningShared(ExternalEvent, frozen=True, kw_only=True, tag="learning.sha
     """Blob: the name of the project's folder."""
     actor: Digest
     reason: Digest
+
+
+class RouteProposal(EventPart, frozen=True, kw_only=True):
+    """Who would do better."""
+
+    phase: str
+    unit: str = ""
+    """`FIELD=VALUE`; empty: all units."""
+    agent: str
+    tier: str
+
+
+class RoutingProposed(DerivedEvent, frozen=True, kw_only=True, tag="routing.proposed"):
+    """What all runs propose to route differently, when a run had finished."""
+
+    run: RunId
+    proposals: tuple[RouteProposal, ...]
 
 
 class RoutingApplied(ExternalEvent, frozen=True, kw_only=True, tag="routing.applied"):
