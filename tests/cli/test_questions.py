@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from mz_cli.people.questions import FAILS_TEXT, NEXT_CALL_TEXT, question_text, verdict_effects
+from mz_engine.model.rules import ProseRule
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, ContextComposed
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested
@@ -28,9 +29,10 @@ from mz_projections.feature.state import CreatingWorkspace, Waiting
 from mz_projections.views.messages import open_questions
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import ScriptedReply
 
 from tests.support import driving
-from tests.support.asking import ASKING, Asking
+from tests.support.asking import ASKING, Asking, at
 from tests.support.views import question
 
 SENT_BACK = "the feature is rolled back again, with your note"
@@ -46,6 +48,7 @@ COMES: dict[str, tuple[type[Event], ...]] = {
     "build starts again": (CommandRan, Blocked),
     "the feature continues in spite of baseline.check": (CommandRan, AgentRequested),
     "the work is rejected; you are asked again": (Blocked, HumanRequested),
+    "the feature continues without this review, and no call": (CommitRequested,),
 }
 """What is said, and the events that must come next, without those of UNTOLD."""
 UNTOLD = (ContextComposed, CallReserved)
@@ -86,6 +89,20 @@ def test_a_gate_that_a_person_accepts() -> None:
     later = events[next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered)) :]
     assert next(event for event in later if isinstance(event, AgentRequested)).ref.role == "reviewer"
     assert not any(isinstance(event, GateChecked) and event.gate == "check" for event in later[:20])
+
+
+@pytest.mark.parametrize("verdict", [Verdict.APPROVE, Verdict.RETRY, Verdict.REJECT])
+@pytest.mark.parametrize("text", ["no verdict", '{"severity": "MAJOR", "cause": "code"}'])
+def test_a_reviewer_that_only_gives_invalid_verdicts(text: str, verdict: Verdict) -> None:
+    """Who approves accepts the work without the review: no further call of the reviewer is paid for."""
+    prose = ProseRule(id="note.clear", requirement="It is clear.")
+    pins = trial.pins()
+    pins = replace(pins, rules={**pins.rules, "note": replace(pins.rules["note"], rules=(prose,))})
+    asking = Asking(pins=pins, script=at("build", "reviewer", lambda world, spec: ScriptedReply(text=text)))
+    output, came = following(asking, verdict)
+    assert tuple(came[: len(COMES[output])]) == COMES[output], f"{verdict.value}: {output}"
+    before_commit = came[: came.index(CommitRequested)] if CommitRequested in came else came
+    assert (AgentRequested in before_commit) == (verdict is Verdict.RETRY)
 
 
 def test_what_is_rejected_goes_where_the_pipeline_says() -> None:

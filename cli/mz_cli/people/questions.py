@@ -14,7 +14,7 @@ from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.memory import LearningPromoted
 from mz_events.catalog.run import Verdict
-from mz_events.names import PROJECT_STREAM, FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.names import BUILDER, PROJECT_STREAM, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, Recorded
 from mz_projections.feature.fold import fold, rejecting_gate
@@ -238,6 +238,8 @@ def _question_effects(question: HumanRequested, phase: str, unit_run: UnitRun, p
             return _same_effect("the feature is rolled back again, with your note")
         case QuestionKind.SECRET:
             return _same_effect("the agent's files are restored, and the agent tries again with your note")
+        case QuestionKind.EXHAUSTED if unit_run.role != BUILDER:
+            return (retry, NEXT_CALL_TEXT), (approve, "the feature continues without this review, and no call"), reject
     if unit_run.commit is not None:
         return _same_effect("mz tries the delivery again")
     if not any(tries.attempt for tries in unit_run.attempts.values()):

@@ -70,7 +70,7 @@ from mz_projections.feature.state import (
     run_version_of,
     superseded_phases,
 )
-from mz_projections.feature.unit import UNIT_RUN_HANDLERS, after_hold, reset_failures
+from mz_projections.feature.unit import REVIEW, UNIT_RUN_HANDLERS, after_hold, reset_failures
 
 AgentOutcome = AgentReplied | AgentFailed | AgentLost
 PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwitched, ReplyParsed, CallSettled})
@@ -282,6 +282,11 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
     unit_run = replace(unit_run, notes=unit_run.notes if event.note is None else (*unit_run.notes, event.note))
     if approved and question.question_kind is QuestionKind.APPROVAL:
         return replace(unit_run, approved_questions=approved_questions)
+    if approved and question.question_kind is QuestionKind.EXHAUSTED and unit_run.role != BUILDER:
+        # The work itself is valid, so it is accepted without the review.
+        conditions = {**unit_run.conditions, REVIEW: ()}
+        accepted = replace(event, verdict=Verdict.ACCEPT)
+        return replace(unit_run, role=BUILDER, conditions=conditions, reports=(), last_event=accepted)
     if question.question_kind is QuestionKind.CHECKS:
         return replace(
             unit_run,
