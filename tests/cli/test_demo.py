@@ -86,6 +86,12 @@ def test_without_git(tmp_path: Path) -> None:
     assert "MZ1004" in answer.err
 
 
+SCENARIO = {
+    "phase.completed": 10, "phase.rolled-back": 1, "human.requested": 1, "learnings.captured": 1, "agent.requested": 15,
+}  # fmt: skip
+"""Number of events: eight phases, of which two are done again."""
+
+
 @pytest.mark.slow
 def test_eight_phases_with_the_recorded_answer_of_a_person(tmp_path: Path) -> None:
     answer = spawn(tmp_path, "demo", "--pipeline", "agentswe", "--keep", "tally", "--json")
@@ -96,6 +102,20 @@ def test_eight_phases_with_the_recorded_answer_of_a_person(tmp_path: Path) -> No
     assert {phase: count for phase, count in feature["attempts"].items() if count > 1} == {
         "implementation": 5, "verification": 2, "security": 2,
     }  # fmt: skip
+    log = [msgspec.json.decode(line) for line in spawn(tmp_path / "tally", "log", "--json").out.splitlines()]
+    bodies = {kind: [line["event"] for line in log if line.get("type") == kind] for kind in SCENARIO}
+    assert {kind: len(events) for kind, events in bodies.items()} == SCENARIO
+    (rollback,) = bodies["phase.rolled-back"]
+    assert (rollback["source"], rollback["to"], rollback["units"]) == (
+        "security",
+        "implementation",
+        ["unit-001", "unit-002"],
+    ), "with the unit that depends on it"
+    assert "mid" in {call.get("escalated_to") for call in bodies["agent.requested"]}, "a tier was raised"
+    promoted = msgspec.json.decode(spawn(tmp_path / "tally", "memory", "list", "--layer", "project", "--json").out)
+    assert {entry["kind"] for entry in promoted["learnings"]} == {"anti_pattern", "answer", "failure", "pattern"}
+    name = next(entry["id"] for entry in promoted["learnings"] if entry["kind"] == "failure")
+    assert "project layer" in spawn(tmp_path / "tally", "memory", "why", name).out
 
 
 def test_a_pipeline_without_a_recording_of_the_agent(tmp_path: Path) -> None:

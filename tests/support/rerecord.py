@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import mz_recordings
 from mz_engine.run.process import RunProcess
+from mz_engine.run.settings import MEMORY_FILE
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted
@@ -92,6 +93,12 @@ def _sample(path: Path) -> None:
     create_sample(path, os.environ)
 
 
+def _promoting(path: Path) -> None:
+    """The sample project, with a memory that lifts a learning to all features after one."""
+    _sample(path)
+    (path / MEMORY_FILE).write_text("project_features: 1\n", "utf-8")
+
+
 def _demo(agent: str, folder: Path = BUNDLED.parent) -> Scene:
     """The whole backlog of the sample project, delivered."""
     delivered = dict.fromkeys(("month-filter", "month-compare", "group-thousands"), FeatureOutcome.DELIVERED)
@@ -108,7 +115,7 @@ SCENES = {
         Scene(
             BUNDLED.parent / "agentswe-claude-code",
             lambda: eight_phases,
-            _sample,
+            _promoting,
             {"group-thousands": FeatureOutcome.DELIVERED},
             template=SAMPLE,
             flags={"pipeline": "agentswe"},

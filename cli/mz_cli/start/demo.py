@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 import click
+import msgspec
 from mz_engine.agents.catalog import AGENTS as CATALOG
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import MzError
@@ -21,6 +22,7 @@ from mz_engine.paths import MZ_FOLDER
 from mz_engine.pipelines.load import built_in_pipelines
 from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_engine.run.process import RunProcess
+from mz_engine.run.settings import MEMORY_FILE
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
@@ -84,6 +86,9 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
     make_repository(root)
     with as_file(BUNDLED / f"{pipeline}-{agent}") as folder:
         cassette = load(folder)
+        rules = msgspec.to_builtins(cassette.manifest.fixture.memory)
+        if rules:
+            (root / MEMORY_FILE).write_text("".join(f"{name}: {value}\n" for name, value in rules.items()))
         environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
         print_note(f"a scratch repository: {root}")
         provenance = cassette.manifest.provenance
@@ -165,5 +170,7 @@ def print_next_steps(view: RunView, root: Path, provenance: str) -> None:
         print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
     mz, first = mz_command(), view.features[0].feature if view.features else ""
     branch = next((feature.branch for feature in view.features if feature.branch), "main")
-    commands = f"cd {quote(str(root))}", f"{mz} show {first}", f"{mz} log", f"git log --stat {branch}"
+    commands = (
+        f"cd {quote(str(root))}", f"{mz} show {first}", f"{mz} log", f"{mz} memory list", f"git log --stat {branch}"
+    )  # fmt: skip
     print_note("\nTry next:\n  " + "\n  ".join(commands))

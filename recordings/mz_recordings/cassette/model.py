@@ -14,6 +14,7 @@ import msgspec
 from mz_engine.ports import CallResult
 from mz_events.catalog.call import CallRef, ForbiddenChange, Problem, ProblemClass, Usage
 from mz_events.catalog.run import Verdict
+from mz_projections.memory.learnings import DEFAULT_RULES, MemoryRules
 
 from mz_recordings.cassette.placeholders import BUILDER as BUILDER
 from mz_recordings.cassette.placeholders import call_name
@@ -203,6 +204,8 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     items: tuple[Item, ...]
     config: dict[str, object]
     """The configuration keys named in FIXTURE_KEYS."""
+    memory: MemoryRules = DEFAULT_RULES
+    """Rules of the memory that the run pinned."""
     decisions: tuple[RecordedDecision, ...] = ()
     """Ordered by feature, then by time."""
     hints: tuple[RecordedLearning, ...] = ()

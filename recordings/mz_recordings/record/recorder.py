@@ -246,6 +246,7 @@ def _fixture(
             for key, value in _to_json_values(config).items()
             if key in FIXTURE_KEYS and (key, value) not in FIXTURE_DEFAULTS.items()
         },
+        memory=pins.memory,
         decisions=decisions,
         hints=tuple(recorded_learnings(sources, run, features)),
         delivered=tuple(
