@@ -24,6 +24,7 @@ from mz_cli.deliver.plan import PlanShape
 from mz_cli.export.command import ExportResult
 from mz_cli.help.help_ import ExplainAllShape, ExplainShape
 from mz_cli.housekeeping.clean import CleanResult
+from mz_cli.inspect.compare import ComparisonReport
 from mz_cli.inspect.diff import DiffReport
 from mz_cli.inspect.show import ArtifactText, ContextDocument
 from mz_cli.inspect.state_at import StateAt
@@ -81,6 +82,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "cost-imported": ImportedCostReport,
     "cost-sessions": SessionsReport,
     "demo": DemoResult,
+    "compare": ComparisonReport,
     "diff": DiffReport,
     "doctor": DoctorShape,
     "doctor-self-test": CheckReport,

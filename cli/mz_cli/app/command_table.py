@@ -29,6 +29,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "metrics": ("assess.metrics", "Show what goes wrong most, over the last 50 features."),
         "rewards": ("assess.rewards", "Show how well each feature of a run went, and why."),
         "diff": ("inspect.diff", "Compare two runs."),
+        "compare": ("inspect.compare", "Run two versions of the code on the same cases, and compare what they do."),
         "transcript": ("usage.transcript", "Summarise an agent's output file."),
         "import": ("usage.import_", "Import agents' own session files."),
         "export": ("export.command", "Write a run as files of another system."),

@@ -27,7 +27,7 @@ from mz_engine.artifacts.command_output import (
 )
 from mz_engine.decoding.quantity import Duration
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_json, put_blob, put_report
-from mz_engine.model.config import Command
+from mz_engine.model.config import Command, Config
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Checkout, EnvironmentOutside, Executor, FeatureWorktree, Workspace
 
@@ -48,14 +48,14 @@ class Counts(NamedTuple):
 
 
 def open_checkout(
-    worktree: FeatureWorktree, key: str, head: Commit, tree: Commit, pins: Pins
+    worktree: FeatureWorktree, key: str, head: Commit, tree: Commit, config: Config
 ) -> Steps[tuple[Checkout, CommandRan | None]]:
     """Take a checkout of `tree` and set it up if need be; also return the command of the set-up that failed, if one
     did, which is not emitted."""
     checkout = yield from call_port(Workspace.checkout, worktree, head, tree)
     if not checkout.needs_setup:
         return checkout, None
-    for line in pins.config.workspace.setup:
+    for line in config.workspace.setup:
         ran = yield from run_setup_command(checkout, line, key)
         if ran.exit != 0:
             return checkout, ran
@@ -160,7 +160,7 @@ def run_on_base(run: RunId, commit: Commit, pins: Pins) -> Effect:
     cannot start ends the test."""
     worktree, key = FeatureWorktree(run=run, feature=BASE, branch=""), f"{run}/{BASE}"
     red, ids, results = list[str](), dict[str, list[str]](), dict[str, Counts]()
-    checkout, failed = yield from open_checkout(worktree, key, commit, commit, pins)
+    checkout, failed = yield from open_checkout(worktree, key, commit, commit, pins.config)
     if failed is not None:
         yield from emit(failed, BaseTested(unusable=(failed.name,)))
         return

@@ -188,7 +188,7 @@ def _run_command(context: StepContext, stage: Literal["prepare", "gate"], name: 
     nothing. Return the command of a failed set-up instead: it succeeded on the base, so the work is the reason."""
     head, tree, key = context.phase_state.progress.head, context.unit_run.tree, context.key(f"{stage}.{name}")
     setup_key = f"{context.run}/{context.feature}"
-    checkout, failed_setup = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins)
+    checkout, failed_setup = yield from open_checkout(context.worktree, setup_key, head, tree, context.pins.config)
     command, ran, counts = context.pins.config.commands[name], failed_setup, Counts()
     if ran is None:
         ran, counts = yield from run_command(checkout, command, stage, key, name)

@@ -1,0 +1,156 @@
+"""Two versions of the code, each built in a clean checkout and run on the same cases, with their outputs compared byte
+by byte. Commands run as gates do: set up as `workspace.setup` says, in the sandbox."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from mz_events.adapters.memory import MemoryBlobs, MemoryStore
+from mz_events.names import Commit, FeatureId, RunId
+
+from mz_engine.decoding.quantity import Duration, default_duration
+from mz_engine.decoding.text_file import read_text
+from mz_engine.decoding.yaml import decode_document, parse_yaml
+from mz_engine.effects.commands import open_checkout
+from mz_engine.effects.steps import Do, Steps
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Config, Name, SettingsBase
+from mz_engine.ports import FeatureWorktree
+from mz_engine.run.ports import SystemPorts
+
+BUILD = "build"
+STDIN_MAX = 60_000
+"""Characters; a command line of the kernel has room for 128 KiB."""
+SHOWN_BYTES = 2_000
+"""Of the end of what a command printed that stops the comparison."""
+Part = Literal["exit", "stdout", "stderr"]
+T = TypeVar("T")
+
+
+class Case(SettingsBase, frozen=True, kw_only=True):
+    """A command line, which `sh -c` runs at the top of the checkout, and its input."""
+
+    name: Name
+    run: str
+    stdin: Annotated[str, msgspec.Meta(max_length=STDIN_MAX)] = ""
+    env: dict[str, str] = {}
+    timeout: Duration = default_duration("10s")
+    """After this time it is ended, and has no exit code."""
+
+
+class Cases(SettingsBase, frozen=True, kw_only=True):
+    """The file of `mz compare --cases`."""
+
+    cases: tuple[Case, ...]
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a case ended in one version."""
+
+    exit: int | None
+    """None: it ran out of time."""
+    stdout: bytes
+    stderr: bytes
+
+
+class ComparedCase(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    left: Ended
+    right: Ended
+
+    @property
+    def differences(self) -> tuple[Part, ...]:
+        parts: tuple[Part, ...] = ("exit", "stdout", "stderr")
+        return tuple(part for part in parts if getattr(self.left, part) != getattr(self.right, part))
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """Return the cases of a YAML file. Raises MzError: MZ2001 to MZ2013, and MZ2004 for two cases of one name."""
+    document = parse_yaml(read_text(path, str(path)), str(path))
+    cases = decode_document(document, Cases).cases
+    if not cases:
+        raise MzError("MZ2006", "there is no case", hint="write one", location=document.location("cases"))
+    names = [case.name for case in cases]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            location = document.location("cases", index, "name")
+            raise MzError("MZ2004", f"two cases have the name `{name}`", hint="rename one", location=location)
+    return cases
+
+
+def compare_versions(
+    root: Path,
+    config: Config,
+    versions: tuple[tuple[str, Commit], tuple[str, Commit]],
+    cases: tuple[Case, ...],
+    environment: Mapping[str, str],
+    show: Callable[[str], object],
+) -> Iterator[ComparedCase]:
+    """Build both versions, named by what the user calls them, and yield each case once both have run it. `show` is
+    called with what is done. Raises MzError (MZ2018, MZ1008) if a version cannot be set up or built, EnvironmentOutside
+    and RepositoryUnusable."""
+    run = RunId(f"compare-{token_hex(4)}")
+    ports = SystemPorts(root, config, MemoryStore(), MemoryBlobs(), environment)
+    try:
+        sides = []
+        for number, (name, commit) in enumerate(versions):
+            show(f"building {name} at {commit[:12]}")
+            worktree = FeatureWorktree(run=run, feature=FeatureId(f"_{number}"), branch="")
+            sides.append(_build(name, worktree, commit, config, ports))
+        for case in cases:
+            show(f"running {case.name}")
+            left, right = (_run_case(case, checkout, ports) for checkout in sides)
+            yield ComparedCase(name=case.name, left=left, right=right)
+    finally:
+        ports.kill.set()
+        ports.workspace.close_checkouts(run)
+
+
+def _build(name: str, worktree: FeatureWorktree, commit: Commit, config: Config, ports: SystemPorts) -> FeatureWorktree:
+    """Set a version up and build it; return where it is."""
+    key = f"{worktree.run}/{worktree.feature}"
+    checkout, failed = _drive(open_checkout(worktree, key, commit, commit, config), ports)
+    if failed is not None:
+        output = ports.blobs.get(failed.excerpt)
+        raise _stopped("MZ2018", f"the set-up command `{failed.name}` failed on {name}", output)
+    if (build := config.commands.get(BUILD)) is not None:
+        result = ports.executor.run(checkout.worktree, build.run, build.timeout, f"{key}/{BUILD}")
+        if result.exit != 0:
+            raise _stopped("MZ1008", f"`commands.{BUILD}` failed on {name}", result.output)
+    return checkout.worktree
+
+
+def _stopped(code: str, message: str, output: bytes) -> MzError:
+    printed = output[-SHOWN_BYTES:].decode("utf-8", "replace").strip()
+    return MzError(code, message, hint=f"it printed:\n{printed}" if printed else "it printed nothing")
+
+
+def _run_case(case: Case, worktree: FeatureWorktree, ports: SystemPorts) -> Ended:
+    """Run a case. Standard error is printed after a mark that no program can know."""
+    mark = token_hex(16)
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in case.env.items())
+    command = (
+        f'{exports}errors=$(mktemp)\nprintf %s {shlex.quote(case.stdin)} | sh -c {shlex.quote(case.run)} 2> "$errors"\n'
+        f'code=$?\nprintf %s {mark}\ncat "$errors"\nrm -f "$errors"\nexit "$code"'
+    )
+    key = f"{worktree.run}/{worktree.feature}/{case.name}"
+    result = ports.executor.run(worktree, command, case.timeout, key)
+    stdout, _, stderr = result.output.partition(mark.encode())
+    return Ended(exit=result.exit, stdout=stdout, stderr=stderr)
+
+
+def _drive(steps: Steps[T], ports: SystemPorts) -> T:
+    """Carry out steps whose events nobody needs."""
+    result: Any = None
+    while True:
+        try:
+            step = steps.send(result)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+        result = step.call(ports) if isinstance(step, Do) else True

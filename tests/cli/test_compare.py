@@ -1,0 +1,93 @@
+"""`mz compare`: two versions of a program, run on the same cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from mz_cli.inspect.compare import first_difference
+
+from tests.cli.drive import Mz, decoded
+from tests.support.gitrepo import GitRepo
+
+PROGRAM = "import os, sys\nfor line in sys.stdin:\n    print({}, os.environ.get('UNIT', ''))\n"
+SETTINGS = "agent: claude-code\ncommands:\n  build: cp program.py built.py\n"
+CASES = """\
+cases:
+- {name: empty, run: python3 built.py}
+- {name: words, run: "python3 built.py; exit 3", stdin: "one\\ntwo\\n", env: {UNIT: "it's"}}
+- {name: errors, run: "echo out; echo problem >&2"}
+- {name: slow, run: sleep 60, timeout: 1s}
+- {name: bytes, run: "printf '\\\\377\\\\000'"}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GitRepo:
+    repository = GitRepo(tmp_path / "project")
+    repository.commit({"mz.yaml": SETTINGS, "program.py": PROGRAM.format("line.strip()"), ".gitignore": "built.py\n"})
+    repository.git("branch", "-q", "old")
+    repository.commit({"program.py": PROGRAM.format("line.strip().upper()")})
+    (repository.root / "cases.yaml").write_text(CASES)
+    monkeypatch.chdir(repository.root)
+    return repository
+
+
+@pytest.mark.slow
+def test_what_two_versions_do_is_compared_byte_by_byte(repository: GitRepo, mz: Mz) -> None:
+    done = mz("compare", "old", "HEAD", "--cases", "cases.yaml", "--json")
+    assert done.exit == 1, done
+    document = msgspec.json.decode(done.out)
+    assert (document["equal"], document["different"]) == (4, 1)
+    cases = {case.pop("name"): case for case in document["cases"]}
+    assert cases["words"] == {
+        "differences": ["stdout"],
+        "left": {"exit": 3, "stdout": "one it's\ntwo it's\n", "stderr": ""},
+        "right": {"exit": 3, "stdout": "ONE it's\nTWO it's\n", "stderr": ""},
+    }
+    assert cases["empty"]["left"] == {"exit": 0, "stdout": "", "stderr": ""}
+    assert cases["errors"]["left"] == {"exit": 0, "stdout": "out\n", "stderr": "problem\n"}
+    assert cases["slow"]["right"]["exit"] is None
+    assert cases["bytes"]["left"]["stdout"] == "\ufffd\x00"
+    table = mz("compare", "old", "HEAD", "--cases", "cases.yaml")
+    assert "words\tdiffers: stdout\t1: one it's\t1: ONE it's\n" in table.out
+    assert repository.git("status", "--porcelain") == "?? cases.yaml"
+    assert not list((repository.root / ".mz").rglob("built.py")), "checkouts are removed"
+    assert decoded(mz("compare", "old", "old", "--cases", "cases.yaml", "--json"))["different"] == 0
+
+
+@pytest.mark.slow
+def test_a_version_that_cannot_be_built_is_told(repository: GitRepo, mz: Mz) -> None:
+    repository.git("rm", "-q", "program.py")
+    repository.commit({})
+    done = mz("compare", "old", "HEAD", "--cases", "cases.yaml")
+    assert done.exit == 11
+    assert "error[MZ1008] `commands.build` failed on HEAD" in done.err
+    assert "program.py" in done.err
+
+
+@pytest.mark.parametrize(
+    ("cases", "right", "message"),
+    [
+        ("cases: []\n", "HEAD", "error[MZ2006] cases.yaml:1:8"),
+        ("cases:\n- {name: a, run: x}\n- {name: a, run: y}\n", "HEAD", "error[MZ2004] cases.yaml:3:10 two cases have"),
+        ("cases:\n- {name: a, run: x, input: y}\n", "HEAD", "error[MZ2005] cases.yaml:2:21 unknown key `input`"),
+        ("cases:\n- {name: a, run: x}\n", "nowhere", "error[MZ1002] 'nowhere' is no branch or commit"),
+    ],
+)  # fmt: skip
+def test_wrong_use(repository: GitRepo, mz: Mz, cases: str, right: str, message: str) -> None:
+    (repository.root / "cases.yaml").write_text(cases)
+    assert message in mz("compare", "old", right, "--cases", "cases.yaml").err
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "lines"),
+    [
+        (b"a\nb\n", b"a\nc\n", ("2: b", "2: c")),
+        (b"a\n", b"a\nb\n", ("-", "2: b")),
+        (b"a\n", b"a", ("only line ends differ", "-")),
+    ],
+)
+def test_the_first_line_that_differs(left: bytes, right: bytes, lines: tuple[str, str]) -> None:
+    assert first_difference(left, right) == lines
