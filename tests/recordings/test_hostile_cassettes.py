@@ -318,7 +318,7 @@ def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -
     done = threading.Event()
 
     def write() -> None:
-        for version in [other, cassette] * 8:
+        for version in [other, cassette] * 4:
             overwrite(version, folder)
         done.set()
 

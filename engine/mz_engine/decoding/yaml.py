@@ -77,14 +77,18 @@ class _LimitedComposer(Composer):
     yaml_implicit_resolvers = RESOLVERS
     depth = nodes = 0
     nodes_max: int
+    sizes: dict[int, int]
+    """Number of nodes in a node, by its identity."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        before = self.nodes
         self.depth += 1
         self.nodes += 1
         if self.depth > DEPTH_MAX or self.nodes > self.nodes_max:
             raise _TooBig(cast("_ExplainingLoader", self).peek_event().start_mark)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         self.depth -= 1
+        self.nodes = before + self.sizes.setdefault(id(node), self.nodes - before)  # An alias counts as what it repeats.
         return node
 
 
@@ -92,7 +96,7 @@ class _Loader(_LimitedComposer, CSafeLoader):
     def __init__(self, text: str, nodes_max: int) -> None:
         CSafeLoader.__init__(self, text)
         Composer.__init__(self)
-        self.nodes_max = nodes_max
+        self.nodes_max, self.sizes = nodes_max, {}
 
 
 class _ExplainingLoader(_LimitedComposer, yaml.SafeLoader):
@@ -100,7 +104,7 @@ class _ExplainingLoader(_LimitedComposer, yaml.SafeLoader):
 
     def __init__(self, text: str, nodes_max: int) -> None:
         yaml.SafeLoader.__init__(self, text)
-        self.nodes_max = nodes_max
+        self.nodes_max, self.sizes = nodes_max, {}
 
 
 class _TooBig(Exception):
