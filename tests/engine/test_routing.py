@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from mz_engine.decide.caller import caller, route_of
@@ -30,11 +31,16 @@ from mz_projections.feature.state import InPhase
 from mz_projections.rewards.facts import CellFacts, FeatureFacts, PhaseFacts, fold_facts
 from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
+from mz_recordings.rerecord.driver import StopControl
+from mz_recordings.rerecord.plan import CallSelection, CallSelector
+from mz_recordings.rerecord.rerecord import RerecordJob, check_installed, prepare_rerecord, run_rerecord
+from mz_recordings.rerecord.workspace import lock_workspace
 
 from tests.support import driving
 from tests.support.samples import sample
 from tests.support.steps import OPENED, UNITS, accepted, ref, state_after
-from tests.support.workshop import Workshop
+from tests.support.tree import AGENT_STATE
+from tests.support.workshop import TODAY, Copy, Workshop
 
 AUTH = Unit(id="u1", fields={"type": "auth"})
 OWN = {"code": Route(agent="codex", units={"type": {"auth": RouteChoice(tier="premium")}})}
@@ -225,3 +231,50 @@ def test_a_proposal_is_recorded_when_a_run_has_finished(tmp_path: Path, monkeypa
     assert recorded.event == propose((), None, None, run, None)
     assert counted == [2, 0], "once, not where a person is asked"
     assert describe(recorded.event) == "write: codex mid"
+
+
+SIGNER = """#!/bin/sh
+cat > /dev/null
+echo "$MZ_KEY" >> {log}
+mkdir -p letters
+echo '# Letter, signed by another program' > "letters/$(echo "$MZ_KEY" | cut -d/ -f2).md"
+echo Done.
+"""
+SIGNER_SETTINGS = """\
+agents:
+  signer: {command: [signer], version: [], ends: {exits: [0]}}
+routing: {sign: {agent: signer}}
+"""
+
+
+@pytest.mark.slow
+def test_a_routed_agent_is_recorded_replayed_and_recorded_again(tmp_path: Path) -> None:
+    settings = (
+        "agents:\n  signer: {command: [signer], version: [], ends: {exits: [0]}}\nrouting: {sign: {agent: signer}}\n"
+    )
+    workshop = Workshop(tmp_path, settings=settings)
+    log = tmp_path / "home" / AGENT_STATE / "signed"
+    log.parent.mkdir(parents=True)
+    program = tmp_path / "bin" / "signer"
+    program.write_text(SIGNER.format(log=log))
+    program.chmod(0o755)
+    workshop.keep(workshop.record(workshop.run()).cassette)
+    copy, signed = Copy(workshop.root), len(log.read_text().split())
+    agents = {call.identity.phase: call.recording.agent for call in copy.cassette().calls}
+    assert agents == {"write": "claude-code", "sign": "signer"}
+    assert (copy.settle(keep=True).findings, copy.settle().findings) == ((), ())
+    selection = CallSelection(selectors=(CallSelector(feature="beta", phase="sign"),))
+    order = RerecordJob(
+        path=str(copy.folder), project=str(copy.root), environment=workshop.environment, selection=selection, now=TODAY
+    )
+    with lock_workspace(copy.root, copy.folder) as workspace:
+        other = prepare_rerecord(msgspec.structs.replace(order, agent="claude-code"), workspace)
+        assert other.pins.config.routing == {"sign": Route()}
+        prepared = prepare_rerecord(order, workspace)
+        check_installed(order, prepared)
+        result = run_rerecord(order, prepared, workspace, None, lambda progress: None, StopControl())
+    assert result.live_calls == ("beta/sign",)
+    assert len(log.read_text().split()) == signed + 1
+    program.unlink()
+    with pytest.raises(MzError, match="signer"):
+        check_installed(order, prepared)

@@ -88,7 +88,7 @@ class _LimitedComposer(Composer):
             raise _TooBig(cast("_ExplainingLoader", self).peek_event().start_mark)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         self.depth -= 1
-        self.nodes = before + self.sizes.setdefault(id(node), self.nodes - before)  # An alias counts as what it repeats.
+        self.nodes = before + self.sizes.setdefault(id(node), self.nodes - before)  # Aliases count as what they repeat.
         return node
 
 

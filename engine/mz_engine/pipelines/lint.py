@@ -69,7 +69,7 @@ def lint_pipeline(
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
     findings += [*check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
-    findings += [*_check_own_rules(pipeline, known_names)]
+    findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline)]
     needed_phases = {
         phase.phase: [producer for _, name in needs_of(phase) if (producer := producer_of(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -345,6 +345,19 @@ def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[Li
         for at, artifact in artifacts.items():
             if producer_of(artifact, pipeline.phases) is None:
                 yield _unknown_artifact(at, artifact, pipeline)
+
+
+def _check_first_uses(pipeline: Pipeline) -> Iterator[LintFinding]:
+    """Yield MZ3004 where a check of the kind `first` is made before its artifact can exist."""
+    for position, phase in enumerate(pipeline.phases):
+        uses = [((*route, "rule"), entry.rule) for route, entry in conditions_of(phase)]
+        for route, rule in (*entries_of(phase, "gates", "rule"), *uses):
+            check, made = pipeline.checks.get(rule or ""), pipeline.phases[: position + (route[0] != "when")]
+            artifact = check.artifact if isinstance(check, FirstCheck) else ""
+            producer = producer_of(artifact, pipeline.phases)
+            if producer and not producer_of(artifact, made):
+                message = f"`{rule}` needs `{artifact}`, which `{producer}` produces only afterwards"
+                yield LintFinding(("phases", position, *route), "MZ3004", message)
 
 
 def _unknown_artifact(route: KeyPath, artifact: str, pipeline: Pipeline) -> LintFinding:

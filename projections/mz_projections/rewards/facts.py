@@ -232,7 +232,7 @@ def _on_settled(facts: FeatureFacts, event: CallSettled) -> FeatureFacts:
 
 
 def _on_question(facts: FeatureFacts, event: HumanRequested) -> FeatureFacts:
-    subject = event.code or event.question_kind.value
+    subject = event.subject or event.question_kind.value
     facts = _phase(facts, event.phase, "questions", cause=subject)
     questions = facts.questions + (event.question_kind not in PLANNED_QUESTIONS)
     return replace(facts, waiting=subject, questions=questions)
