@@ -53,36 +53,34 @@ def test_real_shells_accept_the_script(shell: str, tmp_path: Path, mz: Mz) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+LINES = {
+    "mz sta": {"status"},
+    "mz pipelines sh": {"show"},
+    "mz show ": {"login", "audit", "export", "later"},
+    "mz log --feature lo": {"login"},
+    "mz status 2026": {RUN},
+    "mz run --auto": {"--autonomy"},
+    "mz run --autonomy f": {"full_auto"},
+    "mz pipelines show mo": {"monozukuri"},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("mz sta", {"status"}),
-        ("mz pipelines sh", {"show"}),
-        ("mz show ", {"login", "audit", "export", "later"}),
-        ("mz log --feature lo", {"login"}),
-        ("mz status 2026", {RUN}),
-        ("mz run --auto", {"--autonomy"}),
-        ("mz run --autonomy f", {"full_auto"}),
-        ("mz pipelines show mo", {"monozukuri"}),
-    ],
-)
-def test_a_real_bash_completes(stored_run: StoredRun, line: str, expected: set[str]) -> None:
+def test_a_real_bash_completes(stored_run: StoredRun) -> None:
     """The script is evaluated by bash, and its function called as bash would call it."""
     bin_ = stored_run.home / "bin"
     bin_.mkdir()
     (bin_ / "mz").write_text(f"#!/bin/sh\nexec {MZ[0]} -c '{MZ[2]}' \"$@\"\n")
     (bin_ / "mz").chmod(0o755)
-    args = line.split(" ")
-    commands = (
-        'eval "$(mz completion bash)"\n'
-        f"COMP_WORDS=({shlex.join(args)})\nCOMP_CWORD={len(args) - 1}\n"
-        '_mz_completion mz\nprintf "%s\\n" "${COMPREPLY[@]}"'
-    )
+    commands = 'eval "$(mz completion bash)"\n'
+    for line in LINES:
+        args = line.split(" ")
+        commands += f"COMP_WORDS=({shlex.join(args)})\nCOMP_CWORD={len(args) - 1}\nCOMPREPLY=()\n"
+        commands += '_mz_completion mz\nprintf "%s " "${COMPREPLY[@]}"\necho\n'
     environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
     done = finished("bash", "--norc", "-c", commands, cwd=stored_run.home, environment=environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(done.stdout.split()) == expected
+    assert [set(line.split()) for line in done.stdout.splitlines()] == [*LINES.values()]
 
 
 def test_words_of_each_kind(stored_run: StoredRun, mz: Mz) -> None:

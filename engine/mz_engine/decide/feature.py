@@ -262,14 +262,15 @@ def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | 
 
 
 def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
-    done = {ran.name for ran in unit_run.preparation_runs}
-    others = [f"{phase.phase}/{unit}" for unit in state.finished_units if unit not in state.kept_units]
-    runs = [ran for key in others for ran in state.progress.unit_results.get(key, ()) if ran.stage == "prepare"]
-    done_before = {ran.name for ran in runs}
-    for preparation in phase.prepare:
-        is_due = preparation.per == "unit" or preparation.run not in done_before
-        if is_due and preparation.run not in done and preparation.run in pins.config.commands:
-            return act.RunPreparation(command=preparation.run)
+    if phase.prepare:
+        done = {ran.name for ran in unit_run.preparation_runs}
+        others = [f"{phase.phase}/{unit}" for unit in state.finished_units if unit not in state.kept_units]
+        runs = [ran for key in others for ran in state.progress.unit_results.get(key, ()) if ran.stage == "prepare"]
+        done_before = {ran.name for ran in runs}
+        for preparation in phase.prepare:
+            is_due = preparation.per == "unit" or preparation.run not in done_before
+            if is_due and preparation.run not in done and preparation.run in pins.config.commands:
+                return act.RunPreparation(command=preparation.run)
     if phase.agent is None:
         return _check_gates(state, unit_run, phase, pins)
     return act.CallAgent(role=BUILDER, attempt=1)

@@ -443,8 +443,10 @@ def _add_trees(
 
 
 def _complete_phase(progress: FeatureProgress, phase: str, units: tuple[str, ...]) -> FeatureProgress:
-    kept_units = {name: units for name, units in progress.kept_units.items() if name != phase}
-    notes = {key: value for key, value in progress.notes.items() if key.split("/")[0] != phase}
+    kept_units, notes = progress.kept_units, progress.notes
+    if kept_units or notes:
+        kept_units = {name: units for name, units in kept_units.items() if name != phase}
+        notes = {key: value for key, value in notes.items() if key.split("/")[0] != phase}
     completed, finished = (*progress.completed_phases, phase), progress.finished_units
     if any(units):
         finished = {**finished, phase: units}
