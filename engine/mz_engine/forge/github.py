@@ -224,7 +224,7 @@ class GhForge:
     def review(self, number: int) -> tuple[ReviewComment, ...]:
         """Return reviews and comments of a pull request that have a text, oldest first."""
         paths = (f"pulls/{number}/reviews", f"pulls/{number}/comments", f"issues/{number}/comments")
-        comments = [comment for path in paths for comment in self._list(ReviewComment, path)]
+        comments = [comment for path in paths for comment in self._list(list[ReviewComment], path)]
         written = [comment for comment in comments if comment.time and comment.author and comment.text]
         return tuple(sorted(written, key=attrgetter("time")))
 
@@ -251,13 +251,13 @@ class GhForge:
     # issues -----------------------------------------------------------------------------------------------------------
     def issues(self, label: str) -> tuple[Issue, ...]:
         """Return the issues with a label, open and closed, oldest first."""
-        listed = self._list(Issue, "issues", labels=label, state="all", sort="created", direction="asc")
+        listed = self._list(list[Issue], "issues", labels=label, state="all", sort="created", direction="asc")
         return tuple(issue for issue in listed if issue.pull_request is None)
 
     def report(self, number: int, mark: str, text: str) -> None:
         """Comment on an issue, or change the comment that has this line."""
         path, payload = f"issues/{number}/comments", json.dumps({"body": f"{text}\n\n{mark}"}, ensure_ascii=False)
-        written = (comment for comment in self._list(IssueComment, path) if mark in (comment.body or "").splitlines())
+        written = (comment for comment in self._list(list[IssueComment], path) if mark in (comment.body or "").splitlines())
         first = next(written, None)
         target = (path, "POST") if first is None else (f"issues/comments/{first.id}", "PATCH")
         self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
@@ -316,10 +316,10 @@ class GhForge:
     def _read(self, kind: type[T], *command: str) -> T:
         return decode_reply(kind, f"gh {' '.join(command[:2])}", self._run(*command).stdout)
 
-    def _list(self, kind: type[T], path: str, **filters: str) -> Iterator[T]:
+    def _list(self, kind: type[list[T]], path: str, **filters: str) -> Iterator[T]:
         for page in count(1):  # `--paginate` of older versions of gh prints an array per page, one after the other.
             query = urlencode({**filters, "per_page": PAGE_COMMENTS, "page": page})
-            listed = decode_reply(list[kind], "gh api", self._call_api(f"{path}?{query}").stdout)  # type: ignore[valid-type]
+            listed = decode_reply(kind, "gh api", self._call_api(f"{path}?{query}").stdout)
             yield from listed
             if len(listed) < PAGE_COMMENTS:
                 return
