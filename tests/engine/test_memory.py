@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, World
 
+from tests.support.workshop import Copy, Workshop
 from tools.bench import learnings as memory
 
 TEXTS = {Digest("1" * 64): "Use a cursor.", Digest("2" * 64): "x" * 800, Digest("3" * 64): "The key is sk-1."}
@@ -237,11 +239,11 @@ def test_memory_grown_is_memory_rebuilt() -> None:
     assert {row.feature for row in fold_memory(log[:half])} < {row.feature for row in fold_memory(log)}
 
 
-def user_memory(folder: Path) -> UserMemory:
-    """A user's log with one learning for the phase `build`."""
+def user_memory(folder: Path, phase: str = "build") -> UserMemory:
+    """A user's log with one learning for a phase."""
     blobs = FileBlobs(folder / BLOBS_FOLDER)
     text = blobs.put(b"Totals are in cents.")
-    item = CapturedLearning(kind="convention", key="cents", text=text, phases=("build",))
+    item = CapturedLearning(kind="convention", key="cents", text=text, phases=(phase,))
     with SqliteStore(folder / LOG_FILE) as store:
         event = LearningShared(learning=item, project=text, actor=text, reason=text)
         store.append([Append(USER_STREAM, None, (event,))], 1)
@@ -263,6 +265,19 @@ def test_what_other_projects_share_is_told_if_the_settings_say_so(tmp_path: Path
     assert set(shared) == ({b"Totals are in cents."} if takes_shared else set()), "the project's log has the text"
     prompts = [world.blobs.get(e.prompt).decode() for e in events if isinstance(e, AgentRequested)]
     assert any("> Totals are in cents." in prompt for prompt in prompts) is takes_shared
+
+
+@pytest.mark.slow
+def test_what_a_run_was_told_by_the_users_log_is_recorded_and_replayed_without_it(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path, settings="memory: {shared: true}\n")
+    user_memory(tmp_path / "data", phase="sign")
+    workshop.environment["MZ_DATA"] = str(tmp_path / "data")
+    cassette = workshop.record(workshop.run()).cassette
+    hints = {(hint.feature, hint.call.split("/")[0], hint.text) for hint in cassette.manifest.fixture.hints}
+    assert hints >= {(feature, "sign", "Totals are in cents.") for feature in ("alpha", "beta")}
+    shutil.rmtree(tmp_path / "data")
+    workshop.keep(cassette)
+    assert not Copy(workshop.root).settle().findings
 
 
 def test_a_run_does_without_a_log_of_the_user_that_is_damaged(tmp_path: Path) -> None:
