@@ -369,21 +369,28 @@ class Spawns:
 
 
 @pytest.mark.skipif(not can_hide(), reason="needs mount namespaces")
-def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path) -> None:
-    repository(tmp_path / "project")
+@pytest.mark.parametrize("is_around", [False, True])
+def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path, is_around: bool) -> None:
+    """Nor the user's log, unless the project is in the same folder."""
+    project = tmp_path / ("data/project" if is_around else "project")
+    repository(project)
     data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    (data / "mz.db").write_text("log")
     environment = {**ENVIRONMENT, "MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
     record = SpendingRecord(spending_folder(environment), "/elsewhere")
     with record.lock():
         record.add("k", Amount(nanousd=5), 10**15, charged=True)
     folder = f"{data}/spending"
     attack = f"ls {folder}; rm -rf {folder}; echo {{}} > {folder}/2001-09-09.jsonl; umount {folder}; ls {folder}"
+    attack += "" if is_around else f"; cat {data}/mz.db; rm {data}/mz.db; umount {data}; ls {data}"
     agents = AgentProcesses(
-        tmp_path / "project", environment, Secrets({}), sandbox=SandboxSettings(write=(str(data), str(tmp_path)))
+        project, environment, Secrets({}), sandbox=SandboxSettings(write=(str(data), str(tmp_path)))
     )
     result = agents.spawn(call(fresh_key()), shell(attack))
     assert result.stdout == b""
     assert total(record.day(10**15)) == Amount(nanousd=5)
+    assert (data / "mz.db").read_text() == "log"
 
 
 @pytest.mark.skipif(not can_hide(), reason="no mount namespaces here")

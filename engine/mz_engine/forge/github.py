@@ -257,7 +257,9 @@ class GhForge:
     def report(self, number: int, mark: str, text: str) -> None:
         """Comment on an issue, or change the comment that has this line."""
         path, payload = f"issues/{number}/comments", json.dumps({"body": f"{text}\n\n{mark}"}, ensure_ascii=False)
-        written = (comment for comment in self._list(list[IssueComment], path) if mark in (comment.body or "").splitlines())
+        written = (
+            comment for comment in self._list(list[IssueComment], path) if mark in (comment.body or "").splitlines()
+        )
         first = next(written, None)
         target = (path, "POST") if first is None else (f"issues/comments/{first.id}", "PATCH")
         self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)

@@ -17,7 +17,7 @@ from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.artifacts.command_output import REPORT_BYTES_MAX, REPORT_NAMES, read_cases, read_coverage
 from mz_engine.model.config import SandboxSettings
-from mz_engine.paths import spending_folder
+from mz_engine.paths import spending_folder, user_data_directory
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
     SCRATCH_PREFIX,
@@ -97,7 +97,8 @@ class WorktreeProcesses:
             tuple(pathlib.Path(re.sub(r"\A~(?=/|\Z)", lambda _: home, path)).expanduser() for path in paths)
             for paths in (sandbox.write, sandbox.read)
         )
-        self._spending = spending_folder(environment)
+        data = user_data_directory(environment)  # The user's log and what was spent; projects in it are not hidden.
+        self._data = spending_folder(environment) if data.resolve() in root.resolve().parents else data
 
     def launch(
         self,
@@ -125,7 +126,7 @@ class WorktreeProcesses:
             cpu_seconds=int(sandbox.cpu or 0),
         )
         launch = confine(launch, self._readable, own) if mounts and can_confine() else launch
-        return replace(launch, hidden=(*launch.hidden, self._spending)) if mounts else launch
+        return replace(launch, hidden=(*launch.hidden, self._data)) if mounts else launch
 
     def _is_offline(self, key: str) -> bool:
         return self._on_denied is not None
