@@ -130,12 +130,12 @@ class StoredRun:
         key = f"{self.run}/{feature}/{phase}/{unit or '-'}/1/{attempt}/agent.{role}"
         return CallRef(key=key, phase=phase, unit=unit, iteration=1, attempt=attempt, role=role)
 
-    def ask(self, feature: str, ref: CallRef, tree: Commit = TREE) -> None:
+    def ask(self, feature: str, ref: CallRef, tree: Commit = TREE, routed_to: str = "") -> None:
         self.to_feature(
             feature,
             AgentRequested(ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
                            template=f"{ref.phase}.md.j2", full_prompt=True, session="s1", resumes=False, tree=tree,
-                           estimated_tokens=3000, estimated_nanousd=25_000_000),
+                           estimated_tokens=3000, estimated_nanousd=25_000_000, routed_to=routed_to),
         )  # fmt: skip
 
     def reply(self, feature: str, ref: CallRef, text: str = "Done.", computed: int | None = 12_345_000) -> None:

@@ -361,6 +361,17 @@ def test_only_calls_that_are_meant(reported: StoredRun, mz: Mz) -> None:
     assert result["what_if"]["usd"] == "0.20"
 
 
+def test_a_tier_that_routing_named_names_its_calls(home: Path, mz: Mz) -> None:
+    log = StoredRun(home).begin("login").admit("login")
+    for attempt, tier in enumerate(("cheap", "mid", "cheap"), start=1):
+        ref = log.ref("login", "prd", attempt=attempt)
+        log.ask("login", ref, routed_to=tier)
+        log.reply("login", ref)
+    log.close()
+    result = requested(mz, "cost", "--what-if", "cheap=claude-opus-5")["what_if"]
+    assert (result["models"], result["usd"]) == ({"cheap": "claude-opus-5"}, "0.026")
+
+
 def test_an_agent_without_money_is_named(home: Path, mz: Mz) -> None:
     """Not one of which only some calls tell none, nor one whose calls nobody could price."""
     stored_run = StoredRun(home).begin("login").admit("login")

@@ -21,7 +21,7 @@ class InSessions(StoredRun):
 
     requested = 0
 
-    def ask(self, feature: str, ref: CallRef, tree: Commit = TREE) -> None:
+    def ask(self, feature: str, ref: CallRef, tree: Commit = TREE, routed_to: str = "") -> None:
         self.requested += 1
         goes_on = self.requested % 2 == 0
         if self.requested == 3:
