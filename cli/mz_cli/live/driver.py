@@ -168,11 +168,10 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         settings = load_config(root, environment, {}).config.notify
     with RunProcess(root, environment, observe) as process:
         log = ProjectLog(root, process.store)
-        with make_progress(log, FOOTER) as view:
+        with make_progress(log, FOOTER) as view, closing(IssueComments(log, environment, view.show_text)) as comments:
             notifier = Notifier(root, settings, environment, view.ring, view.show_text, log.load_text)
-            comments = IssueComments(root, environment, log.view, view.show_text)
             start_run(process, view.show_text)
-            with closing(comments), closing(notifier), handle_run_signals(process, view):
+            with closing(notifier), handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
             assert state.started is not None
             return log.view(state.started.run)

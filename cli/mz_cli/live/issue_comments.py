@@ -1,81 +1,75 @@
 """Comments of `mz run` and `mz resume` on the issues that a backlog consists of: what happens with each, in one comment
-per run. They decide nothing, and a failure of the forge is only told."""
+per run. They decide nothing: a failure is only told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from mz_engine.backlog.listed import issue_of
-from mz_engine.ports import RemoteError
-from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureStopped
+from mz_events.names import feature_stream
 from mz_events.store import Recorded
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.model import FeatureView
 
+from mz_cli.app.context import ProjectLog
 from mz_cli.common.advice import status_label
 
 END_SECONDS = 60
 """How long the end of a run waits for comments."""
 Job = tuple[str, str] | None
+"""Run and feature; None: the end."""
 
 
 class IssueComments:
-    """Comments on the issue of a feature when it starts or stops, and when its pull request was opened."""
+    """Comments on the issue of a feature when it starts or stops, and when its pull request was opened; in its own
+    thread, since `gh` is slow. A fork, which serves for comparison, tells nothing."""
 
-    def __init__(
-        self,
-        root: Path,
-        environment: Mapping[str, str],
-        view: Callable[[str], RunView],
-        show_text: Callable[[str], object],
-    ) -> None:
-        """`view` returns a run as it is now."""
-        self._root, self._environment = root, environment
-        self._view, self._show_text = view, show_text
+    def __init__(self, log: ProjectLog, environment: Mapping[str, str], show_text: Callable[[str], object]) -> None:
+        self._log, self._environment, self._show_text = log, environment, show_text
         self._jobs = SimpleQueue[Job]()
         self._written: dict[str, str] = {}
-        self._thread: Thread | None = None
+        self._thread = Thread(target=self._work, name="issue comments", daemon=True)
+        self._thread.start()
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Never raises, never waits."""
         if isinstance(event := recorded.event, FeatureStarted | FeatureStopped | PullRequestOpened):
             _, run, *feature = recorded.stream.split("/")
             self._jobs.put((run, event.feature if isinstance(event, FeatureStopped) else feature[0]))
-            if self._thread is None:
-                self._thread = Thread(target=self._work, name="issue comments", daemon=True)
-                self._thread.start()
 
     def close(self) -> None:
         """Wait a while for what is to be written."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join(END_SECONDS)
+        self._jobs.put(None)
+        self._thread.join(END_SECONDS)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            run, name = job
-            feature = next((feature for feature in self._view(run).features if feature.feature == name), None)
-            if feature is not None and (issue := issue_of(feature.source)):
-                try:
-                    self._write(run, feature, issue)
-                except RemoteError as error:
-                    self._show_text(f"no comment on {issue}: {error}")
+            try:
+                if issue := self._issue_of(*job):
+                    self._write(*job, issue)
+            except Exception as error:  # Whatever it is, the run and later comments do not depend on it.
+                self._show_text(f"no comment on the issue of {job[1]}: {error}")
 
-    def _write(self, run: str, feature: FeatureView, issue: str) -> None:
-        from mz_engine.forge.github import GhForge
+    def _issue_of(self, run: str, feature: str) -> str:
+        """Return the issue of a feature that has started; empty if there is none."""
+        first = next(iter(self._log.store.read(feature_stream(run, feature))), None)
+        if first is None or first.is_forked_copy or not isinstance(first.event, FeatureStarted):
+            return ""
+        return first.event.issue
 
-        text = comment_text(run, feature)
-        if self._written.get(issue) != text:
+    def _write(self, run: str, name: str, issue: str) -> None:
+        from mz_engine.forge.github import GhForge  # Runs without issues start faster without it.
+
+        feature = self._log.view(run).find_feature(name)
+        text = comment_text(run, feature) if feature else ""
+        if text and self._written.get(issue) != text:
             repository, _, number = issue.partition("#")
-            remote = load_config(self._root, self._environment, {}).config.pull_requests.remote
-            forge = GhForge(self._root, remote, self._environment, repository)
-            forge.report(int(number), f"<!-- mz {run}/{feature.feature} -->", text)
+            forge = GhForge(self._log.root, "", self._environment, repository)
+            forge.report(int(number), f"<!-- mz {run}/{name} -->", text)
             self._written[issue] = text
 
 

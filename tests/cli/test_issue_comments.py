@@ -1,0 +1,87 @@
+"""Comments on issues: what a run does with what cannot be written, and with features that tell nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from mz_cli.app.context import ProjectLog
+from mz_cli.live.issue_comments import IssueComments
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, ItemAdded
+from mz_events.names import FeatureId, StreamId
+from mz_events.store import Append
+
+from tests.support.forge import FakeGh
+from tests.support.processes import eventually
+from tests.support.samples import sample
+
+LIST = "issues/{}/comments"
+
+
+class Desk:
+    """A log, issues, and what the run prints."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / MZ_FOLDER).mkdir()
+        self.gh, self.printed = FakeGh(folder / "gh"), list[str]()
+        self.program = folder / "gh" / "commands" / "gh"
+        self.store = SqliteStore(folder / MZ_FOLDER / LOG_FILE)
+        environment = {**self.gh.environment(), "PATH": str(self.program.parent)}
+        self.comments = IssueComments(ProjectLog(folder, self.store), environment, self.printed.append)
+
+    def record(self, event: Event, stream: str, causation: str = "") -> None:
+        for recorded in self.store.append([Append(StreamId(stream), None, (event,), causation)], 1):
+            self.comments.on_event(recorded)
+
+    def start(self, number: int, issue: str, causation: str = "") -> None:
+        name = FeatureId(f"issue-{number}")
+        self.record(replace(sample(ItemAdded), feature=name), "run/r1")
+        started = replace(sample(FeatureStarted), feature=name, issue=issue)
+        self.record(started, f"run/r1/{name}", causation)
+
+    def stop(self, number: int) -> None:
+        name = FeatureId(f"issue-{number}")
+        self.record(FeatureStopped(feature=name, version=1, status=FeatureOutcome.WAITING), "run/r1")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    with desk.store:
+        yield desk
+
+
+def test_what_cannot_be_written_is_told_and_the_next_comment_is_written(desk: Desk) -> None:
+    desk.program.chmod(0o644)
+    desk.start(7, "acme/tally#7")
+    eventually(lambda: bool(desk.printed))
+    desk.program.chmod(0o755)
+    desk.start(8, "acme/tally#8")
+    desk.comments.close()
+    (printed,) = desk.printed
+    assert printed.startswith("no comment on the issue of issue-7: ")
+    assert "ermission denied" in printed
+    assert len(desk.gh.comments(LIST.format(8))) == 1
+
+
+def test_each_issue_has_one_comment(desk: Desk) -> None:
+    desk.start(7, "acme/tally#7")
+    desk.start(8, "acme/tally#8")
+    desk.stop(7)
+    desk.comments.close()
+    assert [len(desk.gh.comments(LIST.format(number))) for number in (7, 8)] == [1, 1]
+    assert desk.printed == []
+
+
+@pytest.mark.parametrize(("issue", "causation"), [("", ""), ("acme/tally#7", "run/r0/issue-7@1")])
+def test_a_feature_without_an_issue_and_a_fork_tell_nothing(issue: str, causation: str, desk: Desk) -> None:
+    desk.start(7, issue, causation)
+    desk.stop(7)
+    desk.comments.close()
+    assert (desk.gh.calls, desk.printed) == ([], [])
