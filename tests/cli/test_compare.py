@@ -20,6 +20,8 @@ cases:
 - {name: errors, run: "echo out; echo problem >&2"}
 - {name: slow, run: sleep 60, timeout: 1s}
 - {name: bytes, run: "printf '\\\\377\\\\000'"}
+- {name: folder, run: "pwd; cat nothing"}
+- {name: variables, run: 'echo "$errors $PATH"', env: {errors: mine, PATH: nowhere}}
 """
 
 
@@ -39,7 +41,7 @@ def test_what_two_versions_do_is_compared_byte_by_byte(repository: GitRepo, mz: 
     done = mz("compare", "old", "HEAD", "--cases", "cases.yaml", "--json")
     assert done.exit == 1, done
     document = msgspec.json.decode(done.out)
-    assert (document["equal"], document["different"]) == (4, 1)
+    assert (document["equal"], document["different"]) == (6, 1)
     cases = {case.pop("name"): case for case in document["cases"]}
     assert cases["words"] == {
         "differences": ["stdout"],
@@ -49,6 +51,8 @@ def test_what_two_versions_do_is_compared_byte_by_byte(repository: GitRepo, mz: 
     assert cases["empty"]["left"] == {"exit": 0, "stdout": "", "stderr": ""}
     assert cases["errors"]["left"] == {"exit": 0, "stdout": "out\n", "stderr": "problem\n"}
     assert cases["slow"]["right"]["exit"] is None
+    assert cases["folder"]["left"]["stdout"] == "<worktree>\n", "the two checkouts have different paths"
+    assert cases["variables"]["left"] == {"exit": 0, "stdout": "mine nowhere\n", "stderr": ""}
     assert cases["bytes"]["left"]["stdout"] == "\ufffd\x00"
     table = mz("compare", "old", "HEAD", "--cases", "cases.yaml")
     assert "words\tdiffers: stdout\t1: one it's\t1: ONE it's\n" in table.out
@@ -73,6 +77,11 @@ def test_a_version_that_cannot_be_built_is_told(repository: GitRepo, mz: Mz) -> 
         ("cases: []\n", "HEAD", "error[MZ2006] cases.yaml:1:8"),
         ("cases:\n- {name: a, run: x}\n- {name: a, run: y}\n", "HEAD", "error[MZ2004] cases.yaml:3:10 two cases have"),
         ("cases:\n- {name: a, run: x, input: y}\n", "HEAD", "error[MZ2005] cases.yaml:2:21 unknown key `input`"),
+        ("cases:\n- {name: a, run: ' '}\n", "HEAD", "error[MZ2013] cases.yaml:2:18 `cases[0].run`: it is empty"),
+        ("cases:\n- {name: a, run: x, env: {'A;B': y}}\n", "HEAD", "'A;B' is not the name of an environment variable"),
+        ("cases:\n- {name: a, run: x, env: {A: \"\\0\"}}\n", "HEAD", "is not a text without NUL"),
+        ("cases:\n- {name: a, run: x, stdin: \"\\0\"}\n", "HEAD", "is not a text without NUL"),
+        (f"cases:\n- {{name: a, run: x, stdin: '{'é' * 66_000}'}}\n", "HEAD", "error[MZ2006] cases.yaml:2:3 the case "),
         ("cases:\n- {name: a, run: x}\n", "nowhere", "error[MZ1002] 'nowhere' is no branch or commit"),
     ],
 )  # fmt: skip

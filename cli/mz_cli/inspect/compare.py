@@ -78,8 +78,9 @@ def compare(left: str, right: str, file: Path, as_json: bool) -> int:
     """Run two versions of the code on the same cases, and compare what they do.
 
     Each version is set up and built (`workspace.setup` and `commands.build` in mz.yaml) in a clean checkout. Each case
-    then runs in both, in the sandbox; standard output, standard error and exit code are compared byte by byte. LEFT and
-    RIGHT are branches, commits, or [RUN/]FEATURE. The exit code is 1 if a case differs.
+    then runs in both, in the sandbox; standard output, standard error and exit code are compared byte by byte, with
+    `<worktree>` for the checkout's path. LEFT and RIGHT are branches, commits, or [RUN/]FEATURE. The exit code is 1 if
+    a case differs.
     """
     cases, root = read_cases(file), find_root(Path.cwd())
     config = load_config(root, os.environ, {}).config

@@ -1,5 +1,5 @@
 """Two versions of the code, each built in a clean checkout and run on the same cases, with their outputs compared byte
-by byte. Commands run as gates do: set up as `workspace.setup` says, in the sandbox."""
+by byte, except the checkout's path. Commands run as gates do: set up as `workspace.setup` says, in the sandbox."""
 
 from __future__ import annotations
 
@@ -19,26 +19,31 @@ from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.effects.commands import open_checkout
 from mz_engine.effects.steps import Do, Steps
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Config, Name, SettingsBase
+from mz_engine.model.agent_description import Variable, matching
+from mz_engine.model.config import Config, Name, NonEmpty, SettingsBase
 from mz_engine.ports import FeatureWorktree
 from mz_engine.run.ports import SystemPorts
 
 BUILD = "build"
-STDIN_MAX = 60_000
-"""Characters; a command line of the kernel has room for 128 KiB."""
+COMMAND_BYTES_MAX = (128 << 10) - 1
+"""What Linux has room for in one argument, with a final NUL."""
+CHECKOUT = b"<worktree>"
+"""In outputs, in place of the path, which the versions do not share."""
+MARK_CHARS = 32
 SHOWN_BYTES = 2_000
 """Of the end of what a command printed that stops the comparison."""
 Part = Literal["exit", "stdout", "stderr"]
 T = TypeVar("T")
+Argument = Annotated[str, matching(r"[^\0]*", "a text without NUL", "leave NUL out")]
 
 
 class Case(SettingsBase, frozen=True, kw_only=True):
     """A command line, which `sh -c` runs at the top of the checkout, and its input."""
 
     name: Name
-    run: str
-    stdin: Annotated[str, msgspec.Meta(max_length=STDIN_MAX)] = ""
-    env: dict[str, str] = {}
+    run: NonEmpty
+    stdin: Argument = ""
+    env: dict[Variable, Argument] = {}
     timeout: Duration = default_duration("10s")
     """After this time it is ended, and has no exit code."""
 
@@ -76,10 +81,14 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     if not cases:
         raise MzError("MZ2006", "there is no case", hint="write one", location=document.location("cases"))
     names = [case.name for case in cases]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    for index, case in enumerate(cases):
+        if case.name in names[:index]:
             location = document.location("cases", index, "name")
-            raise MzError("MZ2004", f"two cases have the name `{name}`", hint="rename one", location=location)
+            raise MzError("MZ2004", f"two cases have the name `{case.name}`", hint="rename one", location=location)
+        if (size := len(_command(case, "").encode())) > COMMAND_BYTES_MAX - MARK_CHARS:
+            problem = f"the case `{case.name}` has {size:,} bytes as a command, more than a command can have"
+            hint = "commit long input as a file, and let `run` read it"
+            raise MzError("MZ2006", problem, hint=hint, location=document.location("cases", index))
     return cases
 
 
@@ -130,17 +139,21 @@ def _stopped(code: str, message: str, output: bytes) -> MzError:
     return MzError(code, message, hint=f"it printed:\n{printed}" if printed else "it printed nothing")
 
 
-def _run_case(case: Case, worktree: FeatureWorktree, ports: SystemPorts) -> Ended:
-    """Run a case. Standard error is printed after a mark that no program can know."""
-    mark = token_hex(16)
+def _command(case: Case, mark: str) -> str:
+    """Return the command of a case, which prints standard error after the mark. The case's variables are its own."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in case.env.items())
-    command = (
-        f'{exports}errors=$(mktemp)\nprintf %s {shlex.quote(case.stdin)} | sh -c {shlex.quote(case.run)} 2> "$errors"\n'
+    stdin, run = shlex.quote(case.stdin), shlex.quote(exports + case.run)
+    return (
+        f'errors=$(mktemp)\nprintf %s {stdin} | sh -c {run} 2> "$errors"\n'
         f'code=$?\nprintf %s {mark}\ncat "$errors"\nrm -f "$errors"\nexit "$code"'
     )
+
+
+def _run_case(case: Case, worktree: FeatureWorktree, ports: SystemPorts) -> Ended:
+    mark = token_hex(MARK_CHARS // 2)  # No program can know it.
     key = f"{worktree.run}/{worktree.feature}/{case.name}"
-    result = ports.executor.run(worktree, command, case.timeout, key)
-    stdout, _, stderr = result.output.partition(mark.encode())
+    result = ports.executor.run(worktree, _command(case, mark), case.timeout, key)
+    stdout, _, stderr = result.output.replace(result.root.encode(), CHECKOUT).partition(mark.encode())
     return Ended(exit=result.exit, stdout=stdout, stderr=stderr)
 
 
