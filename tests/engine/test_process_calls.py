@@ -369,26 +369,25 @@ class Spawns:
 
 
 @pytest.mark.skipif(not can_hide(), reason="needs mount namespaces")
-@pytest.mark.parametrize("is_around", [False, True])
-def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path, is_around: bool) -> None:
-    """Nor the user's log, unless the project is in the same folder."""
-    project = tmp_path / ("data/project" if is_around else "project")
+@pytest.mark.parametrize(("folder", "is_around"), [("data", False), ("data", True), ("home/.local/share/mz", False)])
+def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path, folder: str, is_around: bool) -> None:
+    """Nor the user's log, unless the project is in the same folder. In HOME the folder is hidden anyway."""
+    data = tmp_path / folder
+    project = (data if is_around else tmp_path) / "project"
     repository(project)
-    data = tmp_path / "data"
-    data.mkdir(exist_ok=True)
+    data.mkdir(exist_ok=True, parents=True)
     (data / "mz.db").write_text("log")
     environment = {**ENVIRONMENT, "MZ_DATA": str(data), "HOME": str(tmp_path / "home")}
     record = SpendingRecord(spending_folder(environment), "/elsewhere")
     with record.lock():
         record.add("k", Amount(nanousd=5), 10**15, charged=True)
-    folder = f"{data}/spending"
-    attack = f"ls {folder}; rm -rf {folder}; echo {{}} > {folder}/2001-09-09.jsonl; umount {folder}; ls {folder}"
+    spent = f"{data}/spending"
+    attack = f"ls {spent}; rm -rf {spent}; echo {{}} > {spent}/2001-09-09.jsonl; umount {spent}; ls {spent}"
     attack += "" if is_around else f"; cat {data}/mz.db; rm {data}/mz.db; umount {data}; ls {data}"
-    agents = AgentProcesses(
-        project, environment, Secrets({}), sandbox=SandboxSettings(write=(str(data), str(tmp_path)))
-    )
-    result = agents.spawn(call(fresh_key()), shell(attack))
-    assert result.stdout == b""
+    write = (str(data), str(tmp_path)) if folder == "data" else ()
+    agents = AgentProcesses(project, environment, Secrets({}), sandbox=SandboxSettings(write=write))
+    result = agents.spawn(call(fresh_key()), shell(f"{attack}; echo done"))
+    assert result.stdout == b"done\n"
     assert total(record.day(10**15)) == Amount(nanousd=5)
     assert (data / "mz.db").read_text() == "log"
 

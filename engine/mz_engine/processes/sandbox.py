@@ -213,6 +213,8 @@ def hide(paths: list[bytes]) -> None:
     os.mkdir(empty)
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
+            if os.path.samefile(path, empty):
+                continue  # Covered under another name; what is mounted on the empty folder itself stays.
             try:
                 kernel().mount(empty, path, None, MS_BIND)
             except NotADirectoryError:
