@@ -155,8 +155,8 @@ def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, 
         -1
     ]
     prompt = session.blobs.get(request.prompt)
-    assert prompt.startswith(b"Sign The first differently.\n")
-    assert b"be friendlier" in prompt, "what a person answered earlier is not lost with the template"
+    without_memory = prompt.partition(b"\n## What earlier work taught")[0]  # Of earlier forks of this module, if any ran.
+    assert without_memory == b"Sign The first differently.\n"
 
 
 def _run(state: RunState) -> str:
