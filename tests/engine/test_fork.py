@@ -155,7 +155,7 @@ def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, 
         -1
     ]
     prompt = session.blobs.get(request.prompt)
-    without_memory = prompt.partition(b"\n## What earlier work taught")[0]  # Of earlier forks of this module, if any ran.
+    without_memory = prompt.partition(b"\n## What earlier work taught")[0]  # Of earlier forks, if any ran.
     assert without_memory == b"Sign The first differently.\n"
 
 
