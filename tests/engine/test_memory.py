@@ -18,8 +18,11 @@ from mz_engine.run.memory import LogMemory, UserMemory
 from mz_engine.run.settings import MEMORY_FILE, read_memory_rules
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ContextComposed
+from mz_events.catalog.feature import FeatureDelivered, FeatureRetried, FeatureStarted
 from mz_events.catalog.memory import CapturedLearning, LearningsCaptured, LearningShared
+from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import BUILDER, USER_STREAM, Commit, Digest, feature_stream
 from mz_events.names import Path as TreePath
 from mz_events.store import Append, BlobMissing, StoreUnusable
@@ -29,6 +32,7 @@ from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, World
 
+from tests.support.samples import sample
 from tests.support.workshop import Copy, Workshop
 from tools.bench import learnings as memory
 
@@ -289,6 +293,24 @@ def test_a_run_does_without_a_log_of_the_user_that_is_damaged(tmp_path: Path) ->
     ports = SimulatedPorts(world)
     chosen = LogMemory(world.store, world.blobs, ports, ports, lambda before, after: b"", user)
     assert chosen.select(replace(QUERY, shared=True)) == Selection()
+
+
+def test_ids_count_as_delivered_when_their_feature_is_delivered() -> None:
+    world = World(trial.FILES, memory.script, memory.commands)
+    ports, parsed, delivered = SimulatedPorts(world), sample(ArtifactParsed), sample(FeatureDelivered)
+    chosen = LogMemory(world.store, world.blobs, ports, ports, lambda before, after: b"")
+
+    def ids_after(*events: Event, causation: str = "", run: str = "r1") -> frozenset[str]:
+        world.store.append([Append(feature_stream(run, "a"), None, events, causation)], 1)
+        return chosen.delivered_ids(parsed.artifact)
+
+    first, more = replace(parsed, ids=("mail",)), replace(parsed, ids=("mail", "bank"))
+    assert ids_after(more) == frozenset()
+    assert ids_after(first, delivered) == {"mail"}, "the last reply counts"
+    assert ids_after(sample(FeatureRetried), more) == {"mail"}, "a revision has not been delivered yet"
+    assert ids_after(more, delivered) == {"mail", "bank"}
+    fork = (sample(FeatureStarted), replace(parsed, ids=("fork",)), delivered)
+    assert ids_after(*fork, causation=f"{feature_stream('r1', 'a')}@1", run="r2") == {"mail", "bank"}
 
 
 # learnings that artifacts state ---------------------------------------------------------------------------------------

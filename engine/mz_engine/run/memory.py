@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 
 from mz_events.adapters.blobs import FileBlobs
@@ -60,9 +59,10 @@ class LogMemory:
         self._user = user
         self._lock, self._position = threading.Lock(), 0
         self._rows: dict[Key, FeatureMemory] = {}
-        self._ids: dict[tuple[str, str, str], tuple[str, ...]] = {}
-        """By stream, artifact and unit."""
-        self._delivered, self._forks = set[str](), set[str]()
+        self._ids: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {}
+        """Of the last replies of each stream, by artifact and unit."""
+        self._delivered, self._forks = set[tuple[str, str]](), set[str]()
+        """Artifact and id; streams."""
 
     def select(self, query: MemoryQuery) -> Selection:
         with self._lock:
@@ -77,19 +77,18 @@ class LogMemory:
     def delivered_ids(self, artifact: str) -> frozenset[str]:
         with self._lock:
             self._refresh()
-            streams = self._delivered - self._forks
-            of_streams = (ids for (stream, name, _), ids in self._ids.items() if stream in streams and name == artifact)
-            return frozenset(chain.from_iterable(of_streams))
+            return frozenset(id_ for name, id_ in self._delivered if name == artifact)
 
     def _refresh(self) -> None:
         for recorded in self._store.read_all(self._position):
             match recorded.event:
                 case ArtifactParsed(artifact=artifact, unit=unit, ids=ids):
-                    self._ids[recorded.stream, artifact, unit] = ids
+                    self._ids.setdefault(recorded.stream, {})[artifact, unit] = ids
                 case FeatureStarted() if recorded.is_forked_copy:
                     self._forks.add(recorded.stream)
-                case FeatureDelivered():
-                    self._delivered.add(recorded.stream)
+                case FeatureDelivered() if recorded.stream not in self._forks:
+                    last = self._ids.get(recorded.stream, {}).items()
+                    self._delivered |= {(artifact, id_) for (artifact, _), ids in last for id_ in ids}
             if isinstance(recorded.event, MEMORY.types):
                 self._rows |= {(row.run, row.feature): row for row in MEMORY.evolve(self._rows.get, recorded)}
             self._position = recorded.position
