@@ -25,7 +25,7 @@ from mz_events.catalog.run import Verdict
 from mz_events.catalog.validation import ChangesChecked, CommandRan, GateChecked
 from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
-from mz_projections.feature.state import CreatingWorkspace, Waiting
+from mz_projections.feature.state import CreatingWorkspace, FeatureProgress, Waiting, progress_of
 from mz_projections.views.messages import open_questions
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
@@ -54,17 +54,19 @@ COMES: dict[str, tuple[type[Event], ...]] = {
 UNTOLD = (ContextComposed, CallReserved)
 
 
-def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]:
-    """What is said of the answer, and what comes after it."""
+def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]], FeatureProgress]:
+    """What is said of the answer, what comes after it, and what the feature has in the end."""
     world, stream = asking.world(), feature_stream(trial.RUN, FeatureId(asking.feature))
     state = fold(world.store.read(stream))
     assert isinstance(state, Waiting)
     texts = dict(verdict_effects(state, asking.pins.pipeline))
     driving.answer(world, asking.feature, verdict, "please mind this")
     drive_run(world, trial.RUN, asking.pins, seed=1)
-    events = [recorded.event for recorded in world.store.read(stream)]
+    recorded = tuple(world.store.read(stream))
+    events, progress = [item.event for item in recorded], progress_of(fold(recorded))
+    assert progress is not None
     count = next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered))
-    return texts[verdict], [type(event) for event in events[count + 1 :] if type(event) not in UNTOLD]
+    return texts[verdict], [type(event) for event in events[count + 1 :] if type(event) not in UNTOLD], progress
 
 
 @pytest.mark.parametrize("verdict", Verdict)
@@ -72,7 +74,7 @@ def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]
 def test_an_answer_does_what_is_said_of_it(name: str, verdict: Verdict) -> None:
     if verdict is Verdict.ACCEPT:
         return  # About gates alone: test_a_gate_that_a_person_accepts.
-    output, came = following(ASKING[name], verdict)
+    output, came, _ = following(ASKING[name], verdict)
     assert tuple(came[: len(COMES[output])]) == COMES[output], f"{name}, {verdict.value}: {output}"
 
 
@@ -99,14 +101,15 @@ def test_a_reviewer_that_only_gives_invalid_verdicts(text: str, verdict: Verdict
     pins = trial.pins()
     pins = replace(pins, rules={**pins.rules, "note": replace(pins.rules["note"], rules=(prose,))})
     asking = Asking(pins=pins, script=at("build", "reviewer", lambda world, spec: ScriptedReply(text=text)))
-    output, came = following(asking, verdict)
+    output, came, progress = following(asking, verdict)
     assert tuple(came[: len(COMES[output])]) == COMES[output], f"{verdict.value}: {output}"
+    assert "verdict" not in progress.artifacts, "no later phase reads an invalid one"
     before_commit = came[: came.index(CommitRequested)] if CommitRequested in came else came
     assert (AgentRequested in before_commit) == (verdict is Verdict.RETRY)
 
 
 def test_what_is_rejected_goes_where_the_pipeline_says() -> None:
-    output, came = following(Asking(pins=trial.pins(), feature="a"), Verdict.REJECT)
+    output, came, _ = following(Asking(pins=trial.pins(), feature="a"), Verdict.REJECT)
     assert (output, came[:2]) == ("the feature is rolled back to build, with your note", [Blocked, RolledBack])
 
 

@@ -283,10 +283,16 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
     if approved and question.question_kind is QuestionKind.APPROVAL:
         return replace(unit_run, approved_questions=approved_questions)
     if approved and question.question_kind is QuestionKind.EXHAUSTED and unit_run.role != BUILDER:
-        # The work itself is valid, so it is accepted without the review.
-        conditions = {**unit_run.conditions, REVIEW: ()}
-        accepted = replace(event, verdict=Verdict.ACCEPT)
-        return replace(unit_run, role=BUILDER, conditions=conditions, reports=(), last_event=accepted)
+        # The work itself is valid, so it is accepted without the review, whose invalid verdict nobody reads.
+        artifacts, of_review = unit_run.parsed_artifacts.items(), unit_run.review_artifacts
+        return replace(
+            unit_run,
+            role=BUILDER,
+            conditions={**unit_run.conditions, REVIEW: ()},
+            parsed_artifacts={name: parsed for name, parsed in artifacts if name not in of_review},
+            reports=(),
+            last_event=replace(event, verdict=Verdict.ACCEPT),
+        )
     if question.question_kind is QuestionKind.CHECKS:
         return replace(
             unit_run,
