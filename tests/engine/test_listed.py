@@ -38,6 +38,7 @@ def test_a_line_is_a_feature() -> None:
     [
         ("", "error[MZ4001] f.jsonl the backlog has no features"),
         ('{"id": "a"', "error[MZ2003] f.jsonl:1:1 no JSON: Input data was truncated"),
+        ("[" * 9_999, "error[MZ2003] f.jsonl:1:1 no JSON: maximum recursion depth"),
         ('\n{"id": "a", "titel": "A"}', "error[MZ2005] f.jsonl:2:1 unknown key `titel`"),
         ('{"id": "a b", "title": "A"}', "error[MZ4003] f.jsonl:1"),
         ('{"id": "a", "title": " "}', "error[MZ4002] f.jsonl:1 `a` has no title"),

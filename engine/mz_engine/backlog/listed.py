@@ -77,7 +77,7 @@ def parse_json_lines(text: str, name: str) -> tuple[BacklogItem, ...]:
                 value = msgspec.json.decode(line)
                 document = YamlDocument(name, value, {(): location}, {})
                 entries.append(_Entry(decode_document(document, ListedItem), name, number))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 errors.append(Diagnostic(code="MZ2003", message=f"no JSON: {error}", location=location))
             except MzError as error:
                 errors += error.diagnostics

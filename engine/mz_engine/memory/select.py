@@ -1,8 +1,7 @@
 """Choose learnings for a call: what concerns it, in the order of importance, within a number of tokens. Pure.
 
-A learning reaches the features that it comes from; from the project layer on, all features; from the global one, other
-projects. A failure that a call has
-to fix reaches it from anywhere."""
+A learning reaches the features that it comes from; from the project layer on, all features; in the global layer, other
+projects. A failure that a call has to fix reaches it from anywhere."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.key_rules import KeyRules, find_keys, load_rules
 from mz_events.redaction.values import KnownValues
 
+# private keys, which are blocks over several lines, with real or escaped line breaks ----------------------------------
 BLOCK_NAME = "private-key"
 BLOCK_BEGIN = b"-----BEGIN "
 BLOCK_END = b"-----END "
@@ -53,7 +54,6 @@ def unfinished_private_key(lines: bytes) -> int | None:
     return start if match and BLOCK_END not in match[0] and not lines[match.end() :].strip(b"\r\n") else None
 
 
-# private keys, which are blocks over several lines, with real or escaped line breaks ----------------------------------
 CUT_MARKER = b"<cut>"
 LINE_BYTES_MAX = 1 << 20
 DECODINGS_MAX = 2
