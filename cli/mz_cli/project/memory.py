@@ -119,7 +119,7 @@ class ProjectMemory:
     def __init__(self, log: ProjectLog, rows: tuple[FeatureMemory, ...], rules: MemoryRules, user: UserMemory) -> None:
         self.log, self.rows, self.rules, self.now_us = log, rows, rules, time.time_ns() // 1000
         self._user = user
-        self._secrets = Secrets(project_secrets(log.root, {}))
+        self._secrets = Secrets(project_secrets(log.root, os.environ))
         self.learnings = tuple(map(self._with_text, learnings(rows, rules, self.now_us)))
 
     def _with_text(self, learning: Learning) -> Learning:
