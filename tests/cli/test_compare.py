@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 from mz_cli.inspect.compare import first_difference
 
-from tests.cli.drive import Mz, decoded
+from tests.cli.drive import MZ, Mz, decoded
 from tests.support.gitrepo import GitRepo
 
 PROGRAM = "import os, sys\nfor line in sys.stdin:\n    print({}, os.environ.get('UNIT', ''))\n"
@@ -20,6 +22,7 @@ cases:
 - {name: errors, run: "echo out; echo problem >&2"}
 - {name: slow, run: sleep 60, timeout: 1s}
 - {name: bytes, run: "printf '\\\\377\\\\000'"}
+- {name: killed, run: "sleep 60 & kill -9 $$"}
 - {name: folder, run: "pwd; cat nothing"}
 - {name: variables, run: 'echo "$errors $PATH"', env: {errors: mine, PATH: nowhere}}
 """
@@ -41,7 +44,7 @@ def test_what_two_versions_do_is_compared_byte_by_byte(repository: GitRepo, mz: 
     done = mz("compare", "old", "HEAD", "--cases", "cases.yaml", "--json")
     assert done.exit == 1, done
     document = msgspec.json.decode(done.out)
-    assert (document["equal"], document["different"]) == (6, 1)
+    assert (document["equal"], document["different"]) == (7, 1)
     cases = {case.pop("name"): case for case in document["cases"]}
     assert cases["words"] == {
         "differences": ["stdout"],
@@ -54,11 +57,44 @@ def test_what_two_versions_do_is_compared_byte_by_byte(repository: GitRepo, mz: 
     assert cases["folder"]["left"]["stdout"] == "<worktree>\n", "the two checkouts have different paths"
     assert cases["variables"]["left"] == {"exit": 0, "stdout": "mine nowhere\n", "stderr": ""}
     assert cases["bytes"]["left"]["stdout"] == "\ufffd\x00"
+    assert cases["killed"]["left"] == {"exit": 137, "stdout": "", "stderr": ""}
     table = mz("compare", "old", "HEAD", "--cases", "cases.yaml")
     assert "words\tdiffers: stdout\t1: one it's\t1: ONE it's\n" in table.out
     assert repository.git("status", "--porcelain") == "?? cases.yaml"
     assert not list((repository.root / ".mz").rglob("built.py")), "checkouts are removed"
     assert decoded(mz("compare", "old", "old", "--cases", "cases.yaml", "--json"))["different"] == 0
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_comparison_that_is_ended_or_was_killed(repository: GitRepo, mz: Mz) -> None:
+    (repository.root / "cases.yaml").write_text("cases:\n- {name: slow, run: sleep 60, timeout: 2m}\n")
+    worktrees = repository.root / ".mz" / "worktrees"
+    command = (*MZ, "compare", "old", "HEAD", "--cases", "cases.yaml")
+    for number, exit_code, left in ((signal.SIGTERM, 20, 0), (signal.SIGKILL, -signal.SIGKILL, 1)):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr is not None
+            next(line for line in running.stderr if line == "running slow\n")
+            running.send_signal(number)
+        assert (running.returncode, len(list(worktrees.iterdir()))) == (exit_code, left)
+    (repository.root / "cases.yaml").write_text("cases:\n- {name: fast, run: echo}\n")
+    assert mz("compare", "old", "HEAD", "--cases", "cases.yaml").exit == 0
+    assert list(worktrees.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("kill -9 $PPID", "error[MZ1008] the case `odd` cannot be run, or ended the shell that ran it"),
+        (
+            "pwd; head -c 1000001 /dev/zero; cat program.py",
+            "error[MZ2008] the case `odd` prints 1,000,000 bytes or more",
+        ),
+    ],
+)
+def test_what_was_not_compared_is_not_equal(repository: GitRepo, mz: Mz, run: str, message: str) -> None:
+    (repository.root / "cases.yaml").write_text(f"cases:\n- {{name: odd, run: '{run}'}}\n")
+    assert message in mz("compare", "old", "HEAD", "--cases", "cases.yaml").err
 
 
 @pytest.mark.slow

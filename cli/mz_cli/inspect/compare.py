@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from itertools import zip_longest
 from pathlib import Path
 
@@ -82,6 +83,9 @@ def compare(left: str, right: str, file: Path, as_json: bool) -> int:
     `<worktree>` for the checkout's path. LEFT and RIGHT are branches, commits, or [RUN/]FEATURE. The exit code is 1 if
     a case differs.
     """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)  # The checkouts are removed, as after Ctrl-C.
     cases, root = read_cases(file), find_root(Path.cwd())
     config = load_config(root, os.environ, {}).config
     commits = (left, version_commit(root, left)), (right, version_commit(root, right))

@@ -27,6 +27,7 @@ DEPTH_MAX = 40
 NODES_MAX = 20_000
 INTEGER_MAX = 2**53
 SYNTAX_HINT = "`mz help MZ2003` lists the usual causes"
+SURROGATE = re.compile("[\ud800-\udfff]")
 TAG_HINT = "remove the tag; texts, numbers, true, false, lists and mappings need none"
 
 T = TypeVar("T")
@@ -213,6 +214,8 @@ class _ValueBuilder:
 
     def scalar(self, node: ScalarNode) -> object:
         text, tag = node.value, node.tag.removeprefix("tag:yaml.org,2002:")
+        if SURROGATE.search(text):
+            return self.reject(node, "an unpaired surrogate is no character", "remove it")
         if tag != "str" and (node.style or tag not in PATTERNS or not PATTERNS[tag].match(text)):
             return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
         match tag:

@@ -3,6 +3,7 @@ by byte, except the checkout's path. Commands run as gates do: set up as `worksp
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,10 +22,16 @@ from mz_engine.effects.steps import Do, Steps
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import Variable, matching
 from mz_engine.model.config import Config, Name, NonEmpty, SettingsBase
+from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree
+from mz_engine.processes.environment import remove_abandoned_scratch
+from mz_engine.processes.guard import send_signal
 from mz_engine.run.ports import SystemPorts
 
 BUILD = "build"
+RUN = "compare-{pid}-{token}"
+OUTPUT_BYTES_MAX = 1_000_000
+"""Of an output that can be compared."""
 COMMAND_BYTES_MAX = (128 << 10) - 1
 """What Linux has room for in one argument, with a final NUL."""
 CHECKOUT = b"<worktree>"
@@ -45,7 +52,7 @@ class Case(SettingsBase, frozen=True, kw_only=True):
     stdin: Argument = ""
     env: dict[Variable, Argument] = {}
     timeout: Duration = default_duration("10s")
-    """After this time it is ended, and has no exit code."""
+    """After this time it is ended, and has neither exit code nor output."""
 
 
 class Cases(SettingsBase, frozen=True, kw_only=True):
@@ -61,6 +68,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """None: it ran out of time."""
     stdout: bytes
     stderr: bytes
+    is_cut: bool = False
+    """An output has more bytes than can be compared."""
 
 
 class ComparedCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,10 +110,11 @@ def compare_versions(
     show: Callable[[str], object],
 ) -> Iterator[ComparedCase]:
     """Build both versions, named by what the user calls them, and yield each case once both have run it. `show` is
-    called with what is done. Raises MzError (MZ2018, MZ1008) if a version cannot be set up or built, EnvironmentOutside
-    and RepositoryUnusable."""
-    run = RunId(f"compare-{token_hex(4)}")
+    called with what is done. Raises MzError (MZ2018, MZ1008, MZ2008) if a version cannot be set up or built or a case
+    cannot be compared, EnvironmentOutside and RepositoryUnusable."""
+    run = RunId(RUN.format(pid=os.getpid(), token=token_hex(4)))
     ports = SystemPorts(root, config, MemoryStore(), MemoryBlobs(), environment)
+    _remove_abandoned(root, ports)
     try:
         sides = []
         for number, (name, commit) in enumerate(versions):
@@ -114,10 +124,22 @@ def compare_versions(
         for case in cases:
             show(f"running {case.name}")
             left, right = (_run_case(case, checkout, ports) for checkout in sides)
-            yield ComparedCase(name=case.name, left=left, right=right)
+            compared = ComparedCase(name=case.name, left=left, right=right)
+            if left.is_cut and not compared.differences:
+                message = f"the case `{case.name}` prints {OUTPUT_BYTES_MAX:,} bytes or more, and these are equal"
+                raise MzError("MZ2008", message, hint="let `run` print less, such as a checksum: `... | cksum`")
+            yield compared
     finally:
         ports.kill.set()
         ports.workspace.close_checkouts(run)
+
+
+def _remove_abandoned(root: Path, ports: SystemPorts) -> None:
+    """Remove what comparisons left behind whose process was killed."""
+    remove_abandoned_scratch(root)
+    for folder in (root / MZ_FOLDER / WORKTREES_FOLDER).glob(RUN.format(pid="[0-9]*", token="*")):
+        if not send_signal(int(folder.name.split("-")[1]), 0):
+            ports.workspace.close_checkouts(folder.name)
 
 
 def _build(name: str, worktree: FeatureWorktree, commit: Commit, config: Config, ports: SystemPorts) -> FeatureWorktree:
@@ -140,12 +162,13 @@ def _stopped(code: str, message: str, output: bytes) -> MzError:
 
 
 def _command(case: Case, mark: str) -> str:
-    """Return the command of a case, which prints standard error after the mark. The case's variables are its own."""
+    """Return the command of a case, which prints both outputs after lines `mark`. The case's variables are its own."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in case.env.items())
     stdin, run = shlex.quote(case.stdin), shlex.quote(exports + case.run)
     return (
-        f'errors=$(mktemp)\nprintf %s {stdin} | sh -c {run} 2> "$errors"\n'
-        f'code=$?\nprintf %s {mark}\ncat "$errors"\nrm -f "$errors"\nexit "$code"'
+        f'folder=$(mktemp -d)\nprintf %s {stdin} | sh -c {run} >>"$folder/out" 2>>"$folder/err"\ncode=$?\n'
+        f"for part in out err; do printf '\\n%s\\n' {mark}; head -c {OUTPUT_BYTES_MAX} \"$folder/$part\"; done\n"
+        f'rm -rf "$folder"\nexit "$code"'
     )
 
 
@@ -153,8 +176,14 @@ def _run_case(case: Case, worktree: FeatureWorktree, ports: SystemPorts) -> Ende
     mark = token_hex(MARK_CHARS // 2)  # No program can know it.
     key = f"{worktree.run}/{worktree.feature}/{case.name}"
     result = ports.executor.run(worktree, _command(case, mark), case.timeout, key)
-    stdout, _, stderr = result.output.replace(result.root.encode(), CHECKOUT).partition(mark.encode())
-    return Ended(exit=result.exit, stdout=stdout, stderr=stderr)
+    if result.exit is None:
+        return Ended(exit=None, stdout=b"", stderr=b"")
+    before, *outputs = result.output.split(f"\n{mark}\n".encode())
+    if len(outputs) != 2:
+        raise _stopped("MZ1008", f"the case `{case.name}` cannot be run, or ended the shell that ran it", before)
+    is_cut = OUTPUT_BYTES_MAX in map(len, outputs)
+    stdout, stderr = (output.replace(result.root.encode(), CHECKOUT) for output in outputs)
+    return Ended(exit=result.exit, stdout=stdout, stderr=stderr, is_cut=is_cut)
 
 
 def _drive(steps: Steps[T], ports: SystemPorts) -> T:
