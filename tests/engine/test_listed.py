@@ -23,7 +23,7 @@ def issue(number: int, body: str | None = "", **fields: Any) -> Issue:
 def test_a_line_is_a_feature() -> None:
     lines = (
         {"id": "search-index", "title": "Index", "priority": "high", "status": "done"},
-        {"id": "search", "title": " Search\x1b[31m field ", "body": TEXT, "depends_on": ["search-index"]},
+        {"id": "search", "title": " Search\x1b[31m\r\nfield ", "body": TEXT, "depends_on": ["search-index"]},
     )  # fmt: skip
     index, search = parse_json_lines("\n" + "\n".join(map(json.dumps, lines)) + "\n", "f.jsonl")
     assert (index.status, index.priority) == (ItemStatus.DONE, Priority.HIGH)
@@ -72,9 +72,21 @@ def test_a_rule_at_the_beginning_is_text() -> None:
     assert item.body == body.rstrip("\n")
 
 
+def test_what_nobody_sees_in_an_issue_is_left_out() -> None:
+    body = (
+        "<!-- Describe it.\n-->\n\n---\npriority: low\n---\nSeen <!-- hidden\nstill --> again.\n"
+        "```html\n<!-- code -->\n```\n<!-- without an end\n"
+    )
+    (item,) = issue_items((issue(1, body),))
+    assert item.priority == Priority.LOW
+    assert item.body == "Seen\n again.\n```html\n<!-- code -->\n```"
+    assert item.body_lines == (7, 8, 9, 10, 11)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        ("\n\n---\npriority: urgent\n---\n", f"error[MZ2006] {URL.format(1)}:4:11 `priority`: "),
         ("---\npriority: urgent\n---\n", f"error[MZ2006] {URL.format(1)}:2:11 `priority`: "),
         ("---\nprio: high\n---\n", f"error[MZ2005] {URL.format(1)}:2:1 unknown key `prio`"),
         ("---\ndepends_on: [2]\n---\n", f"error[MZ4005] {URL.format(1)}:1 `issue-1` depends on `issue-2`"),

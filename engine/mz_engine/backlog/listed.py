@@ -1,7 +1,8 @@
 """Items of a backlog that is a list: a JSON Lines file, or the issues of a forge with a label.
 
 A line of the file is one object (`ListedItem`). An issue is the item `issue-NUMBER`: its title and its text, which may
-begin with front matter, `priority` and `depends_on` between two lines `---`; it is done when it is closed.
+begin with front matter, `priority` and `depends_on` between two lines `---`; it is done when it is closed. HTML
+comments are left out, since nobody sees them who reads the issue.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ FORGE_SOURCE = re.compile(r"github:(?:(?P<repository>[\w.-]+(?:/[\w.-]+){1,2})#)
 """`github:LABEL`, or `github:[HOST/]OWNER/NAME#LABEL` for issues of another repository than that of the remote."""
 ISSUE_URL = re.compile(r"https://(?:github\.com/)?(?P<repository>\S+)/issues/(?P<number>\d+)")
 ISSUE_ID = "issue-{}"
-FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<yaml>(?:[ \t]*(?:[a-z][\w -]*:|-|#).*\n)*)---[ \t]*(?:\n|\Z)")
+FRONT_MATTER = re.compile(
+    r"(?P<before>\s*\n)?---[ \t]*\n(?P<yaml>(?:[ \t]*(?:[a-z][\w -]*:|-|#).*\n)*)---[ \t]*(?:\n|\Z)"
+)
 """Only keys and lists: two rules with prose between them are text."""
+COMMENT = re.compile(
+    r"(?P<code>^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)|\Z))|<!--.*?(?:-->|\Z)", re.DOTALL | re.MULTILINE
+)
+"""A fenced block, which stays, or an HTML comment."""
 Priorities = Literal["high", "medium", "low", "none"]
 
 
@@ -90,11 +97,14 @@ def issue_items(issues: Iterable[Issue]) -> tuple[BacklogItem, ...]:
     """Return the items of issues. Raises MzError as `parse_json_lines` does, with the issue's address as file."""
     entries, errors = list[_Entry](), list[Diagnostic]()
     for issue in issues:
-        body = "\n".join(split_lines(issue.body or ""))
+        body = COMMENT.sub(
+            lambda match: match["code"] or "\n" * match[0].count("\n"), "\n".join(split_lines(issue.body or ""))
+        )
         front, matter = FrontMatter(), FRONT_MATTER.match(body)
         try:
             if matter is not None:
-                front = decode_document(parse_yaml(f"\n{matter['yaml']}", issue.html_url), FrontMatter)
+                text = f"{matter['before'] or ''}\n{matter['yaml']}"
+                front = decode_document(parse_yaml(text, issue.html_url), FrontMatter)
                 body = body[matter.end() :]
         except MzError as error:
             errors += error.diagnostics
@@ -149,7 +159,7 @@ def _item(entry: _Entry, order: int) -> BacklogItem:
     first, end = (filled[0], filled[-1] + 1) if filled else (0, 0)
     return BacklogItem(
         id=FeatureId(listed.id),
-        title=" ".join(strip_controls(listed.title).split()),
+        title=" ".join(strip_controls(listed.title.replace("\n", " ")).split()),
         body="\n".join(lines[first:end]),
         status=ItemStatus(listed.status),
         priority=PRIORITY_NAMES[listed.priority],
