@@ -369,11 +369,19 @@ class Spawns:
 
 
 @pytest.mark.skipif(not can_hide(), reason="needs mount namespaces")
-@pytest.mark.parametrize(("folder", "is_around"), [("data", False), ("data", True), ("home/.local/share/mz", False)])
-def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path, folder: str, is_around: bool) -> None:
-    """Nor the user's log, unless the project is in the same folder. In HOME the folder is hidden anyway."""
-    data = tmp_path / folder
-    project = (data if is_around else tmp_path) / "project"
+@pytest.mark.parametrize(
+    ("folder", "name", "is_around"),
+    [
+        ("data", "project", False),
+        ("data", "data/project", True),
+        ("project", "project", True),
+        ("project/.mz", "project", True),
+        ("home/.local/share/mz", "project", False),
+    ],
+)
+def test_no_call_sees_or_deletes_what_was_spent(tmp_path: Path, folder: str, name: str, is_around: bool) -> None:
+    """Nor the user's log, unless the worktrees are in the same folder. In HOME the folder is hidden anyway."""
+    data, project = tmp_path / folder, tmp_path / name
     repository(project)
     data.mkdir(exist_ok=True, parents=True)
     (data / "mz.db").write_text("log")

@@ -17,7 +17,7 @@ from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.artifacts.command_output import REPORT_BYTES_MAX, REPORT_NAMES, read_cases, read_coverage
 from mz_engine.model.config import SandboxSettings
-from mz_engine.paths import spending_folder, user_data_directory
+from mz_engine.paths import spending_folder, user_data_directory, worktree_folder
 from mz_engine.ports import SETUP_KEY, CommandResult, FeatureWorktree, Interrupted, OutsideLink
 from mz_engine.processes.environment import (
     SCRATCH_PREFIX,
@@ -44,6 +44,7 @@ from mz_engine.processes.supervise import (
     can_confine,
     can_hide,
     can_run_offline,
+    is_below,
     supervise,
 )
 
@@ -97,8 +98,9 @@ class WorktreeProcesses:
             tuple(pathlib.Path(re.sub(r"\A~(?=/|\Z)", lambda _: home, path)).expanduser() for path in paths)
             for paths in (sandbox.write, sandbox.read)
         )
-        data = user_data_directory(environment)  # The user's log and what was spent; projects in it are not hidden.
-        self._data = spending_folder(environment) if data.resolve() in root.resolve().parents else data
+        data = user_data_directory(environment)  # The user's log and what was spent; worktrees in it are not hidden.
+        is_around = is_below(worktree_folder(root.resolve(), "", ""), data.resolve())
+        self._data = spending_folder(environment) if is_around else data
 
     def launch(
         self,
