@@ -178,6 +178,12 @@ def test_a_large_body_goes_by_stdin(repo: GitRepo, gh: FakeGh) -> None:
     assert all(len(word) < 1000 for call in gh.calls for word in call)
 
 
+def test_an_issue_that_moves_to_the_next_page_meanwhile_is_listed_once(repo: GitRepo, gh: FakeGh) -> None:
+    for number in (*range(1, 101), 100, 101):
+        gh.issue(number, "t", "", labels=["ready"])
+    assert [issue.number for issue in forge(repo, gh).issues("ready")] == [*range(1, 102)]
+
+
 def test_gh_is_told_which_repository(repo: GitRepo, gh: FakeGh) -> None:
     repo.git("remote", "set-url", "origin", "https://ada:secret@git.example.org/team/engine.git")
     opened = forge(repo, gh).open("feat/f1", "main", "t", BODY, draft=False)

@@ -250,9 +250,9 @@ class GhForge:
 
     # issues -----------------------------------------------------------------------------------------------------------
     def issues(self, label: str) -> tuple[Issue, ...]:
-        """Return the issues with a label, open and closed, oldest first."""
+        """Return the issues with a label, open and closed, oldest first; each once, even if pages change meanwhile."""
         listed = self._list(list[Issue], "issues", labels=label, state="all", sort="created", direction="asc")
-        return tuple(issue for issue in listed if issue.pull_request is None)
+        return tuple({issue.number: issue for issue in listed if issue.pull_request is None}.values())
 
     def report(self, number: int, mark: str, text: str) -> None:
         """Comment on an issue, or change the comment that has this line."""
