@@ -126,6 +126,15 @@ def test_wrong_use(repository: GitRepo, mz: Mz, cases: str, right: str, message:
     assert message in mz("compare", "old", right, "--cases", "cases.yaml").err
 
 
+def test_without_git_the_message_is_about_git(
+    repository: GitRepo, mz: Mz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    message = mz("compare", "old", "HEAD", "--cases", "cases.yaml").err
+    assert "git" in message
+    assert "no branch or commit" not in message
+
+
 @pytest.mark.parametrize(
     ("left", "right", "lines"),
     [

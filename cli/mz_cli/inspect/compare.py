@@ -23,7 +23,7 @@ from mz_cli.app.selectors import select
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table
-from mz_cli.terminal.text import shorten, single_line
+from mz_cli.terminal.text import count_noun, shorten, single_line
 
 SHOWN_CHARS = 60
 
@@ -100,7 +100,7 @@ def compare(left: str, right: str, file: Path, as_json: bool) -> int:
     else:
         rows = tuple((case.name, *_cells(case)) for case in compared)
         print_table(Table(columns=columns("case", "result", "left", "right"), rows=rows))
-        print_note(f"{different} of {len(compared)} cases differ" if different else f"{len(compared)} cases are equal")
+        print_note(f"{different} different of {count_noun(len(compared), 'case')}")
     return int(Exit.VERDICT if different else Exit.OK)
 
 
@@ -110,6 +110,8 @@ def version_commit(root: Path, name: str) -> Commit:
     try:
         return branch_commit(root, name)
     except RepositoryUnusable as unknown:
+        if unknown.code != "no-base":
+            raise
         if not (root / MZ_FOLDER / LOG_FILE).exists():
             raise MzError("MZ1002", f"{name!r} is no branch or commit", hint="see `git branch --all`") from unknown
     with open_log(root) as log:
