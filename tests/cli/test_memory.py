@@ -50,6 +50,7 @@ def test_what_was_learned_is_listed_and_explained(lived: Path, mz: Mz) -> None:
         "check": ("active", "project"), "final": ("suppressed", "feature")
     }  # fmt: skip
     assert memory.LAYOUT in listed["check"]["text"]
+    assert "'projekt' is not one of" in mz("memory", "list", "--layer", "projekt").err
     assert [row.split("\t")[0] for row in mz("memory", "list", "--status", "active").out.splitlines()[1:]] == [
         listed["check"]["id"]
     ]

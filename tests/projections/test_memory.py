@@ -155,7 +155,10 @@ def test_an_answer_is_kept_with_its_question() -> None:
     texts = {DIGEST: "Too large?", NOTE: "Split it."}
     assert (learning.kind, learning.layer) == ("answer", "feature")
     assert text_of(learning, texts) == "A person decided earlier. The question: Too large?\nThe answer: Split it."
-    assert taught(*recorded(question, replace(ANSWER, note=None))) == {}
+    approved = replace(ANSWER, note=None)
+    assert taught(*recorded(question, approved)) == {}
+    (again,) = taught(*recorded(question, ANSWER, question, approved)).values()
+    assert text_of(again, texts) == text_of(learning, texts), "what is approved later takes nothing back"
 
 
 def test_the_next_call_asks_for_the_rule_that_was_violated() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import click
 import msgspec
@@ -28,8 +29,8 @@ from mz_events.names import PROJECT_STREAM, USER_STREAM, Digest
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, BlobMissing
 from mz_projections.memory.effect import Effect, Side, effects
-from mz_projections.memory.evidence import MEMORY, FeatureMemory
-from mz_projections.memory.learnings import Learning, MemoryRules, learning_text, learnings
+from mz_projections.memory.evidence import MEMORY, FeatureMemory, Kind
+from mz_projections.memory.learnings import Layer, Learning, MemoryRules, Status, learning_text, learnings
 from mz_projections.read_models.store import ReadModelStore
 from mz_recordings.cassette.placeholders import scrub
 from mz_recordings.replay.commands import machine_values
@@ -189,9 +190,9 @@ def memory() -> None:
     examples=(("mz memory list --kind failure", "failures, and what fixed them"),),
     next_command="`mz memory show ID` prints what an agent is told.",
 )
-@click.option("--kind", metavar="KIND", help="Only this kind: failure, rule, answer, pattern, ...")
-@click.option("--layer", metavar="LAYER", help="Only this layer: feature, project, or global, which is always read.")
-@click.option("--status", metavar="STATUS", help="Only this status: active, suppressed, expired, archived, withheld.")
+@click.option("--kind", type=click.Choice(get_args(Kind)), help="Only this kind.")
+@click.option("--layer", type=click.Choice(get_args(Layer)), help="Only this layer; global is always read.")
+@click.option("--status", type=click.Choice(get_args(Status)), help="Only this status.")
 @format_options("Print one object with the schema mz.memory-list/1.")
 def list_(kind: str | None, layer: str | None, status: str | None, as_json: bool) -> None:
     """List all learnings with layer, confidence and status.

@@ -250,6 +250,7 @@ def _evolve_feature(row: FeatureMemory, recorded: Recorded[Event]) -> FeatureMem
         case HumanRequested() as event:
             return _on_question(row, recorded, event)
         case HumanAnswered(note=note) if (subject := row.evidence.get(row.question)) is not None:
+            note = subject.note if note is None else note
             return replace(add_evidence(row, recorded, subject.kind, subject.key, note=note), question="")
         case CommandRan(stage="gate", exit=0, passed=passed) if passed:
             return replace(row, has_green_tests=True)
