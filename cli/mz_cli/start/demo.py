@@ -17,6 +17,7 @@ import click
 import msgspec
 from mz_engine.agents.catalog import AGENTS as CATALOG
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.pipelines.load import built_in_pipelines
@@ -88,7 +89,7 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
         cassette = load(folder)
         rules = msgspec.to_builtins(cassette.manifest.fixture.memory)
         if rules:
-            (root / MEMORY_FILE).write_text("".join(f"{name}: {value}\n" for name, value in rules.items()))
+            (root / MEMORY_FILE).write_text(format_yaml(rules))
         environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
         print_note(f"a scratch repository: {root}")
         provenance = cassette.manifest.provenance
