@@ -13,7 +13,7 @@ from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureOutcome, FeatureStopped, ItemAdded
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, ItemAdded, RunResumed
 from mz_events.names import FeatureId, StreamId
 from mz_events.store import Append
 
@@ -32,8 +32,11 @@ class Desk:
         self.gh, self.printed = FakeGh(folder / "gh"), list[str]()
         self.program = folder / "gh" / "commands" / "gh"
         self.store = SqliteStore(folder / MZ_FOLDER / LOG_FILE)
-        environment = {**self.gh.environment(), "PATH": str(self.program.parent)}
-        self.comments = IssueComments(ProjectLog(folder, self.store), environment, self.printed.append)
+        self.environment = {**self.gh.environment(), "PATH": str(self.program.parent)}
+        self.comments = self.begin()
+
+    def begin(self) -> IssueComments:
+        return IssueComments(ProjectLog(self.program.parents[2], self.store), self.environment, self.printed.append)
 
     def record(self, event: Event, stream: str, causation: str = "") -> None:
         for recorded in self.store.append([Append(StreamId(stream), None, (event,), causation)], 1):
@@ -46,8 +49,11 @@ class Desk:
         self.record(started, f"run/r1/{name}", causation)
 
     def stop(self, number: int) -> None:
-        name = FeatureId(f"issue-{number}")
-        self.record(FeatureStopped(feature=name, version=1, status=FeatureOutcome.WAITING), "run/r1")
+        self.record(stopped(number), "run/r1")
+
+
+def stopped(number: int) -> FeatureStopped:
+    return FeatureStopped(feature=FeatureId(f"issue-{number}"), version=1, status=FeatureOutcome.WAITING)
 
 
 @pytest.fixture
@@ -65,9 +71,10 @@ def test_what_cannot_be_written_is_told_and_the_next_comment_is_written(desk: De
     desk.start(8, "acme/tally#8")
     desk.comments.close()
     (printed,) = desk.printed
-    assert printed.startswith("no comment on the issue of issue-7: ")
+    assert printed.startswith("no comment on an issue: ")
     assert "ermission denied" in printed
-    assert len(desk.gh.comments(LIST.format(8))) == 1
+    (comment,) = desk.gh.comments(LIST.format(8))
+    assert comment["body"].startswith("**mz**: working\n"), "no phase has begun"
 
 
 def test_each_issue_has_one_comment(desk: Desk) -> None:
@@ -77,6 +84,23 @@ def test_each_issue_has_one_comment(desk: Desk) -> None:
     desk.comments.close()
     assert [len(desk.gh.comments(LIST.format(number))) for number in (7, 8)] == [1, 1]
     assert desk.printed == []
+
+
+def test_what_a_killed_process_did_not_write_is_written_when_the_run_continues(desk: Desk) -> None:
+    desk.start(7, "acme/tally#7")
+    desk.start(8, "")
+    desk.comments.close()
+    desk.store.append([Append(StreamId("run/r1"), None, (stopped(7),))], 1)
+    desk.comments = desk.begin()
+    desk.record(sample(RunResumed), "run/r1")
+    desk.comments.close()
+    (comment,) = desk.gh.comments(LIST.format(7))
+    assert comment["body"].startswith("**mz**: waiting")
+    calls = len(desk.gh.calls)
+    desk.comments = desk.begin()
+    desk.record(sample(RunResumed), "run/r1")
+    desk.comments.close()
+    assert len(desk.gh.calls) == calls + 1, "it is read, and not written again"
 
 
 @pytest.mark.parametrize(("issue", "causation"), [("", ""), ("acme/tally#7", "run/r0/issue-7@1")])

@@ -114,5 +114,5 @@ def test_a_forge_that_does_not_answer_stops_no_run(tmp_path: Path) -> None:
     (project.root / "mz.yaml").write_text(SETTINGS.replace("draft", "none") + "backlog: github:ready\n")
     project.gh.refuse_comments()
     ran = project.mz("run", code=21)
-    assert "no comment on the issue of issue-7: `gh api` failed" in ran.err
+    assert "no comment on acme/tally#7: `gh api` failed" in ran.err
     assert "issue-7\tsign\t\tapproval" in project.mz("review", "list").out

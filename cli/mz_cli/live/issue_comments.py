@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from threading import Thread
 
+from mz_engine.ports import RemoteError
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureStopped
+from mz_events.catalog.run import FeatureStopped, RunResumed
 from mz_events.names import feature_stream
 from mz_events.store import Recorded
 from mz_projections.views.model import FeatureView
@@ -20,13 +21,13 @@ from mz_cli.common.advice import status_label
 
 END_SECONDS = 60
 """How long the end of a run waits for comments."""
-Job = tuple[str, str] | None
-"""Run and feature; None: the end."""
+Job = tuple[str, str | None] | None
+"""Run and feature; without one all of the run; None: the end."""
 
 
 class IssueComments:
-    """Comments on the issue of a feature when it starts or stops, and when its pull request was opened; in its own
-    thread, since `gh` is slow. A fork, which serves for comparison, tells nothing."""
+    """Comments on the issue of a feature when it starts or stops, when its pull request was opened, and when its run
+    continues; in its own thread, since `gh` is slow. A fork, which serves for comparison, tells nothing."""
 
     def __init__(self, log: ProjectLog, environment: Mapping[str, str], show_text: Callable[[str], object]) -> None:
         self._log, self._environment, self._show_text = log, environment, show_text
@@ -37,9 +38,9 @@ class IssueComments:
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Never raises, never waits."""
-        if isinstance(event := recorded.event, FeatureStarted | FeatureStopped | PullRequestOpened):
+        if isinstance(event := recorded.event, FeatureStarted | FeatureStopped | PullRequestOpened | RunResumed):
             _, run, *feature = recorded.stream.split("/")
-            self._jobs.put((run, event.feature if isinstance(event, FeatureStopped) else feature[0]))
+            self._jobs.put((run, event.feature if isinstance(event, FeatureStopped) else next(iter(feature), None)))
 
     def close(self) -> None:
         """Wait a while for what is to be written."""
@@ -48,11 +49,19 @@ class IssueComments:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            run, name = job
             try:
-                if issue := self._issue_of(*job):
-                    self._write(*job, issue)
+                for feature in self._log.features(run) if name is None else (name,):
+                    self._comment(run, feature)
             except Exception as error:  # Whatever it is, the run and later comments do not depend on it.
-                self._show_text(f"no comment on the issue of {job[1]}: {error}")
+                self._show_text(f"no comment on an issue: {error}")
+
+    def _comment(self, run: str, feature: str) -> None:
+        if issue := self._issue_of(run, feature):
+            try:
+                self._write(run, feature, issue)
+            except RemoteError as error:
+                self._show_text(f"no comment on {issue}: {error}")
 
     def _issue_of(self, run: str, feature: str) -> str:
         """Return the issue of a feature that has started; empty if there is none."""
@@ -75,7 +84,8 @@ class IssueComments:
 
 def comment_text(run: str, feature: FeatureView) -> str:
     """Return the comment: state, pull request, tests. Not what agents or people wrote: an issue may be public."""
-    lines = [f"**mz**: {status_label(feature)}" + (f" (`{feature.phase}`)" if feature.status == "working" else "")]
+    phase = f" (`{feature.phase}`)" if feature.status == "working" and feature.phase else ""
+    lines = [f"**mz**: {status_label(feature)}{phase}"]
     if feature.pull_request:
         lines.append(f"Pull request: {feature.pull_request}")
     if feature.tests:

@@ -255,14 +255,16 @@ class GhForge:
         return tuple({issue.number: issue for issue in listed if issue.pull_request is None}.values())
 
     def report(self, number: int, mark: str, text: str) -> None:
-        """Comment on an issue, or change the comment that has this line."""
-        path, payload = f"issues/{number}/comments", json.dumps({"body": f"{text}\n\n{mark}"}, ensure_ascii=False)
+        """Comment on an issue, or change the comment that has this line, if it has another text."""
+        path, body = f"issues/{number}/comments", f"{text}\n\n{mark}"
         written = (
             comment for comment in self._list(list[IssueComment], path) if mark in (comment.body or "").splitlines()
         )
         first = next(written, None)
-        target = (path, "POST") if first is None else (f"issues/comments/{first.id}", "PATCH")
-        self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
+        if first is None or first.body != body:
+            target = (path, "POST") if first is None else (f"issues/comments/{first.id}", "PATCH")
+            payload = json.dumps({"body": body}, ensure_ascii=False)
+            self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
 
     # checks -----------------------------------------------------------------------------------------------------------
     def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
