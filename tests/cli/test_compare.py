@@ -118,6 +118,7 @@ def test_a_version_that_cannot_be_built_is_told(repository: GitRepo, mz: Mz) -> 
         ("cases:\n- {name: a, run: x, env: {A: \"\\0\"}}\n", "HEAD", "is not a text without NUL"),
         ("cases:\n- {name: a, run: x, stdin: \"\\0\"}\n", "HEAD", "is not a text without NUL"),
         (f"cases:\n- {{name: a, run: x, stdin: '{'é' * 66_000}'}}\n", "HEAD", "error[MZ2006] cases.yaml:2:3 the case "),
+        ("cases:\n- {name: a, run: x}\n", "HEAD~99", "error[MZ1002] 'HEAD~99' is no branch or commit"),
         ("cases:\n- {name: a, run: x}\n", "nowhere", "error[MZ1002] 'nowhere' is no branch or commit"),
     ],
 )  # fmt: skip

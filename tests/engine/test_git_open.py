@@ -87,7 +87,7 @@ def test_branches_by_name(desk: Desk) -> None:
     assert branch_commit(desk.repo.root, desk.base[:12]) == desk.base
     desk.repo.git("tag", "main", commit)
     assert branch_commit(desk.repo.root, "main") == desk.base
-    for name in ("absent", "--all", "", "main:README.md"):
+    for name in ("absent", "--all", "", "main:README.md", "main~99"):
         with pytest.raises(RepositoryUnusable) as refused:
             branch_commit(desk.repo.root, name)
         assert code(refused) == "no-base"

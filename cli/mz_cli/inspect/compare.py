@@ -116,7 +116,9 @@ def version_commit(root: Path, name: str) -> Commit:
             raise MzError("MZ1002", f"{name!r} is no branch or commit", hint="see `git branch --all`") from unknown
     with open_log(root) as log:
         selector = select(log, name)
-        view = log.find_feature(selector.run, selector.feature or "")
+        if not selector.feature:
+            raise MzError("MZ1002", f"{name!r} is a run", hint="name one of its features: RUN/FEATURE")
+        view = log.find_feature(selector.run, selector.feature)
     if not view.commits:
         raise MzError("MZ1002", f"{name!r} has no commit", hint="name a branch, a commit, or a feature with work")
     return Commit(view.commits[-1].commit)

@@ -60,7 +60,7 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
         result = run_git_as_user(root, environment, *command, f"{ref}^{{commit}}")
         if result.exit_code == 0:
             return Commit(result.text)
-        if result.stderr and "Needed a single revision" not in result.stderr:
+        if result.exit_code != 1 and "Needed a single revision" not in result.stderr:
             raise repository_error(root, result)
     if run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "HEAD").exit_code:
         raise RepositoryUnusable("no-commit", "the repository has no commit yet; worktrees start from one: commit once")
