@@ -21,6 +21,7 @@ from mz_cli.common.advice import status_label
 
 END_SECONDS = 60
 """How long the end of a run waits for comments."""
+QUIET_SECONDS = 2
 Job = tuple[str, str | None] | None
 """Run and feature; without one all of the run; None: the end."""
 
@@ -45,7 +46,10 @@ class IssueComments:
     def close(self) -> None:
         """Wait a while for what is to be written."""
         self._jobs.put(None)
-        self._thread.join(END_SECONDS)
+        self._thread.join(QUIET_SECONDS)
+        if self._thread.is_alive():
+            self._show_text("writing comments on issues")
+            self._thread.join(END_SECONDS)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
