@@ -338,7 +338,10 @@ phases:
 """
 SYSTEMS: dict[str, object] = {
     "name": "systems", "version": 1, "form": "yaml", "extract": {"ids": "systems.id"},
-    "rules": [{"kind": "yaml", "id": "systems.yaml", "root": "object", **TEXTS}],
+    "rules": [
+        {"kind": "yaml", "id": "systems.yaml", "root": "object", **TEXTS},
+        {"kind": "field", "id": "systems.id", "field": "id", "within": "systems", "type": "name", **TEXTS},
+    ],
 }  # fmt: skip
 
 

@@ -16,8 +16,13 @@ JUDGED = assemble_rules({
     "name": "judged", "version": 1, "form": "markdown",
     "rules": [{"kind": "prose", "id": "judged.clear", "requirement": "It is clear."}],
 }, {})  # fmt: skip
+LOOSE = assemble_rules({
+    "name": "loose", "version": 1, "form": "yaml", "extract": {"ids": "id"},
+    "rules": [{"kind": "yaml", "id": "loose.yaml", "root": "list", "requirement": "A list.", "message": "{found}"}],
+}, {})  # fmt: skip
 KNOWN_NAMES = KnownNames(
-    rule_sets={name: load_rules()[name] for name in ("prd", "code", "criteria", "verdict")} | {"judged": JUDGED},
+    rule_sets={name: load_rules()[name] for name in ("prd", "code", "criteria", "verdict")}
+    | {"judged": JUDGED, "loose": LOOSE},
     rules=frozenset({"size", "files_max"}),
     templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
     rewards=built_in_rewards(),

@@ -34,7 +34,7 @@ from mz_engine.model.pipeline import (
     RequestCheck,
     ValueCheck,
 )
-from mz_engine.model.rules import RuleSet
+from mz_engine.model.rules import FieldRule, RuleSet
 from mz_engine.path_patterns import matches
 from mz_engine.pipelines.lint_phase import (
     MISSING_COMMAND_CODE,
@@ -335,6 +335,10 @@ def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[Li
                     hint = "name the field with them in its rule set: `extract: {ids: FIELD}`"
                     message = f"no ids are extracted from `{artifact}`, so none can be new"
                     yield LintFinding((*route, "artifact"), "MZ3023", message, hint)
+                elif rule_set and not _demands_names(rule_set, rule_set.extract.ids):
+                    hint = "demand names in its rule set: `kind: field`, `type: name`"
+                    message = f"ids of `{artifact}` that are no names would not be compared"
+                    yield LintFinding((*route, "artifact"), "MZ3023", message, hint)
         try:
             matches(patterns, "a")
             problem = inspect_expression(expression).error
@@ -345,6 +349,12 @@ def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[Li
         for at, artifact in artifacts.items():
             if producer_of(artifact, pipeline.phases) is None:
                 yield _unknown_artifact(at, artifact, pipeline)
+
+
+def _demands_names(rule_set: RuleSet, route: str | None) -> bool:
+    """Return True if the field has to have names, as which alone ids are extracted."""
+    fields = (rule for rule in rule_set.rules if isinstance(rule, FieldRule) and rule.type in ("name", "names"))
+    return any(route == ".".join(filter(None, (rule.within, rule.field))) for rule in fields)
 
 
 def _check_first_uses(pipeline: Pipeline) -> Iterator[LintFinding]:
