@@ -34,6 +34,7 @@ lint: .venv/developed  ## Style, layout of code, and which package may import wh
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'Some files are not formatted: run `make fix`.' >&2; exit 1; }
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pytest -qq tests/test_tidy.py
 
 types: .venv/developed  ## Types, strictly, tests included
 	@echo "Checking types"

@@ -8,6 +8,8 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.support.tree import PACKAGES, ROOT, kept_files, modules
 
 MODULE_LINES_MAX = 600
@@ -42,6 +44,7 @@ def text_of(path: Path) -> str:
     return (ROOT / path).read_text("utf-8", "replace")
 
 
+@pytest.mark.slow
 def test_modules_and_names_keep_the_style() -> None:
     """One test for all that needs syntax trees: to parse is most of its work. It keeps none: that would slow others."""
     used, broken = set(), []

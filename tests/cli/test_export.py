@@ -65,6 +65,7 @@ def test_every_file_of_a_run(layout: Layout, delivered: ExportedRun, snapshot: S
     assert dict(files) == snapshot
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_run_at_any_event_has_files(layout: Layout, delivered: ExportedRun) -> None:
     events = sorted((item for feature in delivered.features for item in feature.events), key=lambda item: item.position)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentFailed, AgentReplied, Problem, ProblemClass
 from mz_events.catalog.run import RunStopRequested
@@ -16,9 +15,10 @@ from tests.support.samples import TEXTS, sample, samples
 DIGEST = TEXTS["Digest"]
 
 
-@pytest.mark.parametrize("event", samples(), ids=type_of)
-def test_every_digest_of_every_type(event: Event) -> None:
-    assert len(cited_digests(event)) == len(re.findall(f'"{DIGEST}"', CODEC.encode(event)[2].decode()))
+def test_every_digest_of_every_type() -> None:
+    for event in samples():
+        digests = re.findall(f'"{DIGEST}"', CODEC.encode(event)[2].decode())
+        assert len(cited_digests(event)) == len(digests), type_of(event)
 
 
 def test_nested_absent_and_none() -> None:

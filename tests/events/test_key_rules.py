@@ -26,6 +26,7 @@ EXCEPTIONS = yaml.safe_load((Path(__file__).parents[1] / "cases" / "secrets" / "
 SECRETS = Secrets({})
 
 
+@pytest.mark.slow
 # shapes ---------------------------------------------------------------------------------------------------------------
 def test_keys_of_all_rules_in_all_encodings_are_redacted_but_for_the_exceptions() -> None:
     planted, left = 0, dict[str, list[str]]()
