@@ -135,7 +135,7 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     assert question(bench) == ("tasks", "approval", "size")
     page = bench.mz("review", "show", FEATURE).out
     assert "artifact tasks (tasks/group-thousands/tasks.json)" in page
-    assert "rejected by the gate size" in page
+    assert "why you are asked" in page, page
     assert "changes in" not in page, "the artifact is shown as it is"
     bench.mz("review", "approve", FEATURE, "-m", "this once")
     bench.mz("resume", code=21)
