@@ -55,7 +55,9 @@ def test_what_is_wrong_is_told_with_its_line(text: str, errors: str) -> None:
 
 def test_an_issue_is_a_feature() -> None:
     body = "---\npriority: low\ndepends_on:\n- 3\n---\n\nFirst.\r\n## [FEAT] other: No heading here\n"
-    done, item = issue_items((issue(3, None, state="closed"), issue(12, body)))
+    broken = "---\npriority: urgent\n---\n"
+    closed = (issue(3, broken, state="closed"), issue(4, broken, state="closed"))
+    item, done = issue_items((*closed, issue(12, body)))
     assert (done.id, done.status, done.body) == ("issue-3", ItemStatus.DONE, "")
     assert (item.id, item.title, item.priority, item.depends_on) == ("issue-12", "Issue 12", Priority.LOW, ("issue-3",))
     assert item.body == "First.\n## [FEAT] other: No heading here"

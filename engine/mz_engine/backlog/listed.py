@@ -64,6 +64,10 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     pull_request: msgspec.Raw | None = None
     """Pull requests are listed among the issues."""
 
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open"
+
 
 class _Entry(NamedTuple):
     item: ListedItem
@@ -94,9 +98,10 @@ def parse_json_lines(text: str, name: str) -> tuple[BacklogItem, ...]:
 
 
 def issue_items(issues: Iterable[Issue]) -> tuple[BacklogItem, ...]:
-    """Return the items of issues. Raises MzError as `parse_json_lines` does, with the issue's address as file."""
-    entries, errors = list[_Entry](), list[Diagnostic]()
-    for issue in issues:
+    """Return the items of the open issues, and those closed ones that they depend on. Raises MzError as
+    `parse_json_lines` does, with the issue's address as file."""
+    listed, entries, errors = tuple(issues), list[_Entry](), list[Diagnostic]()
+    for issue in (issue for issue in listed if issue.is_open):
         body = COMMENT.sub(
             lambda match: match["code"] or "\n" * match[0].count("\n"), "\n".join(split_lines(issue.body or ""))
         )
@@ -112,11 +117,14 @@ def issue_items(issues: Iterable[Issue]) -> tuple[BacklogItem, ...]:
             id=ISSUE_ID.format(issue.number),
             title=issue.title,
             body=body,
-            status="backlog" if issue.state == "open" else "done",
             priority=front.priority,
             depends_on=tuple(ISSUE_ID.format(number) for number in front.depends_on),
         )
         entries.append(_Entry(item, issue.html_url, body_line=matter[0].count("\n") + 1 if matter else 1))
+    needed = {name for entry in entries for name in entry.item.depends_on}
+    for issue in listed:
+        if not issue.is_open and (id_ := ISSUE_ID.format(issue.number)) in needed:
+            entries.append(_Entry(ListedItem(id=id_, title=issue.title, status="done"), issue.html_url))
     return _items(entries, errors)
 
 
