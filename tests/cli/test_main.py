@@ -69,7 +69,7 @@ def test_summaries_are_the_commands_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("statsu",), "there is no command 'statsu'; did you mean `status`?"),
+        (("reviw",), "there is no command 'reviw'; did you mean `review`?"),
         (("zzz",), "there is no command 'zzz'\n"),
         (("status", "--jsn"), "no such option --jsn; did you mean --json?\nhint: see `mz status --help`\n"),
         (("cancel", "--featur"), "see `mz cancel --help`; its options: --message, --json"),

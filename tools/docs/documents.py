@@ -28,6 +28,7 @@ from mz_cli.inspect.compare import ComparisonReport
 from mz_cli.inspect.diff import DiffReport
 from mz_cli.inspect.show import ArtifactText, ContextDocument
 from mz_cli.inspect.state_at import StateAt
+from mz_cli.inspect.stats import StatsReport
 from mz_cli.inspect.status import RunList
 from mz_cli.people.inbox import MessageResult
 from mz_cli.project.cards import CardList, CardRoute
@@ -134,6 +135,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "routing-show": RoutingReport,
     "routing-suggest": RoutingSuggestions,
     "health": HealthReport,
+    "stats": StatsReport,
     "status": RunStatus,
     "skills-install": ChangedSkills,
     "skills-list": SkillList,

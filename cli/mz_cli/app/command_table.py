@@ -30,6 +30,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "rewards": ("assess.rewards", "Show how well each feature of a run went, and why."),
         "diff": ("inspect.diff", "Compare two runs."),
         "compare": ("inspect.compare", "Run two versions of the code on the same cases, and compare what they do."),
+        "stats": ("inspect.stats", "Count lines of code and tests, and words of prose."),
         "transcript": ("usage.transcript", "Summarise an agent's output file."),
         "import": ("usage.import_", "Import agents' own session files."),
         "export": ("export.command", "Write a run as files of another system."),

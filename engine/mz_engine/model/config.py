@@ -280,6 +280,23 @@ class Notifications(SettingsBase, frozen=True, kw_only=True):
     ] = ("question", "halted", "idle", "finished")
 
 
+class Sources(SettingsBase, frozen=True, kw_only=True):
+    """What `mz stats` counts."""
+
+    code: Annotated[
+        tuple[Pattern, ...],
+        doc("Files of code, as in .gitignore; absent: of all programming languages, without `vendor` and the like."),
+    ] = ()
+    tests: Annotated[
+        tuple[Pattern, ...],
+        doc("Files of tests, which are not code then; absent: by convention, such as `tests/` and `*_test.go`."),
+    ] = ()
+    prose: Annotated[
+        dict[Name, tuple[Pattern, ...]],
+        doc("Files of prose by a name of yours, such as `{specs: [specs/**]}`; absent: Markdown and the like."),
+    ] = {}
+
+
 class Rates(SettingsBase, frozen=True, kw_only=True):
     input: Annotated[UsdPerMillion, doc("Input without any cache.")]
     output: Annotated[UsdPerMillion, doc("Output, reasoning included.")]
@@ -407,6 +424,7 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
             "SSH key that signs seals; absent: git's `user.signingKey` if `gpg.format` is ssh. Agents must not see it."
         ),
     ] = None
+    sources: Sources = Sources()
     budget: Budget = Budget()
     limits: Limits = msgspec.field(default_factory=Limits)
     notify: Notifications = Notifications()

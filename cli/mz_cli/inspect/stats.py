@@ -1,0 +1,213 @@
+"""Command `mz stats`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from mz_engine.git.sources import SourceReader
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.run.settings import load_config
+from mz_engine.sources import KINDS, SourceChange
+from mz_events.catalog.base import Event
+from mz_events.catalog.delivery import BaseMerged, Committed
+from mz_events.catalog.feature import WorkspaceReady
+from mz_events.names import Commit, feature_stream
+from mz_events.store import Recorded
+from mz_projections.views.model import FeatureStatus, FeatureView
+
+from mz_cli.app.context import find_root, open_log
+from mz_cli.app.help import command, format_options
+from mz_cli.inspect.compare import version_commit
+from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.table import Table, columns, count_cell, print_table, prints_tsv
+
+DELIVERED: tuple[FeatureStatus, ...] = ("delivered", "merged", "tagged")
+
+
+class SourceTotals(Shape, frozen=True, kw_only=True):
+    """What is there: lines by language, words of prose by name."""
+
+    commit: str | None
+    """null: the base with what the delivered items changed, which no single commit need have."""
+    code: dict[str, int]
+    tests: dict[str, int]
+    prose: dict[str, int]
+
+
+class ItemStats(Shape, frozen=True, kw_only=True):
+    feature: str
+    status: FeatureStatus
+    base: str | None
+    """Commit that its own work builds on; null: it has committed nothing."""
+    head: str | None
+    change: SourceChange | None
+    """From base to head; null: nothing, or git does not have both."""
+
+
+class CallStats(Shape, frozen=True, kw_only=True):
+    """The record of one agent call."""
+
+    feature: str
+    phase: str
+    unit: str | None
+    iteration: int
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    requested_at_us: int
+    duration_us: int | None
+    outcome: str
+    input_tokens: int | None
+    """Cache reads and writes included."""
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
+    change: SourceChange | None
+    """From the capture before the call to the one after it; null: there are not both."""
+
+
+class StatsReport(Shape, frozen=True, kw_only=True):
+    """`mz stats --json`."""
+
+    run: str | None
+    """null: of a commit."""
+    before: SourceTotals | None
+    """Of a run: its base. null: of a commit, or git does not have it."""
+    after: SourceTotals | None
+    items: tuple[ItemStats, ...]
+    calls: tuple[CallStats, ...]
+    """In the order of their requests."""
+
+
+@command(
+    "stats",
+    examples=(
+        ("mz stats", "the newest run: before, after, and what each item changed"),
+        ("mz stats main", "a branch or a commit"),
+        ("mz stats r4f1 --json | jq '.calls[] | {phase, model, computed_usd, change}'", "each call of a run"),
+    ),
+    next_command="`mz cost` sums up the calls; `sources` in mz.yaml says what is counted.",
+)
+@click.argument("name", metavar="[RUN|COMMIT]", required=False)
+@format_options("Print one object with the schema mz.stats/1.")
+def stats(name: str | None, as_json: bool) -> None:
+    """Count lines of code and tests, and words of prose.
+
+    A line is one with more than white space, comments included. Files are read from git's objects, and sorted by
+    `sources` in mz.yaml. What to count is a run (its id or the beginning), a branch, a commit, or [RUN/]FEATURE; by
+    default the newest run, and HEAD where nothing has run.
+    """
+    root = find_root(Path.cwd())
+    reader = SourceReader(root, load_config(root, os.environ, {}).config.sources)
+    report = run_report(root, reader, name)
+    if report is None:
+        commit = version_commit(root, name or "HEAD")
+        report = StatsReport(run=None, before=None, after=_totals(reader, commit), items=(), calls=())
+    if as_json:
+        print_document("stats", report)
+        return
+    print_table(sources_table(report))
+    if report.items and not prints_tsv():
+        print_line("")
+        print_table(items_table(report.items))
+    if report.run and None in (report.before, report.after):
+        print_note("`-`: git no longer has the commits")
+
+
+def run_report(root: Path, reader: SourceReader, name: str | None) -> StatsReport | None:
+    """Return the report of a run; None if there is none with that name."""
+    if not (root / MZ_FOLDER / LOG_FILE).exists():
+        return None
+    with open_log(root) as log:
+        runs = log.runs()
+        if not (any(run.startswith(name) for run in runs) if name else runs):
+            return None
+        run = log.find_run(name)
+        view = log.view(run)
+        work = {row.feature: own_work(log.store.read(feature_stream(run, row.feature))) for row in view.features}
+    items = tuple(_item(reader, row, work[row.feature]) for row in view.features)
+    calls = sorted((call for row in view.features for call in row.paid_calls), key=lambda call: call.requested_at_us)
+    return StatsReport(
+        run=run,
+        before=_totals(reader, view.base_commit),
+        after=_totals(reader, view.base_commit, items),
+        items=items,
+        calls=tuple(
+            shape_of(CallStats, call, change=_change(reader, call.tree_before, call.tree_after)) for call in calls
+        ),
+    )
+
+
+def own_work(events: Iterable[Recorded[Event]]) -> tuple[Commit, Commit] | None:
+    """Return the commits between which an item's own work is, from its stream: after the base that it merged last. None
+    if it has committed nothing."""
+    base: Commit | None = None
+    head: Commit | None = None
+    has_work = False
+    for recorded in events:
+        match recorded.event:
+            case WorkspaceReady() as ready if base is None:
+                base = head = ready.head
+            case BaseMerged(changed=True) as merged:
+                base, head = merged.base, merged.head
+            case Committed() as committed:
+                head, has_work = committed.commit, has_work or committed.files > 0
+    return (base, head) if base and head and has_work else None
+
+
+def _item(reader: SourceReader, view: FeatureView, work: tuple[Commit, Commit] | None) -> ItemStats:
+    base, head = work or (None, None)
+    change = _change(reader, base, head)
+    return ItemStats(feature=view.feature, status=view.status, base=base, head=head, change=change)
+
+
+def _change(reader: SourceReader, before: str | None, after: str | None) -> SourceChange | None:
+    try:
+        return reader.change(before, after) if before and after else None
+    except RepositoryUnusable:
+        return None
+
+
+def _totals(reader: SourceReader, commit: str, items: Iterable[ItemStats] | None = None) -> SourceTotals | None:
+    """Return the sources of a commit with what the delivered items changed; None if git lacks one of the commits."""
+    try:
+        counts = Counter(reader.counts(commit))
+        for item in items or ():
+            if item.base and item.head and item.status in DELIVERED:
+                counts.update(reader.counts(item.head))
+                counts.subtract(reader.counts(item.base))
+    except RepositoryUnusable:
+        return None
+    by_kind = {kind: {group.name: counts[group] for group in sorted(counts) if group.kind == kind} for kind in KINDS}
+    return SourceTotals(commit=commit if items is None else None, **by_kind)
+
+
+def sources_table(report: StatsReport) -> Table:
+    """Return a row for each language and name: its number, of a run before and after."""
+    sides = (report.before, report.after) if report.run else (report.after,)
+    rows = []
+    for kind in KINDS:
+        tables = [getattr(side, kind) if side else None for side in sides]
+        for name in sorted({name for numbers in tables for name in numbers or ()}):
+            numbers = [None if table is None else table.get(name, 0) for table in tables]
+            rows.append((kind, name, *map(count_cell, numbers), "words" if kind == "prose" else "lines"))
+    heads = (">before", ">after") if report.run else (">number",)
+    return Table(columns=columns("*kind", "*name", *heads, "unit"), rows=rows, empty="No sources.")
+
+
+def items_table(items: Iterable[ItemStats]) -> Table:
+    rows = []
+    for item in items:
+        change = item.change
+        cells = (f"+{part.added:,} -{part.removed:,}" for part in (change.code, change.tests)) if change else ("-", "-")
+        rows.append((item.feature, item.status, *cells))
+    return Table(columns=columns("item", "status", ">code", ">tests"), rows=rows)

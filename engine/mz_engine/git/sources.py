@@ -1,0 +1,91 @@
+"""Read the sources of commits, for counting, from git's objects: neither the checkout nor the index is looked at."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from mz_engine.git.process import NO_USER_CONFIG, git_error, run_git, safe_environment
+from mz_engine.model.config import Sources
+from mz_engine.sources import (
+    SourceChange,
+    SourceCounts,
+    SourceGroup,
+    count_source,
+    parse_patch,
+    source_group,
+    sum_changes,
+)
+
+FILE_BYTES_MAX = 10_000_000
+"""Larger files are not counted: nobody wrote them."""
+BATCH_BYTES = 32_000_000
+DIFF = ("diff", "-U0", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all")
+Key = tuple[str, str]
+"""Kind of a source, and object id."""
+
+
+class SourceReader:
+    """Counts commits of one repository. What two commits share is read once."""
+
+    def __init__(self, root: pathlib.Path, sources: Sources, environment: Mapping[str, str] = os.environ) -> None:
+        self._sources = sources
+        self._root, self._environment = root, {**safe_environment(environment), **NO_USER_CONFIG}
+        self._counts = dict[Key, int]()
+        self._group = lru_cache(None)(lambda path: source_group(path, sources))
+
+    def counts(self, commit: str) -> SourceCounts:
+        """Return lines and words of a commit. Raises RepositoryUnusable."""
+        paths = list[tuple[SourceGroup, str]]()
+        sizes = dict[Key, int]()
+        for row in self._git("ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0")[:-1]:
+            entry, _, path = row.partition(b"\t")
+            mode, _, oid, size = entry.decode().split()
+            if not mode.startswith("100") or int(size) > FILE_BYTES_MAX:
+                continue
+            if group := self._group(os.fsdecode(path)):
+                paths.append((group, oid))
+                sizes[group.kind, oid] = int(size)
+        for batch in _batches({key: size for key, size in sizes.items() if key not in self._counts}):
+            for (kind, oid), data in zip(batch, self._blobs([oid for _, oid in batch]), strict=True):
+                self._counts[kind, oid] = count_source(kind, data)
+        totals = Counter[SourceGroup]()
+        for group, oid in paths:
+            totals[group] += self._counts[group.kind, oid]
+        return {group: number for group, number in sorted(totals.items()) if number}
+
+    def change(self, before: str, after: str) -> SourceChange:
+        """Return what differs between two commits. Raises RepositoryUnusable."""
+        return sum_changes(
+            parse_patch(self._git("-c", "core.quotePath=false", *DIFF, before, after, "--")), self._sources
+        )
+
+    def _blobs(self, oids: list[str]) -> Iterator[bytes]:
+        replies = self._git("cat-file", "--batch", stdin="\n".join((*oids, "")).encode())
+        offset = 0
+        for _ in oids:
+            end = replies.index(b"\n", offset)
+            size = int(replies[offset:end].split()[2])
+            yield replies[end + 1 : end + 1 + size]
+            offset = end + size + 2
+
+    def _git(self, *args: str, stdin: bytes = b"") -> bytes:
+        result = run_git(args, self._root, self._environment, stdin)
+        if result.exit_code:
+            raise git_error(args[0], result)
+        return result.stdout
+
+
+def _batches(sizes: Mapping[Key, int]) -> Iterator[list[Key]]:
+    batch, total = list[Key](), 0
+    for key, size in sizes.items():
+        if batch and total + size > BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+        batch.append(key)
+        total += size
+    if batch:
+        yield batch
