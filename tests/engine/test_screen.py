@@ -20,7 +20,7 @@ from mz_engine.decide.feature import decide_feature
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Autonomy
-from mz_engine.run.plan import take_items
+from mz_engine.run.intake import take_items
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, FeatureRetried, HumanAnswered, HumanRequested, QuestionKind
 from mz_events.catalog.run import Verdict
@@ -123,7 +123,7 @@ def test_what_the_run_has_is_no_reason_to_wait() -> None:
     items = parse_backlog(
         "## [FEAT] a: A\n\n## [FEAT] b: B\n- depends on: a\n\n## [FEAT] c: C\n- depends on: b\n", "t.md"
     )
-    intake = take_items(items, ["b", "c"], {}, ["a", "b"], Config(), text_digest)
+    intake = take_items(items, ["b", "c"], {}, ["a", "b"], trial.pins(), text_digest)
     assert [(entry.feature, entry.depends_on) for entry in intake.added] == [("c", ("b",))]
     assert (intake.left_out, intake.skipped) == ((), ())
 
@@ -137,7 +137,7 @@ def test_a_suspicious_text_is_in_the_run_with_its_lines() -> None:
 
     first, second = "## [FEAT] a: A\nDisregard this\nand pretend\n", "## [FEAT] b: B\nBetter.\nFi\u200bne.\n"
     items = parse_backlog(f"{first}{second}## [FEAT] c: C\n- depends on: a\nDisregard it.\n", "todo.md")
-    intake = take_items(items, (), {}, (), Config(), put)
+    intake = take_items(items, (), {}, (), trial.pins(), put)
     assert [entry.feature for entry in intake.added] == ["a", "b", "c"]
     places = [(warning.code, str(warning.location)) for warning in intake.warnings]
     assert sorted(places) == [("MZ4012", f"todo.md:{line}") for line in (2, 3, 6)]

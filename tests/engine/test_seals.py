@@ -6,17 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.forge.github import GhForge
 from mz_engine.model.config import Config, PullRequests
 from mz_engine.ports import FeatureWorktree
 from mz_engine.run.seals import NOTES_REF, Sealer, take_seal
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import RunIdle
-from mz_events.names import run_stream
+from mz_events.names import feature_stream, run_stream
 from mz_events.seal import parse_seals
 from mz_events.store import Append
 
 from tests.support.gitrepo import IDENTITY, GitRepo
+from tests.support.samples import sample
 
 KEY = "r1/login/pr/-/1/0/open_pr"
 
@@ -38,10 +41,15 @@ class Sealed:
         repo.git("branch", "--force", "feat/login")
         self.store = SqliteStore(repo.root / ".mz" / "mz.db")
         self.grow()
+        self.begin("login")
         self.sealer = Sealer(repo.root, self.store, config, environment)
 
     def grow(self) -> None:
         self.store.append([Append(run_stream("r1"), None, (RunIdle(),))], 1)
+
+    def begin(self, feature: str) -> None:
+        started = replace(sample(FeatureStarted), branch=f"feat/{feature}")
+        self.store.append([Append(feature_stream("r1", feature), None, (started,))], 1)
 
     def roots(self) -> list[str]:
         return [seal.root for seal in parse_seals(self.repo.git("grep", "-h", "-e", "", NOTES_REF))[0]]
@@ -62,6 +70,7 @@ def test_features_delivered_at_once_keep_their_seals(tmp_path: Path, environment
     sealed = Sealed(GitRepo(tmp_path), environment, Config())
     for number in range(8):
         sealed.repo.git("update-ref", f"refs/heads/feat/f{number}", sealed.repo.commit({"a": str(number)}))
+        sealed.begin(f"f{number}")
     with ThreadPoolExecutor(4) as threads:
         roots = list(threads.map(sealed.sealer.note_delivery, [f"r1/f{number}/pr" for number in range(8)]))
     assert (None not in roots, len(sealed.roots())) == (True, 8)

@@ -216,7 +216,9 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
         yield PlannedFeature(
             id=item.feature,
             title=single_line(titles[item.feature]),
-            branch=f"{config.branch_prefix}/{item.feature}",
+            branch=plan.pins.branch(
+                plan.pins.pipeline.find_kind(item.kind).branch, item.feature, plan.base, plan.integration
+            ),
             depends_on=item.depends_on,
             quarantined=item.quarantined,
             score=item.score,

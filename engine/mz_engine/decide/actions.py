@@ -58,6 +58,14 @@ class ClaimFiles(BaseAction, frozen=True):
     paths: tuple[Path, ...]
 
 
+class CreateItems(BaseAction, frozen=True):
+    """Create items from an output, one of each entry."""
+
+    artifact: str
+    rules: str
+    kind: str
+
+
 class RunPreparation(BaseAction, frozen=True):
     command: str
 
@@ -128,4 +136,4 @@ class RestoreTree(BaseAction, frozen=True):
 
 CommandAction = RunSetup | RunPreparation | RunGate | CheckRule | CheckConditions
 AgentAction = CallAgent | ReconcileIntent | ParseReply
-Action = Event | Work | CommandAction | AgentAction | ClaimFiles | AskPerson | BlockPhase | RestoreTree
+Action = Event | Work | CommandAction | AgentAction | ClaimFiles | CreateItems | AskPerson | BlockPhase | RestoreTree

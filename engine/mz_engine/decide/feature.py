@@ -26,7 +26,7 @@ from mz_events.catalog.feature import (
     UnitStarted,
     WorkspaceConflicted,
 )
-from mz_events.catalog.run import Hold, Verdict
+from mz_events.catalog.run import Hold, ItemsAdded, Verdict
 from mz_events.catalog.validation import (
     ArtifactsKept,
     ArtifactValidated,
@@ -203,6 +203,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         type(last) is ArtifactValidated
         or type(last) is ArtifactsKept
         or type(last) is ConditionsChecked
+        or type(last) is ItemsAdded
         or (type(last) is GateChecked and not is_committed)
     ):
         return _check_gates(state, unit_run, phase, pins)
@@ -324,7 +325,16 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
     if block_by_review := _block_by_review(unit_run, phase):
         return block_by_review
     is_judged = judged is not None or unit_run.role == BUILDER or not pins.judged_rules(phase)
-    return (question or finish) if is_judged else Work.CHECK_JUDGED_RULES
+    if not is_judged:
+        return Work.CHECK_JUDGED_RULES
+    return question or _create_items(unit_run, phase) or finish
+
+
+def _create_items(unit_run: UnitRun, phase: Phase) -> Action | None:
+    for output in phase.outputs:
+        if output.creates and not unit_run.items_added and output.artifact in unit_run.parsed_artifacts:
+            return act.CreateItems(artifact=output.artifact, rules=output.rules, kind=output.creates)
+    return None
 
 
 def _raise_block(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:

@@ -28,6 +28,7 @@ from mz_events.names import FeatureId, Path
 from mz_projections.run.fold import FeatureTrack, RunState, is_held_for
 from mz_projections.run.spending import Amount, DaySpending, free_at_us, total
 
+from mz_engine.decide.items import ItemAction, begin_or_end, continue_cycles, is_begun, is_over, newest_head
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.path_patterns import matches
@@ -49,18 +50,22 @@ class ForgePoll(msgspec.Struct, frozen=True):
 
 
 EndEvent = RunFinished | RunIdle
-RunAction = FeatureAdmitted | ItemHeld | FeatureReleased | ClaimCompared | RunHalted | AwaitEvents | EndEvent
+RunAction = (
+    FeatureAdmitted | ItemHeld | FeatureReleased | ClaimCompared | RunHalted | ItemAction | AwaitEvents | EndEvent
+)
 """Events are appended to the run's stream as they are."""
 
 
 def decide_run(state: RunState, pins: Pins) -> RunAction:
     """Return the action of the first rule that applies. Rules that only record come first; work needs a free slot."""
+    may_begin = not (state.is_ending or state.paused)
     return (
         _compare_claims(state, pins)
         or _halt_run(state)
-        or (_start_or_release(state, pins) if not (state.is_ending or state.paused) else None)
+        or ((begin_or_end(state, pins) or _start_or_release(state, pins)) if may_begin else None)
         or _await_events(state)
-        or (RunFinished() if state.all_ended else RunIdle())
+        or (continue_cycles(state, pins) if may_begin else None)
+        or (RunFinished() if state.all_ended and is_over(state, pins) else RunIdle())
     )
 
 
@@ -108,12 +113,22 @@ def _start_or_release(state: RunState, pins: Pins) -> RunAction | None:
 
 def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
+    kind = pins.pipeline.find_kind(track.item.kind)
+    if kind.parallel is not None:
+        others = sum(other.active and other.item.kind == kind.kind for other in state.tracks.values())
+        if others >= kind.parallel:
+            return False
+    if "start" not in kind.sources and not is_begun(state, pins):
+        return False
     if pins.pipeline.dependencies == "merged":
         return state.merged_heads.keys() >= set(track.item.depends_on)
     return all(name not in state.tracks or state.tracks[name].is_delivered for name in track.item.depends_on)
 
 
 def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
+    kind = pins.pipeline.find_kind(track.item.kind)
+    if (begins_at := newest_head(state, pins, kind, track.item.feature)) is not None:
+        return FeatureAdmitted(feature=track.item.feature, starts_from=(begins_at,))
     if pins.pipeline.dependencies == "merged":
         newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
         return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)

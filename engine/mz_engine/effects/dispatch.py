@@ -16,7 +16,7 @@ from mz_projections.feature.state import InPhase
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent, Work
-from mz_engine.effects import call, delivery, validation, workspace
+from mz_engine.effects import call, delivery, items, validation, workspace
 from mz_engine.effects.steps import Effect, StepContext, Steps, emit, get_reports, put_blob
 
 WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
@@ -44,6 +44,8 @@ def effect_of(action: Action, context: StepContext) -> Effect:
             return delivery.deliver(context.key(step), effect) if step else effect
         case act.ClaimFiles():
             return _request_claim(action)
+        case act.CreateItems():
+            return items.create_items(action, context)
         case act.RunSetup():
             return validation.run_setup(action, context)
         case act.RunPreparation():

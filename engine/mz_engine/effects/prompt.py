@@ -35,6 +35,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.decide.recovery import OUTPUT_LIMIT
 from mz_engine.decide.units import input_artifacts, listed_units
 from mz_engine.effects.commands import known_failures
+from mz_engine.effects.items import items_text
 from mz_engine.effects.records import record_texts
 from mz_engine.effects.steps import (
     Effect,
@@ -512,7 +513,10 @@ def input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     builder's outputs."""
     texts = {}
     for use in context.phase.inputs:
-        if use.record is not None:
+        if use.items is not None:
+            started = context.phase_state.progress.started
+            of_units = {"": (yield from items_text(use.items, started.items))}
+        elif use.record is not None:
             of_units = yield from record_texts(context, use)
         else:
             artifacts = input_artifacts(context.phase_state.progress, use, current_unit(context))

@@ -1,6 +1,6 @@
 """Steps that an effect yields. Effects are generators without I/O; the driver executes their steps.
 
-`Do` is a call through a port. `Emit` appends to the feature's own stream. The other three go through the coordinator,
+`Do` is a call through a port. `Emit` appends to the feature's own stream. The others go through the coordinator,
 which decides and appends to the run's stream and the feature's in one transaction.
 """
 
@@ -12,7 +12,8 @@ from typing import Any, TypeVar, TypeVarTuple
 import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, ContextComposed
-from mz_events.names import Digest
+from mz_events.catalog.run import ItemAdded
+from mz_events.names import Digest, FeatureId
 from mz_events.store import Blobs
 from mz_projections.feature.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
 from mz_projections.run.spending import Amount
@@ -71,7 +72,16 @@ class SettleCall(msgspec.Struct, frozen=True):
         return Amount(nanousd=final_charge(self.nanousd, self.may_be_higher, reserved.nanousd), tokens=tokens)
 
 
-RunStep = ReserveCall | SettleCall | ClaimFiles
+class AddItems(msgspec.Struct, frozen=True):
+    """Request to add items. Appends `ItemAdded` to the run's stream and `ItemsAdded` to both."""
+
+    items: tuple[ItemAdded, ...]
+    """With the ids and dependencies of the artifact, for which the run gives its own."""
+    duplicates: dict[str, FeatureId]
+    """The item that there is already, by id in the artifact."""
+
+
+RunStep = ReserveCall | SettleCall | ClaimFiles | AddItems
 """Requests to the coordinator."""
 Step = Do | Emit | RunStep
 Steps = Generator[Step, Any, T]

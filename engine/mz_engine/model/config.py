@@ -239,6 +239,15 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
         Duration, doc("How long it waits in all before the next agent of `failover` takes over.")
     ] = default_duration("5m")
 
+    items_max: Annotated[int, doc("Most items that one output may create.", ge=0)] = 10
+    item_attempts_max: Annotated[int, doc("How often an item that fails is begun in all, in later cycles.", ge=1)] = 3
+    cycles_max: Annotated[int, doc("Most cycles of a run.", ge=1)] = 10
+    unchanged_cycles_max: Annotated[
+        int, doc("So many cycles in a row in which nothing was delivered are the last.", ge=1)
+    ] = 3
+    item_lines_min: Annotated[int, doc("Fewest lines of code that a planned item should have.", ge=1)] = 250
+    item_lines_max: Annotated[int, doc("Most lines of code that a planned item should have.", ge=1)] = 350
+
 
 class RouteChoice(SettingsBase, frozen=True, kw_only=True, omit_defaults=True):
     """Who works on something."""
@@ -374,6 +383,12 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     backlog: Annotated[
         RepositoryPath, doc("The features: a file, Markdown or JSON Lines (*.jsonl), or github:[OWNER/NAME#]LABEL.")
     ] = "features.md"
+    integration: Annotated[
+        Branch | None, doc("Branch of a run into which its items are merged, where the pipeline has one.")
+    ] = None
+    request: Annotated[
+        str, doc("What items that a cycle adds are to plan; `@FILE`: the text of a file of the repository.")
+    ] = ""
     scope: Annotated[
         RepositoryPath | None,
         doc("The folder in which features may change files; absent: the whole repository. Artifacts are excepted."),

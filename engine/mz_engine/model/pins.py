@@ -7,13 +7,14 @@ from typing import Self
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.catalog.run import RunStarted
 from mz_projections.memory.learnings import DEFAULT_RULES, MemoryRules
 from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.card import Guidance
 from mz_engine.model.config import Command, Config
-from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import PLACEHOLDER, Limit, Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import JUDGED, ExactIds, FieldRule, ProseRule, RuleSet
 
 MET, BROKEN = "met", "broken"
@@ -33,6 +34,34 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By phase, of phases with a card or skills."""
     first_commands: Commands | None = None
     """Those with which the run started, if a resumed run read them again."""
+
+    def of_kind(self, kind: str) -> Pins:
+        """Return the pins for an item of this kind, which goes through phases of its own."""
+        return replace(self, pipeline=self.pipeline.of_kind(kind)) if self.pipeline.items else self
+
+    @property
+    def reads_items(self) -> bool:
+        """Return True if a phase is told of other items, or creates some, which must not be duplicates."""
+        phases = self.pipeline.phases
+        uses = (bool(use.items) for phase in phases for use in phase.inputs)
+        return any(uses) or any(output.creates for phase in phases for output in phase.outputs)
+
+    def branch(self, template: str, item: str, base: str, integration: str) -> str:
+        """Return the name of a branch of an item, from a template of its kind."""
+        values = {"prefix": self.config.branch_prefix, "item": item, "base": base, "integration": integration}
+        return PLACEHOLDER.sub(lambda match: values[match[1]], template)
+
+    def item_branch(self, kind: str, item: str, started: RunStarted) -> str:
+        """Return the name of the branch of an item's own."""
+        return self.branch(self.pipeline.find_kind(kind).branch, item, started.base, started.integration)
+
+    def target_branch(self, kind: str, item: str, started: RunStarted) -> str:
+        """Return the name of the branch that the work on an item is for."""
+        return self.branch(self.pipeline.find_kind(kind).onto, item, started.base, started.integration)
+
+    def limit(self, limit: Limit) -> int:
+        """Return a limit of the pipeline as a number."""
+        return limit if isinstance(limit, int) else int(getattr(self.config.limits, limit))
 
     def judged_rules(self, phase: Phase) -> tuple[ProseRule, ...]:
         """Return the rules about the phase's outputs that its reviewer judges."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from mz_events.names import BUILDER
 
 from mz_engine.decoding.quantity import Duration, default_duration
@@ -22,6 +24,7 @@ Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
 RESULT_FIELDS = ("exit", "passed", "failed", "coverage")
 """Fields of the result of a command."""
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
 
 
@@ -96,6 +99,8 @@ class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
     of tests of the commands that mz ran in it. The others are texts computed from the feature's stream: what accepted
     each phase, the order of units, what happened, secrets that agents wrote, and a memory of the work."""
     of: str | None = None
+    items: str | None = None
+    """Instead: all items of this kind that the run has when the work begins, with what became of them."""
     units: Literal["all", "own", "dependencies"] = "all"
     """Of an artifact with one text per unit: those of all units, of the same unit, or of those that it depends on."""
     optional: bool = False
@@ -103,7 +108,7 @@ class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return self.artifact or ".".join(filter(None, (self.of, self.record)))
+        return self.artifact or self.items or ".".join(filter(None, (self.of, self.record)))
 
 
 FILES_TOKENS_MAX = 2000
@@ -136,6 +141,8 @@ class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):
     """Name of a rule set."""
     delivered: bool = False
     """The file is part of the work; otherwise it is a paper."""
+    creates: str | None = None
+    """Kind of the items that its units become."""
 
 
 class PreparedCommand(PipelineStruct, frozen=True, kw_only=True):
@@ -220,8 +227,49 @@ class Claim(PipelineStruct, frozen=True, kw_only=True):
     artifact: str
 
 
+ItemSource = Literal["backlog", "output", "start", "cycle", "finish", "cancel"]
+Limit = int | str
+"""A number, or the name of one of the `limits` of mz.yaml."""
+
+
+class ItemKind(PipelineStruct, frozen=True, kw_only=True):
+    """A kind of items: where they come from, between which branches their work goes, and limits.
+
+    Names of branches may contain `{prefix}`, `{item}`, `{base}` and `{integration}`."""
+
+    kind: str
+    sources: tuple[ItemSource, ...] = msgspec.field(name="from")
+    """backlog: the backlog. output: outputs with `creates`. The others are one item each, which the run adds: start:
+    before all others. cycle: in each cycle. finish, cancel: when a person ends the run."""
+    branch: str = "{prefix}/{item}"
+    starts: str = ""
+    """Branch whose newest commit is the start; empty: `onto`."""
+    onto: str = "{base}"
+    """Branch that the work is for."""
+    parallel: Annotated[int, Meta(ge=1)] | None = None
+    """How many are worked on at the same time; absent: `parallel_max` alone limits it."""
+    attempts: Limit = 1
+    """How often one that failed is begun in all, once in each cycle."""
+    when_stuck: Literal["ask", "fail"] = "ask"
+    """ask: a person decides where nothing works. fail: the item fails."""
+
+
+FEATURE = ItemKind(kind="", sources=("backlog",))
+"""The kind of all items of a pipeline that defines none."""
+
+
+class Cycle(PipelineStruct, frozen=True, kw_only=True):
+    """How often work is planned and worked off."""
+
+    max: Limit
+    unchanged_max: Limit
+    """So many cycles in a row in which nothing was delivered are the last."""
+
+
 class Phase(PipelineStruct, frozen=True, kw_only=True):
     phase: str
+    kind: str = msgspec.field(default="", name="for")
+    """The kind of items that go through the phase; only where the pipeline defines kinds."""
     when: tuple[Condition, ...] = ()
     """Each of its units is skipped unless one of these holds; empty: never skipped."""
     required: bool = True
@@ -336,7 +384,33 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     """Name of a file that says how well a feature went."""
     checks: dict[str, Check] = {}
     """Rules of its own by name."""
+    integration: str = ""
+    """Name of the branch of a run into which its items are merged; may contain `{time}`. Empty: there is none."""
+    cycle: Cycle | None = None
+    items: tuple[ItemKind, ...] = ()
+    """Kinds of items; absent: one, for the items of the backlog."""
     phases: tuple[Phase, ...]
+
+    @property
+    def kinds(self) -> tuple[ItemKind, ...]:
+        return self.items or (FEATURE,)
+
+    def find_kind(self, name: str) -> ItemKind:
+        """Return a kind of items. Raises KeyError for an unknown name."""
+        for kind in self.kinds:
+            if kind.kind == name:
+                return kind
+        raise KeyError(name)
+
+    def kind_from(self, source: ItemSource) -> ItemKind | None:
+        """Return the kind of the items that come from there, if there is one."""
+        return next((kind for kind in self.kinds if source in kind.sources), None)
+
+    def of_kind(self, kind: str) -> Pipeline:
+        """Return the pipeline as items of this kind go through it."""
+        if not self.items:
+            return self
+        return replace(self, phases=tuple(phase for phase in self.phases if phase.kind == kind))
 
     def paper_patterns(self, feature: str) -> tuple[str, ...]:
         """Return patterns of the files in which a feature's papers lie."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+import msgspec
 from msgspec.structs import replace
+from mz_events.names import NAME
 from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES
 from mz_projections.rewards.reward import Rewards
 
@@ -18,8 +20,10 @@ from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
+from mz_engine.model.config import Limits
 from mz_engine.model.pipeline import (
     PERSON,
+    PLACEHOLDER,
     RECORDS_OF_PHASES,
     RESULT_FIELDS,
     TIERS,
@@ -69,7 +73,25 @@ def lint_pipeline(
     parsed from. In a built-in pipeline an unknown command is a warning."""
     findings = [*too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
     findings += [*check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
-    findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline)]
+    findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline), *_check_kinds(pipeline)]
+    for kind in pipeline.kinds:
+        part = pipeline.of_kind(kind.kind)
+        positions = [pipeline.phases.index(phase) for phase in part.phases]
+        for finding in _check_phases(part, known_names, built_in) if part.phases or not pipeline.items else ():
+            route: KeyPath = finding.route
+            if len(route) > 1:  # Of a phase.
+                route = ("phases", positions[int(route[1])], *route[2:])
+            findings.append(finding._replace(route=route))
+    located = [(document.location(*finding.route), finding) for finding in findings]
+    located.sort(key=lambda pair: pair[0].position)
+    return tuple(
+        Diagnostic(code=code, message=message, hint=hint, location=location, severity=severity)
+        for location, (_, code, message, hint, severity) in located
+    )
+
+
+def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
+    """Yield the findings about the phases that items of one kind go through."""
     needed_phases = {
         phase.phase: [producer for _, name in needs_of(phase) if (producer := producer_of(name, pipeline.phases))]
         for phase in pipeline.phases
@@ -100,14 +122,72 @@ def lint_pipeline(
             _check_independence(phase, earlier, known_names.agents),
             _check_roles(pipeline, phase, known_names),
         ):
-            findings += [finding._replace(route=("phases", position, *finding.route)) for finding in check]
-    findings += _check_flow(pipeline.phases, cycles, stuck_positions)
-    located = [(document.location(*finding.route), finding) for finding in findings]
-    located.sort(key=lambda pair: pair[0].position)
-    return tuple(
-        Diagnostic(code=code, message=message, hint=hint, location=location, severity=severity)
-        for location, (_, code, message, hint, severity) in located
-    )
+            for finding in check:
+                yield finding._replace(route=("phases", position, *finding.route))
+    yield from _check_flow(pipeline.phases, cycles, stuck_positions)
+
+
+def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
+    """Yield MZ3031 for kinds of items that do not fit together, MZ3016 for unknown placeholders of branches, MZ3002
+    for names of phases and kinds that are given twice."""
+    names, sources = [kind.kind for kind in pipeline.items], set[str]()
+    for position, kind in enumerate(pipeline.items):
+        route: KeyPath = "items", position
+        if not NAME.match(kind.kind) or kind.kind in names[:position]:
+            yield LintFinding((*route, "kind"), "MZ3002", f"each kind needs a name of its own: `{kind.kind[:80]}`")
+        if not pipeline.of_kind(kind.kind).phases:
+            yield LintFinding(route, "MZ3031", f"no phase is `for: {kind.kind[:80]}`")
+        if twice := sources.intersection(kind.sources):
+            yield LintFinding((*route, "from"), "MZ3031", f"another kind is from `{min(twice)}` too")
+        sources |= set(kind.sources)
+        for key in ("branch", "starts", "onto"):
+            placeholders = set(PLACEHOLDER.findall(getattr(kind, key)))
+            if unknown := placeholders - {"prefix", "item", "base", "integration"}:
+                message = f"`{{{min(unknown)[:80]}}}` is none of {{prefix}}, {{item}}, {{base}}, {{integration}}"
+                yield LintFinding((*route, key), "MZ3016", message)
+            elif "integration" in placeholders and not pipeline.integration:
+                yield LintFinding((*route, key), "MZ3031", "the pipeline has no `integration`, which names that branch")
+        yield from _check_limits(kind, route, "attempts")
+    if pipeline.cycle is not None:
+        yield from _check_limits(pipeline.cycle, ("cycle",), "max", "unchanged_max")
+    if unknown := set(PLACEHOLDER.findall(pipeline.integration)) - {"time"}:
+        yield LintFinding(("integration",), "MZ3016", f"`{{{min(unknown)[:80]}}}` is unknown; there is {{time}}")
+    if ("cycle" in sources) != (pipeline.cycle is not None):
+        message = "`cycle` needs a kind of items `from: [cycle]`, and such a kind needs `cycle`"
+        yield LintFinding(("cycle",) if pipeline.cycle else ("items",), "MZ3031", message)
+    for position, phase in enumerate(pipeline.phases):
+        route = ("phases", position)
+        if pipeline.items and phase.kind not in names:
+            hint = (
+                did_you_mean(phase.kind, names)
+                if phase.kind
+                else f"write `for:` with one of {', '.join(dict.fromkeys(names))}"
+            )
+            message = f"`{phase.phase}` is for no kind of items" + (f": `{phase.kind[:80]}`" if phase.kind else "")
+            yield LintFinding((*route, "for") if phase.kind else route, "MZ3031", message, hint)
+        elif phase.kind and not pipeline.items:
+            yield LintFinding((*route, "for"), "MZ3031", "`for` needs `items`, which defines kinds")
+        if phase.phase in [other.phase for other in pipeline.phases[:position] if other.kind != phase.kind]:
+            message = f"duplicate name `{phase.phase[:80]}`; each phase needs its own name, of all kinds"
+            yield LintFinding((*route, "phase"), "MZ3002", message)
+        for path, name in entries_of(phase, "outputs", "creates"):
+            if name not in names or "output" not in pipeline.find_kind(name).sources:
+                yield LintFinding((*route, *path), "MZ3031", f"`{name[:80]}` is no kind of items `from: [output]`")
+        for path, name in entries_of(phase, "inputs", "items"):
+            if name not in names:
+                message, hint = f"`{name[:80]}` is no kind of items", did_you_mean(name, names)
+                yield LintFinding((*route, *path), "MZ3031", message, hint)
+
+
+def _check_limits(limits: msgspec.Struct, route: KeyPath, *keys: str) -> Iterator[LintFinding]:
+    """Yield MZ3014 for a number below 1, and for a name that is not one of `limits`."""
+    for key in keys:
+        value = getattr(limits, key)
+        if isinstance(value, str) and value not in Limits.__struct_fields__:
+            hint = did_you_mean(value, Limits.__struct_fields__)
+            yield LintFinding((*route, key), "MZ3014", f"`{value[:80]}` is none of `limits`", hint)
+        elif isinstance(value, int) and value < 1:
+            yield LintFinding((*route, key), "MZ3014", f"`{key}` is {value}; it must be at least 1")
 
 
 def summarise_warnings(
@@ -211,8 +291,8 @@ def _check_units(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFindi
     for number, use in enumerate(phase.inputs):
         source = _source(use, earlier)
         lacks_phase = use.record in RECORDS_OF_PHASES and use.of is None
-        if (use.artifact is None) == (use.record is None) or lacks_phase or (use.of and use.artifact):
-            message = "an input has either `artifact`, or `record`, which for patch and results needs `of`"
+        if sum(map(bool, (use.artifact, use.record, use.items))) != 1 or lacks_phase or (use.of and not use.record):
+            message = "an input has either `artifact`, or `items`, or `record`, which for patch and results needs `of`"
             yield LintFinding(("inputs", number), "MZ3013", message)
         elif use.of is not None and source is None:
             hint = did_you_mean(use.of, [other.phase for other in earlier])

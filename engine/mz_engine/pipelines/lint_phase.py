@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +12,7 @@ from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.model.card import CardFile
-from mz_engine.model.pipeline import PERSON, Condition, Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import PERSON, PLACEHOLDER, Condition, Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
 
@@ -25,7 +24,6 @@ DELIVERY_STEP_NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
 SAMPLE_VALUES = {"feature": "feature-id", "unit": "unit-id", "title": "Title", "phase": "phase"}
 FILES_OF_UNITS = frozenset({"unit.files", "dependencies.files"})
 """Placeholders that stand for several patterns."""
-PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 class LintFinding(NamedTuple):

@@ -36,6 +36,7 @@ from mz_projections.run.fold import DELIVERED_OUTCOMES, RETRIABLE_OUTCOMES, RunS
 from mz_projections.run.spending import Amount
 
 from mz_engine.decide.actions import ClaimFiles
+from mz_engine.decide.items import created_items
 from mz_engine.decide.run import (
     AwaitEvents,
     EndEvent,
@@ -49,7 +50,7 @@ from mz_engine.decide.run import (
     reserve_money,
     runnable_features,
 )
-from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
+from mz_engine.effects.steps import AddItems, ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Clock, Forge, Ports, RemoteError, RepositoryUnusable
@@ -77,6 +78,7 @@ class Coordinator:
         Return the events of the feature's stream, whose current version is `version`, and True if granted."""
         run_event: Event
         feature_events: tuple[Event, ...]
+        created: tuple[Event, ...] = ()
         self.apply_decisions()
         match step:
             case ReserveCall(composed=composed, request=request):
@@ -102,8 +104,13 @@ class Coordinator:
             case ClaimFiles(phase=phase, paths=paths):
                 run_event = claim_files(self.state, feature, phase, paths)
                 feature_events = (run_event,)
+            case AddItems(items=items, duplicates=duplicates):
+                run_event, created = created_items(self.state, self.pins, feature, items, duplicates)
+                feature_events = (run_event,)
         stream = feature_stream(self.run, feature)
-        recorded = self.append((run_event,), Append(stream, version, feature_events, causation=f"{stream}@{version}"))
+        recorded = self.append(
+            (*created, run_event), Append(stream, version, feature_events, causation=f"{stream}@{version}")
+        )
         granted = not isinstance(run_event, CallOverBudget | ClaimRejected)
         return tuple(event for event in recorded if event.stream == stream), granted
 
@@ -179,7 +186,8 @@ class Coordinator:
         state, settings = self.state, self.pins.config.pull_requests
         assert state.started is not None
         if settings.strategy != "none":
-            merged = ports.forge.merged(f"{self.pins.config.branch_prefix}/{feature}")
+            kind = state.tracks[feature].item.kind if feature in state.tracks else self.pins.pipeline.kinds[0].kind
+            merged = ports.forge.merged(self.pins.item_branch(kind, feature, state.started))
             return ports.workspace.target_head(settings.remote, state.started.base) if merged else None
         delivered = state.skipped[feature].head if feature in state.skipped else None
         if feature in state.tracks and (stop := state.tracks[feature].last_stop):

@@ -19,6 +19,7 @@ from mz_events.catalog.feature import (
     FeatureStarted,
     HoldReleased,
     HumanAnswered,
+    ItemStatus,
 )
 from mz_events.catalog.run import (
     AnswerAccepted,
@@ -29,6 +30,7 @@ from mz_events.catalog.run import (
     FeatureReleased,
     FeatureStopped,
     Hold,
+    ItemRequeued,
     RetryAccepted,
     TimerFired,
 )
@@ -92,7 +94,7 @@ class FeatureLoop:
     def __init__(
         self, run: str, feature: FeatureId, pins: Pins, store: Store, ports: Ports, run_side: RunSide, observe: Observer
     ) -> None:
-        self.run, self.feature, self.pins = run, feature, pins
+        self.run, self.feature, self.pins = run, feature, pins.of_kind(run_side.state.tracks[feature].item.kind)
         self.store, self.ports, self.run_side, self.observe = store, ports, run_side, observe
         self.stream = feature_stream(run, feature)
         self.state: State = NotStarted()
@@ -201,6 +203,9 @@ class FeatureLoop:
                 return self._started_event(version, message)
             case CancelAccepted(), state if not isinstance(state, NotStarted | Ended):
                 return FeatureCancelled(run_version=version)
+            case ItemRequeued(), Ended(detail=detail):
+                to = self._retry_phase(self.pins.pipeline.phases[0].phase)
+                return FeatureRetried(run_version=version, to=to, note=detail, actor=None)
             case FeatureReleased(hold=hold), Held():
                 return HoldReleased(run_version=version, hold=hold)
             case (TimerFired(), Held(hold=hold)) | (ChecksChanged(), Held(hold=Hold.CHECKS as hold)):
@@ -217,15 +222,18 @@ class FeatureLoop:
         return None
 
     def _started_event(self, version: int, message: FeatureAdmitted) -> FeatureStarted:
-        run_state, prefix = self.run_side.state, self.pins.config.branch_prefix
+        run_state = self.run_side.state
         started, item = run_state.started, run_state.tracks[self.feature].item
         assert started is not None
+        target = self.pins.target_branch(item.kind, self.feature, started)
+        if message.stacked_on:
+            target = self.pins.item_branch(item.kind, message.stacked_on, started)
         base_test, is_strict = run_state.base_test, self.pins.config.gates.baseline == "strict"
         return FeatureStarted(
             feature=self.feature,
             run_version=version,
-            branch=f"{prefix}/{self.feature}",
-            target=f"{prefix}/{message.stacked_on}" if message.stacked_on else started.base,
+            branch=self.pins.item_branch(item.kind, self.feature, started),
+            target=target,
             starts_from=message.starts_from or (started.base_commit,),
             title=item.title,
             body=item.body,
@@ -233,6 +241,22 @@ class FeatureLoop:
             known_failures=base_test.known_failures if base_test and not is_strict else None,
             base_results=base_test.results if base_test else None,
             issue=issue_of(item.source),
+            items=self._item_statuses() if self.pins.reads_items else (),
+        )
+
+    def _item_statuses(self) -> tuple[ItemStatus, ...]:
+        tracks = self.run_side.state.tracks.items()
+        return tuple(
+            ItemStatus(
+                feature=FeatureId(feature),
+                kind=track.item.kind,
+                title=track.item.title,
+                status=track.last_stop.status if track.last_stop else None,
+                attempts=track.attempts,
+                code=(track.last_stop.code or "") if track.last_stop else "",
+            )
+            for feature, track in tracks
+            if feature != self.feature
         )
 
     def _retry_phase(self, requested: str | None) -> str:

@@ -137,7 +137,7 @@ def initial_appends(
     own_stream, stream = run_stream(started.run), feature_stream(started.run, forked.feature)
     source = f"{feature_stream(forked.source, forked.feature)}@{forked.version}"
     item = replace(item, source=source, order=0, depends_on=())
-    branch = f"{pins.config.branch_prefix}/{forked.feature}"
+    branch = pins.item_branch(item.kind, forked.feature, started)
     return (
         Append(own_stream, 0, (started, forked, item)),
         *(

@@ -1,5 +1,5 @@
-"""The plan of a run, from settings, pipeline, rules, templates, backlog and earlier deliveries; the intake of a backlog
-(the events that start a run or add to one); checks before a run costs money.
+"""The plan of a run, from settings, pipeline, rules, templates, backlog and earlier deliveries; checks before a run
+costs money.
 
 Writes nothing. `mz run --dry-run` shows the plan, and a run process starts with it.
 """
@@ -12,25 +12,23 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.catalog.run import FeatureOutcome, ItemAdded, ItemSkipped
-from mz_events.names import Commit, Digest, inbox_stream, run_stream
+from mz_events.catalog.run import FeatureOutcome
+from mz_events.names import Commit, inbox_stream, run_stream
 from mz_events.store import Log, Store
 from mz_projections.read_models.store import ReadModelStore
-from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
+from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries
 from mz_projections.run.fold import FeatureTrack, RunState, fold_run, is_complete
 from mz_projections.views.timeline import list_names
 
 from mz_engine.agents.contract import Adapter, names_endpoint
 from mz_engine.agents.registry import UnknownAgent, all_adapters, built_in_adapters
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.listed import FORGE_SOURCE, issue_items, parse_json_lines
 from mz_engine.backlog.markdown import parse_backlog
@@ -70,6 +68,7 @@ from mz_engine.pricing.table import known_models, price_table
 from mz_engine.processes.container import Container, container_of
 from mz_engine.processes.environment import git_directory
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
+from mz_engine.run.intake import BacklogIntake, PutText, take_items
 from mz_engine.run.routing import routing_problems
 from mz_engine.run.settings import MEMORY_FILE, READ_AT_USE, LoadedConfig, load_config, read_memory_rules
 
@@ -87,77 +86,7 @@ SHELL_WORDS = frozenset(
     source time trap ulimit
     """.split()  # noqa: SIM905
 )
-PutText = Callable[[str], Digest]
-
-
-class BacklogIntake(msgspec.Struct, frozen=True, kw_only=True):
-    """Items of a backlog that a run adds, skips or leaves out."""
-
-    added: tuple[ItemAdded, ...]
-    skipped: tuple[ItemSkipped, ...]
-    left_out: tuple[LeftOutItem, ...]
-    warnings: tuple[Diagnostic, ...] = ()
-    """Suspicious lines of items."""
-
-
-def take_items(
-    items: Iterable[BacklogItem],
-    only: Iterable[str],
-    delivered: Mapping[str, Delivery],
-    in_run: Iterable[str],
-    config: Config,
-    put: PutText,
-) -> BacklogIntake:
-    """Return what a run takes from the backlog. `delivered` is by source, over all runs; `in_run` are features that the
-    run has already; `put` stores a text as a blob."""
-    source, existing = tuple(items), frozenset(in_run)
-    before = frozenset(item.id for item in source if item.source in delivered) - existing
-    screen = cache(partial(screen_item, mode=config.injection_screen))
-    chosen, others = plan_backlog(source, only, before | existing)
-    left_out = tuple(out for out in others if out.item.id not in existing)
-    declared = {item.id: item.depends_on for item in source}
-    added, warnings = list[ItemAdded](), list[Diagnostic]()
-    for item in chosen:
-        clean, screen_result = screen(item)
-        warnings += _suspicions(item, screen_result)
-        lines = (f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, screen_result))
-        added.append(
-            ItemAdded(
-                feature=item.id,
-                source=item.source,
-                priority=int(item.priority),
-                order=item.order,
-                depends_on=tuple(name for name in declared[item.id] if name in {*before, *existing, *item.depends_on}),
-                title=put(clean.title),
-                body=put(clean.body),
-                score=screen_result.score,
-                quarantined=screen_result.quarantined,
-                suspicions=put("\n".join(lines)) if screen_result.reasons else None,
-            )
-        )
-    skipped = []
-    for item in (out.item for out in left_out if out.reason == "delivered"):
-        clean, delivery = screen(item)[0], delivered[item.source]
-        # A changed text is noted, but does not deliver the item again.
-        changed = text_digest(put(clean.title), put(clean.body)) != delivery.text_sha256
-        head = Commit(delivery.head) if delivery.head else None
-        skipped.append(ItemSkipped(feature=item.id, delivered_by=delivery.delivered_by, changed=changed, head=head))
-    return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out, warnings=tuple(warnings))
-
-
-def _suspicions(item: BacklogItem, result: ScreenResult) -> Iterator[Diagnostic]:
-    """Yield a warning (MZ4012) for each suspicious line of an item."""
-    effect, hint = "given to agents without invisible characters", "change it, or set `injection_screen: strict`"
-    if result.quarantined:
-        effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
-    for line, quote in quote_matches(item, result):
-        message = f"{item.id}: {effect}: it may give orders to an agent: {quote[:QUOTE_CHARS_MAX]}"
-        location = SourceLocation(item.file, line)
-        yield Diagnostic(code="MZ4012", message=message, hint=hint, location=location, severity="warning")
-
-
 NAMED_MAX = 20
-QUOTE_CHARS_MAX = 300
 BACKLOG_BYTES_MAX = 16_000_000
 
 
@@ -166,6 +95,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     pins: Pins
     base: str
+    integration: str
+    """Name of the run's integration branch; empty: it has none."""
     items: tuple[BacklogItem, ...]
     """The whole backlog."""
     intake: BacklogIntake
@@ -250,10 +181,26 @@ def make_plan(
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
     in_run = unfinished.tracks if unfinished else ()
-    intake = take_items(items, only, delivered, in_run, pins.config, put)
+    intake = take_items(items, only, delivered, in_run, pins, put)
     unseen = unseen_changes(root, config, environment)
     warnings = (*warnings, *gaps, *unseen, *weak_isolation(), *intake.warnings)
-    return RunPlan(pins=pins, base=base, items=items, intake=intake, unfinished=unfinished, warnings=warnings)
+    integration = unfinished.started.integration if unfinished and unfinished.started else new_integration(pins)
+    return RunPlan(
+        pins=pins,
+        base=base,
+        integration=integration,
+        items=items,
+        intake=intake,
+        unfinished=unfinished,
+        warnings=warnings,
+    )
+
+
+def new_integration(pins: Pins) -> str:
+    """Return the name of the integration branch of a new run; empty for a pipeline without one."""
+    name = pins.config.integration or pins.pipeline.integration
+    now = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime())
+    return name.replace("{time}", now) if pins.pipeline.integration else ""
 
 
 def _pins_of_unfinished(

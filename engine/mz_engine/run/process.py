@@ -134,6 +134,7 @@ class RunProcess:
             mz_version=VERSION,
             provenance=self._provenance(plan.pins),
             isolation=isolation_levels(plan.pins.config),
+            integration=plan.integration,
         )
         self._append(Append(run_stream(run), 0, (started, *plan.intake.skipped, *plan.intake.added)))
         self._create_coordinator(run, plan.pins)

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.names import is_of_run
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.names import feature_stream, is_of_run
 from mz_events.seal import Seal, seal_of
 
 from mz_engine.errors.diagnostics import MzError
@@ -113,4 +114,6 @@ class Sealer(NamedTuple):
     def note_delivery(self, key: str) -> str | None:
         """Seal the log while the pull request with this `Mz-Key` is opened; return the root, None if that failed."""
         run, feature, *_ = key.split("/")
-        return self.note(run, (f"refs/heads/{self.config.branch_prefix}/{feature}",))[0]
+        events = (recorded.event for recorded in self.store.read(feature_stream(run, feature)))
+        branches = [event.branch for event in events if isinstance(event, FeatureStarted)]
+        return self.note(run, [f"refs/heads/{branch}" for branch in branches])[0] if branches else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mz_events.catalog.base import DerivedEvent, ExternalEvent, OutcomeEvent
-from mz_events.catalog.run import Hold, PersonCommits, Verdict
+from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent, OutcomeEvent
+from mz_events.catalog.run import FeatureOutcome, Hold, PersonCommits, Verdict
 from mz_events.names import Commit, Digest, FeatureId, Path
 
 
@@ -36,8 +36,21 @@ class QuestionKind(Enum):
     """The feature's text may be a prompt injection; no agent gets it before a person approves."""
 
 
+class ItemStatus(EventPart, frozen=True, kw_only=True):
+    """What became of an item so far."""
+
+    feature: FeatureId
+    kind: str
+    title: Digest
+    status: FeatureOutcome | None
+    """None: it was not worked on yet."""
+    attempts: int
+    code: str = ""
+    """Why it failed."""
+
+
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
-    SCHEMA = 3
+    SCHEMA = 4
     NON_DETERMINISTIC = frozenset({"run_version", "starts_from", "base_results"})
     feature: FeatureId
     run_version: int
@@ -57,6 +70,8 @@ class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.star
     """Blob: results of the commands on the base, as in `BaseTested`, for the pull request."""
     issue: str = ""
     """The issue that it is about, as `[HOST/]OWNER/NAME#NUMBER`."""
+    items: tuple[ItemStatus, ...] = ()
+    """Items of the run at that time, where a phase has them as an input."""
 
 
 class WorkspaceReady(OutcomeEvent, frozen=True, kw_only=True, tag="workspace.ready"):
@@ -205,13 +220,14 @@ class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retr
     """A person requested a retry or a revision: counters are reset, and the phase and all later ones are superseded.
     A retry restores the tree from before the phase."""
 
-    SCHEMA = 2
+    SCHEMA = 3
     NON_DETERMINISTIC = frozenset({"run_version", "commits"})
     run_version: int
     to: str
     """Empty if no phase was started."""
     note: Digest | None = None
-    actor: Digest
+    actor: Digest | None
+    """None: the run begins a failed item again."""
     keeps_tree: bool = False
     """True for a revision: delivered work is taken up again as it is, and no tree is restored."""
     commits: PersonCommits | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
 from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId
@@ -48,6 +49,7 @@ class Verdict(Enum):
 
 
 class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
+    SCHEMA = 2
     NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version", "provenance", "isolation"})
     run: RunId
     pipeline: str
@@ -62,6 +64,8 @@ class RunStarted(ExternalEvent, frozen=True, kw_only=True, tag="run.started"):
     """Origin of the agents' replies, as in a cassette; empty: unknown."""
     isolation: str = ""
     """Level of isolation of agents and commands, as `mz doctor` names it, or `container` and that; empty: unknown."""
+    integration: str = ""
+    """Name of the integration branch, into which items of the run are merged; empty: the run has none."""
 
 
 class RunForked(ExternalEvent, frozen=True, kw_only=True, tag="run.forked"):
@@ -87,6 +91,7 @@ class RunResumed(ExternalEvent, frozen=True, kw_only=True, tag="run.resumed"):
 
 
 class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
+    SCHEMA = 2
     feature: FeatureId
     source: str
     """Location: `file#id`."""
@@ -104,6 +109,69 @@ class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
     """The text may be a prompt injection: a person must approve it before the first call."""
     suspicions: Digest | None = None
     """Blob: suspicious lines with their places; if the item is not quarantined, they or tricks in them are removed."""
+    kind: str = ""
+    """As the pipeline defines it; empty: it defines none."""
+    cycle: int = 0
+    """The cycle in which it was added; 0: before the first."""
+    made_by: FeatureId | None = None
+    """The item whose output it was in."""
+
+
+class CreatedItem(EventPart, frozen=True, kw_only=True):
+    """An entry of an artifact that became an item."""
+
+    id: str
+    """Its id in the artifact."""
+    feature: FeatureId
+
+
+class ItemsAdded(DerivedEvent, frozen=True, kw_only=True, tag="items.added"):
+    """What became of the entries of an artifact that creates items; also in the feature's own stream, in the same
+    transaction as the `ItemAdded` events."""
+
+    feature: FeatureId
+    added: tuple[CreatedItem, ...]
+    duplicates: tuple[str, ...] = ()
+    """Ids of entries whose title an open or delivered item has."""
+
+
+class CycleStarted(DerivedEvent, frozen=True, kw_only=True, tag="cycle.started"):
+    """Nothing was left to do: what failed is begun again, then the next work is planned."""
+
+    cycle: int
+
+
+class CycleEnded(DerivedEvent, frozen=True, kw_only=True, tag="cycle.ended"):
+    """Nothing of the cycle is left to do."""
+
+    cycle: int
+    added: int
+    """Items that it planned."""
+    delivered: int
+    failed: int
+    over: str = ""
+    """Why no cycle follows: `planned-nothing`, `cycles` (their limit) or `unchanged`; empty: one may follow."""
+
+
+class CyclesAllowed(ExternalEvent, frozen=True, kw_only=True, tag="cycles.allowed"):
+    """A person said up to which cycle the run may go, instead of the limit of the settings."""
+
+    until: int
+
+
+class ItemRequeued(DerivedEvent, frozen=True, kw_only=True, tag="item.requeued"):
+    """An item that failed is begun again in a later cycle."""
+
+    feature: FeatureId
+    cycle: int
+    attempt: int
+
+
+class RunClosing(ExternalEvent, frozen=True, kw_only=True, tag="run.closing"):
+    """A person ends the run: what is open is cancelled, then the last item of the run follows."""
+
+    how: Literal["finish", "cancel"]
+    actor: Digest
 
 
 class ItemSkipped(ExternalEvent, frozen=True, kw_only=True, tag="item.skipped"):

@@ -137,7 +137,7 @@ def _apply(state: State, event: Event) -> State | None:
         case (_, FeatureCancelled()):
             return _end_feature(state, FeatureOutcome.CANCELLED, run_version=event.run_version)
         case (_, FeatureFailed(code=code)):
-            return _end_feature(state, FeatureOutcome.FAILED, code=code)
+            return replace(_end_feature(state, FeatureOutcome.FAILED, code=code), detail=event.detail)
         case (Held(), HoldReleased()):
             return _release_hold(state, event)
         case (Waiting(question=question, suspended=suspended), HumanAnswered()):

@@ -40,7 +40,7 @@ from mz_events.catalog.feature import (
     RolledBack,
     WorkspaceConflicted,
 )
-from mz_events.catalog.run import FeatureOutcome, Hold
+from mz_events.catalog.run import FeatureOutcome, Hold, ItemsAdded
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactsKept,
@@ -198,6 +198,7 @@ UnitEvent = (
     | ConditionsChecked
     | CommandRan
     | GateChecked
+    | ItemsAdded
     | HumanAnswered
     | HoldReleased
     | Blocked
@@ -264,6 +265,8 @@ class UnitRun(StateStruct, frozen=True):
     """The latest call."""
     usage_before: UnitUsage = UnitUsage()
     """Usage of all earlier unit runs."""
+    items_added: bool = False
+    """Its outputs created their items."""
     delivery_steps: tuple[str, ...] = ()
     """Delivery steps done."""
     target_merge: BaseMerged | None = None
@@ -353,6 +356,8 @@ class Ended(StateStruct, frozen=True):
     run_version: int
     head: Commit | None
     code: str | None = None
+    detail: Digest | None = None
+    """Blob: why it failed."""
     changed_paths: tuple[Path, ...] = ()
     progress: FeatureProgress | None = None
     state_before: Active | None = None

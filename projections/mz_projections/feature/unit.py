@@ -32,6 +32,7 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.feature import HoldReleased
 from mz_events.catalog.memory import LearningsCaptured
+from mz_events.catalog.run import ItemsAdded
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactsKept,
@@ -190,6 +191,7 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
         run, conditions={**run.conditions, event.of: event.met}, last_event=event
     ),
     GateChecked: _on_gate_checked,
+    ItemsAdded: lambda run, event, _: replace(run, items_added=True, last_event=event),
     CommitRequested: _set_last_event,
     PushRequested: _set_last_event,
     PullRequestRequested: _set_last_event,

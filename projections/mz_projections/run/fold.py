@@ -18,6 +18,9 @@ from mz_events.catalog.run import (
     ClaimCompared,
     ClaimRejected,
     CommandsChanged,
+    CycleEnded,
+    CyclesAllowed,
+    CycleStarted,
     FeatureAdmitted,
     FeatureMerged,
     FeatureOutcome,
@@ -28,8 +31,10 @@ from mz_events.catalog.run import (
     InboxRead,
     ItemAdded,
     ItemHeld,
+    ItemRequeued,
     ItemSkipped,
     RetryAccepted,
+    RunClosing,
     RunFinished,
     RunForked,
     RunHalted,
@@ -46,7 +51,14 @@ from mz_events.store import Recorded
 from mz_projections.run.spending import Amount, total
 
 RunMessage = (
-    FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerAccepted | CancelAccepted | RetryAccepted
+    FeatureAdmitted
+    | FeatureReleased
+    | TimerFired
+    | ChecksChanged
+    | AnswerAccepted
+    | CancelAccepted
+    | RetryAccepted
+    | ItemRequeued
 )
 """A message of the run to a feature."""
 DELIVERED_OUTCOMES = frozenset({FeatureOutcome.DELIVERED, FeatureOutcome.MERGED, FeatureOutcome.TAGGED})
@@ -78,6 +90,10 @@ class FeatureTrack(msgspec.Struct, frozen=True, kw_only=True):
     reservations: dict[str, Amount] = {}
     """By key of the call."""
     claim_compared: bool = False
+    attempts: int = 1
+    """How often it was begun, by the run."""
+    cycle: int = 0
+    """The cycle in which it was added or begun again."""
     was_resumed: bool = False
     """The run was resumed, and the feature has neither been released nor called an agent since: a fatal problem, or
     what the day's budget had left, is from before."""
@@ -122,6 +138,22 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """None: the present commands were not tested on the base."""
     commands: Digest | None = None
     """Blob: the commands that replace the pinned ones."""
+    cycle: int = 0
+    """The latest cycle; 0: none began."""
+    in_cycle: bool = False
+    """It has not ended."""
+    over: str = ""
+    """Why no cycle follows; empty: one may follow."""
+    unchanged_cycles: int = 0
+    """Cycles in a row in which nothing was delivered."""
+    cycles_until: int | None = None
+    """The last cycle, as a person said; None: as the settings say."""
+    closing: RunClosing | None = None
+    """A person ends the run."""
+    closing_item: str = ""
+    """The last item, once it is added."""
+    delivered: tuple[str, ...] = ()
+    """Delivered features, the latest last."""
     inbox_version: int = 0
     version: int = 0
 
@@ -167,7 +199,18 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
         case RunForked():
             return replace(state, fork=event)
         case ItemAdded(feature=feature):
-            return replace(state, tracks={**state.tracks, feature: FeatureTrack(item=event)}, finished=False)
+            tracks = {**state.tracks, feature: FeatureTrack(item=event, cycle=event.cycle)}
+            over, last = "" if event.cycle == 0 else state.over, feature if state.closing else state.closing_item
+            return replace(state, tracks=tracks, finished=False, idle=False, over=over, closing_item=last)
+        case CycleStarted(cycle=cycle):
+            return replace(state, cycle=cycle, in_cycle=True, idle=False)
+        case CycleEnded(over=over, delivered=delivered):
+            unchanged = 0 if delivered else state.unchanged_cycles + 1
+            return replace(state, in_cycle=False, over=over, unchanged_cycles=unchanged)
+        case CyclesAllowed(until=until):
+            return replace(state, cycles_until=until, over="", unchanged_cycles=0, idle=False)
+        case RunClosing():
+            return replace(state, closing=event, closing_item="", idle=False)
         case ItemSkipped(feature=feature):
             return replace(state, skipped={**state.skipped, feature: event})
         case RunResumed():
@@ -197,6 +240,9 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
         return state
     if isinstance(event, RetryAccepted):
         state = replace(state, finished=False)
+    if isinstance(event, FeatureStopped) and event.status in DELIVERED_OUTCOMES:
+        feature = track.item.feature
+        state = replace(state, delivered=(*(other for other in state.delivered if other != feature), feature))
     return replace(state, idle=False, tracks={**state.tracks, track.item.feature: _evolve_track(track, recorded)})
 
 
@@ -206,6 +252,9 @@ def _resume(state: RunState) -> RunState:
     for feature, track in state.tracks.items():
         interrupted = track.last_stop is not None and track.last_stop.status is FeatureOutcome.INTERRUPTED
         tracks[feature] = replace(track, active=track.active or interrupted, was_resumed=True)
+    last = state.tracks.get(state.closing_item)
+    if last is not None and last.has_ended and not last.is_delivered:
+        state = replace(state, closing=None, closing_item="")
     return replace(state, tracks=tracks, halt=None, stop_requested=False, paused=False, idle=False, finished=False)
 
 
@@ -224,6 +273,8 @@ def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrac
             messages, admitted = (*track.messages, (recorded.version, message)), isinstance(event, FeatureAdmitted)
             track = replace(track, claim=None, claim_compared=False) if isinstance(event, RetryAccepted) else track
             track = replace(track, was_resumed=False) if isinstance(event, FeatureReleased) else track
+            if isinstance(event, ItemRequeued):
+                track = replace(track, attempts=event.attempt, cycle=event.cycle, claim=None, claim_compared=False)
             return replace(track, messages=messages, active=True, admitted=track.admitted or admitted, held_by=None)
         case FeatureStopped():
             return replace(track, active=False, last_stop=event)

@@ -225,6 +225,18 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.RunResumed: lambda e: f"mz {e.mz_version}",
     run.ItemAdded: _item_added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
+    run.ItemsAdded: lambda e: (
+        f"{e.feature} adds {list_names(entry.feature for entry in e.added) or 'nothing'}"
+        + (f"; there are already {list_names(e.duplicates)}" if e.duplicates else "")
+    ),
+    run.ItemRequeued: lambda e: f"{e.feature} is begun again, attempt {e.attempt}",
+    run.CycleStarted: lambda e: f"cycle {e.cycle}",
+    run.CycleEnded: lambda e: (
+        f"cycle {e.cycle}: {e.added} added, {e.delivered} delivered, {e.failed} failed"
+        + (f"; no cycle follows ({e.over})" if e.over else "")
+    ),
+    run.CyclesAllowed: lambda e: f"cycles up to {e.until} allowed",
+    run.RunClosing: lambda e: "a person ends the run" if e.how == "finish" else "a person gives the run up",
     run.BaseTested: _base_tested,
     run.CommandsChanged: lambda _: "commands, set-up or what they need were corrected in the settings",
     run.FeatureAdmitted: lambda e: f"{e.feature} may start" + (f" on top of {e.stacked_on}" if e.stacked_on else ""),

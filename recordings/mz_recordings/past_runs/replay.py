@@ -19,8 +19,9 @@ from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.run import AwaitEvents, EndEvent, call_amount, claim_files, decide_run, reserve_money
 from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
-from mz_engine.effects.steps import Do, Emit, ReserveCall, RunStep, SettleCall, Step, StepContext
+from mz_engine.effects.steps import AddItems, Do, Emit, ReserveCall, RunStep, SettleCall, Step, StepContext
 from mz_engine.model.pins import Pins, decode_commands, decode_pins
+from mz_engine.model.pipeline import FEATURE
 from mz_engine.ports import Interrupted, RemoteError, RepositoryUnusable
 from mz_engine.prompts.render import TemplateError
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
@@ -32,6 +33,9 @@ from mz_events.catalog.run import (
     ClaimCompared,
     ClaimRejected,
     CommandsChanged,
+    CreatedItem,
+    CycleEnded,
+    CycleStarted,
     FeatureAdmitted,
     FeatureMerged,
     FeatureOutcome,
@@ -39,7 +43,10 @@ from mz_events.catalog.run import (
     FeatureStopped,
     FilesClaimed,
     Hold,
+    ItemAdded,
     ItemHeld,
+    ItemRequeued,
+    ItemsAdded,
     RunFinished,
     RunHalted,
     RunIdle,
@@ -226,6 +233,11 @@ def _append_step(step: Emit | RunStep, context: StepContext, stream: RecordedStr
             if rejection is not None and stream.first_of(FilesClaimed, ClaimRejected) is ClaimRejected:
                 return (ClaimRejected(feature=feature, phase=phase, paths=paths, holder=rejection.holder),), False
             return (FilesClaimed(feature=feature, phase=phase, paths=paths),), True
+        case AddItems(items=items, duplicates=duplicates):
+            past = stream.find_near(ItemsAdded)
+            ids = {entry.id: entry.feature for entry in past.added} if past else {}
+            added = tuple(CreatedItem(id=item.feature, feature=ids.get(item.feature, item.feature)) for item in items)
+            return (ItemsAdded(feature=feature, added=added, duplicates=tuple(duplicates)),), True
 
 
 def action_text(action: Action) -> str:
@@ -242,9 +254,11 @@ def _reserved(stream: RecordedStream, key: str) -> Amount:
     )
 
 
-DECIDED_EVENTS = (FeatureAdmitted, FeatureReleased, ItemHeld, ClaimCompared, RunHalted)
+DECIDED_EVENTS = (
+    FeatureAdmitted, FeatureReleased, ItemHeld, ClaimCompared, RunHalted, ItemRequeued, CycleStarted, CycleEnded,
+)  # fmt: skip
 """Events that only `decide_run` produces."""
-RunReply = CallReserved | CallOverBudget | CallSettled | FilesClaimed | ClaimRejected
+RunReply = CallReserved | CallOverBudget | CallSettled | FilesClaimed | ClaimRejected | ItemsAdded
 """Replies to requests of features; also in the features' own streams."""
 
 
@@ -257,14 +271,19 @@ def replay_run(log: Store, run: str, inputs: ReplayInputs) -> RunReplay:
     started = run_started(log, run)
     run_events = tuple(log.read(run_stream(run)))
     pins = load_pins(inputs.blobs, started)
+    kinds = {str(event.feature): event.kind for r in run_events if isinstance(event := r.event, ItemAdded)}
     prefix = feature_stream(run, "")
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
     stops = feature_stops(run_events)
     corrected = corrected_pins(inputs.blobs, run_events, pins)
-    replayed = (
-        FeatureReplay(events, pins, inputs, started.base, stops=stops.get(feature), corrected=corrected).run()
-        for feature, events in streams.items()
-    )
+
+    def replay_feature(feature: str, events: RecordedEvents) -> StreamReplay:
+        kind = kinds.get(feature, FEATURE.kind)
+        of_kind = tuple((position, changed.of_kind(kind)) for position, changed in corrected)
+        own_pins = pins.of_kind(kind)
+        return FeatureReplay(events, own_pins, inputs, started.base, stops=stops.get(feature), corrected=of_kind).run()
+
+    replayed = (replay_feature(feature, events) for feature, events in streams.items())
     own = RunStreamReplay(run_events, pins, streams).run()
     return RunReplay(run=run, mz_version=started.mz_version, streams=(own, *replayed))
 
@@ -347,7 +366,7 @@ class RunStreamReplay:
             case RunIdle() | RunFinished():
                 if isinstance(action, EndEvent):
                     others = () if (state.finished if isinstance(action, RunFinished) else state.idle) else (action,)
-            case CallReserved() | CallOverBudget() | CallSettled() | FilesClaimed() | ClaimRejected():
+            case CallReserved() | CallOverBudget() | CallSettled() | FilesClaimed() | ClaimRejected() | ItemsAdded():
                 others = (self._reply(state, event),)
             case ChecksChanged() | FeatureMerged():
                 others = (event,)
@@ -357,6 +376,8 @@ class RunStreamReplay:
                     note = f"{recorded.stream}/{feature} ends at event {length}, but the feature stopped at {version}"
                     self.comparison.note("missing", recorded, note=note)
                 others = (next((reply for at, reply in replies if at <= version), None), event)
+            case ItemAdded(source=source) if state.started and source.startswith(f"{state.started.run}#"):
+                others = (event,) if event.made_by is not None else ()
             case _ if not isinstance(event, DECIDED_EVENTS):
                 self.comparison.apply_recorded()
                 return

@@ -1,0 +1,93 @@
+"""Items that an artifact creates: its entries, screened as the items of a backlog are; what a prompt says of items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mz_events.catalog.feature import ItemStatus
+from mz_events.catalog.run import FeatureOutcome, ItemAdded
+from mz_events.names import FeatureId
+
+from mz_engine.artifacts.parse import artifact_items, field_value
+from mz_engine.backlog.injection_screen import quote_matches, screen_item
+from mz_engine.backlog.item import BacklogItem, Priority
+from mz_engine.decide.actions import CreateItems
+from mz_engine.effects.steps import AddItems, Effect, StepContext, Steps, get_text, put_blob
+
+GIVEN_UP = (FeatureOutcome.FAILED, FeatureOutcome.CANCELLED)
+
+
+def create_items(action: CreateItems, context: StepContext) -> Effect:
+    """Request an item for each entry of the output whose title no open or delivered item has."""
+    parsed, rules = context.unit_run.parsed_artifacts[action.artifact], context.pins.rules[action.rules]
+    names, units, existing = rules.extract.units, {unit.id: unit for unit in parsed.units}, dict[str, FeatureId]()
+    assert names is not None
+    for status in context.phase_state.progress.started.items:
+        if status.kind == action.kind and status.status not in GIVEN_UP:
+            existing[_comparable((yield from get_text(status.title)))] = status.feature
+    items, duplicates = list[ItemAdded](), dict[str, FeatureId]()
+    for order, entry in enumerate(artifact_items(rules, (yield from get_text(parsed.digest)))):
+        unit = units.get(str(field_value(rules, entry, names.id)))
+        if unit is None:
+            continue
+        title = " ".join(str(field_value(rules, entry, "title") or unit.id).split())
+        if (same := existing.get(_comparable(title))) is not None:
+            duplicates[unit.id] = same
+            continue
+        others = {name: value for name, value in entry.fields.items() if name not in (names.id, "title")}
+        item = BacklogItem(
+            id=FeatureId(unit.id),
+            title=title,
+            body=_body({name: value for name, value in others.items() if name != names.depends_on}),
+            order=order,
+            source=f"{action.artifact}#{unit.id}",
+            line=entry.line or 1,
+        )
+        clean, result = screen_item(item, context.pins.config.injection_screen)
+        suspicions = "\n".join(f"{unit.id}: {quote}" for _, quote in quote_matches(item, result))
+        items.append(
+            ItemAdded(
+                feature=item.id,
+                source=item.source,
+                priority=Priority.NONE,
+                order=order,
+                depends_on=tuple(FeatureId(name) for name in unit.depends_on),
+                title=(yield from put_blob(clean.title)),
+                body=(yield from put_blob(clean.body)),
+                score=result.score,
+                quarantined=result.quarantined,
+                suspicions=(yield from put_blob(suspicions)) if result.reasons else None,
+                kind=action.kind,
+            )
+        )
+        existing[_comparable(title)] = item.id
+    yield AddItems(items=tuple(items), duplicates=duplicates)
+
+
+def items_text(kind: str, items: tuple[ItemStatus, ...]) -> Steps[str]:
+    """Return a line for each item of the kind: id, title, what became of it, and how often it was begun."""
+    lines = []
+    for item in items:
+        if item.kind == kind:
+            status = item.status.value if item.status else "open"
+            failed = f" ({item.code}), begun {item.attempts} times" if item.code else ""
+            lines.append(f"- {item.feature}: {(yield from get_text(item.title))}: {status}{failed}")
+    return "\n".join(lines) or "none"
+
+
+def _comparable(title: str) -> str:
+    return " ".join(title.casefold().split())
+
+
+def _body(fields: Mapping[str, Any]) -> str:
+    """Return the fields of an entry as Markdown: a heading each, lists as lists."""
+    return "\n\n".join(
+        f"## {name.replace('_', ' ').capitalize()}\n\n{_text(value)}" for name, value in fields.items() if value
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "\n".join(f"- {_text(entry)}" for entry in value)
+    return ", ".join(f"{key}: {_text(part)}" for key, part in value.items()) if isinstance(value, dict) else str(value)
