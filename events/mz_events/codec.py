@@ -7,10 +7,10 @@ the upcasters; an event of a newer one is an error that names it, never silently
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, reduce
 from types import ModuleType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Union, get_args, get_type_hints
 
 import msgspec
 
@@ -58,18 +58,6 @@ UPCASTERS: Mapping[tuple[str, int], Upcast] = {
 none of its own. Never removed once released."""
 
 
-class _Decoders(dict[tuple[str, int], Callable[[bytes], Event]]):
-    """Raw decoders by type and schema, each made for its first event: making all takes longer than a short command.
-    One is made at a time: msgspec crashes if two threads prepare the same Struct."""
-
-    def __init__(self, make: Callable[[tuple[str, int]], Callable[[bytes], Event]]) -> None:
-        self._make, self._lock = make, threading.Lock()
-
-    def __missing__(self, key: tuple[str, int]) -> Callable[[bytes], Event]:
-        with self._lock:
-            return self.get(key) or self.setdefault(key, self._make(key))
-
-
 class Codec:
     """Encoders and decoders of event types.
 
@@ -79,36 +67,23 @@ class Codec:
     def __init__(self, events: Iterable[type[Event]], upcasters: Mapping[tuple[str, int], Upcast]) -> None:
         self.types = {type_of(kind): kind for kind in events}
         self._keys = {kind: (name, kind.SCHEMA) for name, kind in self.types.items()}
-        self._upcasters = upcasters
-        self.decoders: Mapping[tuple[str, int], Callable[[bytes], Event]] = _Decoders(self._make_decoder)
-        """Raw decoders by type and schema, KeyError for others; `decode` adds the event ref to their errors."""
+        self._upcasts: dict[tuple[str, int], list[Upcast]] = {key: [] for key in self._keys.values()}
+        """By type and schema: what converts a payload, in this order."""
+        for name, schema in upcasters:
+            steps = [upcasters[name, earlier] for earlier in range(schema, self.types[name].SCHEMA)]
+            self._upcasts[name, schema] = [step for step in steps if step is not _unchanged]
+        self._unconverted = {(self.types[name], schema) for (name, schema), steps in self._upcasts.items() if not steps}
         self._encode = msgspec.json.Encoder(order="deterministic").encode
-        for key in upcasters:
-            self._upcasts(*key)
+        self.decoder: msgspec.json.Decoder[Event] | None = None
+        """Of all types, told by their tags; made for the first event: making it takes longer than a short command."""
+        self._lock = threading.Lock()
 
-    def _make_decoder(self, key: tuple[str, int]) -> Callable[[bytes], Event]:
-        """Raise KeyError for an unknown type or schema."""
-        name, schema = key
-        kind = self.types[name]
-        decode_current = msgspec.json.Decoder(kind).decode
-        upcasts = self._upcasts(name, schema) if schema != kind.SCHEMA else []
-        if all(upcast is _unchanged for upcast in upcasts):
-            return decode_current
-
-        def decode(payload: bytes) -> Event:
-            fields = msgspec.json.decode(payload, type=dict)
-            for upcast in upcasts:
-                fields = upcast(fields)
-            return decode_current(msgspec.json.encode(fields))
-
-        return decode
-
-    def _upcasts(self, name: str, schema: int) -> list[Upcast]:
-        """Return the upcasters from an earlier schema on. Raises KeyError if one is missing, or none is needed."""
-        upcasts = [self._upcasters[name, from_schema] for from_schema in range(schema, self.types[name].SCHEMA)]
-        if not upcasts:
-            raise KeyError((name, schema))
-        return upcasts
+    def _made_decoder(self) -> msgspec.json.Decoder[Event]:
+        """Return the decoder, which one thread makes: msgspec crashes if two prepare the same Struct."""
+        with self._lock:
+            types = tuple(self.types.values())
+            self.decoder = self.decoder or msgspec.json.Decoder(Union[types])  # noqa: UP007  # made at run time
+        return self.decoder
 
     def encode(self, event: Event) -> tuple[str, int, bytes]:
         """Return type, schema and canonical payload: fields in the order of the Struct, map keys sorted."""
@@ -120,16 +95,31 @@ class Codec:
 
         Raises: UnknownEvent for a type or schema of a newer `mz`, StoreUnusable for a damaged payload.
         """
+        steps = self._upcasts.get((name, schema))
+        if steps is None:
+            raise UnknownEvent(event_ref, name, schema)
         try:
-            decode = self.decoders[name, schema]
-        except KeyError:
-            raise UnknownEvent(event_ref, name, schema) from None
-        try:
-            return decode(payload)
+            if steps:
+                fields = msgspec.json.decode(payload, type=dict)
+                payload = msgspec.json.encode(reduce(lambda fields, step: step(fields), steps, fields))
+            event = (self.decoder or self._made_decoder()).decode(payload)
+            if type_of(event) != name:
+                raise ValueError(f"its payload is one of {type_of(event)}")
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
             raise StoreUnusable(
                 f"the event {event_ref} ({name}/{schema}) is damaged: {error}; restore the log from a backup"
             ) from error
+        return event
+
+    def decode_unconverted(self, payloads: Sequence[bytes], schemas: Sequence[int]) -> list[Event] | None:
+        """Return the events of stored payloads, decoded at once; None unless each is intact, of a known schema, and
+        needs no conversion. Then `decode` has to take them one by one."""
+        try:
+            events = self._made_decoder().decode_lines(b"\n".join(payloads))
+            is_usable = self._unconverted.issuperset(zip(map(type, events), schemas, strict=True))
+        except (msgspec.MsgspecError, ValueError, TypeError):
+            return None
+        return events if is_usable else None
 
 
 CODEC = Codec(ALL_EVENTS, UPCASTERS)

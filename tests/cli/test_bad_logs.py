@@ -95,7 +95,8 @@ def unknown(home: Path) -> None:
         for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {trigger}")
         changed = connection.execute(
-            "UPDATE event SET type = 'future.happened' WHERE type IN ('item.added', 'phase.started', 'inbox.answer')"
+            "UPDATE event SET type = 'future.happened', payload = CAST('{\"type\":\"future.happened\"}' AS BLOB) "
+            "WHERE type IN ('item.added', 'phase.started', 'inbox.answer')"
         )
         assert changed.rowcount
     connection.close()

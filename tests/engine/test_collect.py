@@ -21,7 +21,7 @@ from mz_events.store import UnknownEvent
 
 from tests.cli.stored_run import RUN, StoredRun
 
-OTHER_COLUMNS = "schema, recorded_at_us, observed_at_us, causation, payload, chain"
+OTHER_COLUMNS = "schema, recorded_at_us, observed_at_us, causation, chain"
 OLD = MIN_AGE_SECONDS + 60
 
 
@@ -108,8 +108,9 @@ def test_nothing_goes_where_a_newer_mz_wrote(summary: StoredRun) -> None:
     age(summary.blobs.path(digest))
     with sqlite3.connect(summary.home / ".mz" / "mz.db") as file:
         file.execute(
-            f"INSERT INTO event (stream_id, version, position, type, {OTHER_COLUMNS}) SELECT stream_id, version + 1, "
-            f"position + 1, 'thing.of-tomorrow', {OTHER_COLUMNS} FROM event ORDER BY position DESC LIMIT 1"
+            f"INSERT INTO event (stream_id, version, position, type, payload, {OTHER_COLUMNS}) SELECT stream_id, "
+            "version + 1, position + 1, 'thing.of-tomorrow', CAST('{\"type\":\"thing.of-tomorrow\"}' AS BLOB), "
+            f"{OTHER_COLUMNS} FROM event ORDER BY position DESC LIMIT 1"
         )
     file.close()
     with pytest.raises(UnknownEvent):

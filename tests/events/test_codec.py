@@ -5,13 +5,11 @@ from __future__ import annotations
 import pkgutil
 import threading
 import time
-from collections.abc import Callable
 
 import msgspec
 import mz_events.catalog
 import pytest
 from msgspec.structs import replace
-from mz_events import codec
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.catalog.feature import FeatureDelivered
@@ -178,24 +176,40 @@ def test_comparable_keeps_everything_but_measurements() -> None:
     assert actual == {"type": "feature.delivered", "ending": "ending", "changed_paths": ("src/app.py",)}
 
 
-def test_decoders_are_made_one_at_a_time() -> None:
-    """Two threads that prepare the same Struct at once crash msgspec, and Structs share Structs."""
-    made, active, most = list[tuple[str, int]](), 0, 0
+def test_the_decoder_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that prepare the same Struct at once crash msgspec."""
+    made, make = list[object](), msgspec.json.Decoder
 
-    def make(key: tuple[str, int]) -> Callable[[bytes], Event]:
-        nonlocal active, most
-        active += 1
-        most = max(most, active)
+    def make_slowly(type_: type[Event]) -> msgspec.json.Decoder[Event]:
+        made.append(type_)
         time.sleep(0.01)
-        active -= 1
-        made.append(key)
-        return ALL_EVENTS[0].__call__
+        return make(type_)
 
-    decoders, keys = codec._Decoders(make), [("a", 1), ("b", 1), ("a", 2)]
-    threads = [threading.Thread(target=decoders.__getitem__, args=(key,)) for key in keys * 4]
+    monkeypatch.setattr(msgspec.json, "Decoder", make_slowly)
+    newest, payload = Codec((Sized,), {}), b'{"type":"test.sized","size_bytes":1,"unit":"none"}'
+    threads = [threading.Thread(target=newest.decode, args=("test.sized", 3, payload, "s@1")) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == 1
-    assert sorted(made) == sorted(keys)
+    assert len(made) == 1
+
+
+NAMED = b'{"type":"unit.started","phase":"p","unit":"u","iteration":1}'
+
+
+@pytest.mark.parametrize(
+    ("payloads", "schemas"),
+    [
+        ((NAMED, NAMED[:-1]), (1, 1)),
+        ((NAMED, NAMED), (1, 2)),
+        ((NAMED, b'{"type":"unit.dreamt"}'), (1, 1)),
+        ((NAMED + b"\n" + NAMED,), (1,)),
+        ((NAMED, NAMED.decode()), (1, 1)),
+    ],
+    ids=["damaged", "newer schema", "newer type", "one too many", "text"],
+)
+def test_what_cannot_be_decoded_at_once(payloads: tuple[bytes, ...], schemas: tuple[int, ...]) -> None:
+    assert CODEC.decode_unconverted((NAMED, NAMED), (1, 1)) == [CODEC.decode("unit.started", 1, NAMED, "s@1")] * 2
+    assert CODEC.decode_unconverted(payloads, schemas) is None
+    assert SIZED.decode_unconverted((b'{"type":"test.sized","kb":2}',), (1,)) is None

@@ -13,14 +13,14 @@ from typing import Union
 
 import msgspec
 from mz_events.adapters.database import CHECKPOINT_PAGES
-from mz_events.adapters.sqlite_log import COLUMNS, EVENT_COLUMNS, INSERT_EVENT, PAGE_ROWS, Row
+from mz_events.adapters.sqlite_log import COLUMNS, INSERT_EVENT, LOG_COLUMNS, PAGE_ROWS, Row
 from mz_events.catalog.base import Event
 from mz_events.codec import ALL_EVENTS
 from mz_events.names import StreamId
 from mz_events.store import Recorded
 
 ALL = f"SELECT {COLUMNS} FROM event ORDER BY position"
-DECODED = f"SELECT {EVENT_COLUMNS} FROM event ORDER BY position"
+DECODED = f"SELECT {LOG_COLUMNS} FROM event ORDER BY position"
 TABLE = """CREATE TABLE event (
     position INTEGER NOT NULL PRIMARY KEY, stream_id INTEGER NOT NULL, version INTEGER NOT NULL, type TEXT NOT NULL,
     schema INTEGER NOT NULL, recorded_at_us INTEGER NOT NULL, observed_at_us INTEGER NOT NULL, causation TEXT NOT NULL,
@@ -78,7 +78,7 @@ def read_all(log: Path) -> int:
         decode, count = union_decoder().decode, 0
         cursor = connection.execute(DECODED)
         while rows := cursor.fetchmany(PAGE_ROWS):
-            for id_, version, position, _, _, recorded_at_us, observed_at_us, causation, payload in rows:
+            for id_, version, position, _, recorded_at_us, observed_at_us, causation, payload in rows:
                 Recorded(names[id_], version, position, recorded_at_us, observed_at_us, decode(payload), causation)
                 count += 1
         return count

@@ -9,9 +9,23 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from msgspec.structs import replace
-from mz_events.catalog.base import IntentEvent
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentSwitched, CallOverBudget, ReplyParsed
-from mz_events.catalog.delivery import ChecksRerun, CommitRequested, Committed, DeliveryFailed
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    AgentSwitched,
+    CallOverBudget,
+    ReplyParsed,
+)
+from mz_events.catalog.delivery import (
+    ChecksRerun,
+    CommitRequested,
+    Committed,
+    DeliveryFailed,
+    PullRequestRequested,
+    PushRequested,
+)
 from mz_events.catalog.feature import (
     Blocked,
     FeatureFailed,
@@ -182,6 +196,10 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if type(last) is ChangesChecked:
         secrets = [change.path for change in last.forbidden_changes if change.kind == "secret"]
         return act.AskPerson(question_kind=QuestionKind.SECRET, code=secrets[0]) if secrets else Work.VALIDATE_OUTPUTS
+    if type(last) is AgentRequested or type(last) is CommitRequested:
+        return act.ReconcileIntent(intent=last)
+    if type(last) is PushRequested or type(last) is PullRequestRequested:
+        return act.ReconcileIntent(intent=last)
     if last is None and phase.when and "phase" not in unit_run.conditions:
         return act.CheckConditions(of="phase")
     if type(last) is ConditionsChecked and last.of == "phase" and not last.met:
@@ -228,8 +246,6 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if type(last) is DeliveryFailed:
         question = act.AskPerson(question_kind=QuestionKind.UNROUTED, code=last.code, text=last.detail)
         return pause(unit_run, last.code, DEFAULT_WAITS.get(last.code, 0), pins.config.limits) or question
-    if isinstance(last, IntentEvent):
-        return act.ReconcileIntent(intent=last)
     return decide_delivery(unit_run, phase, pins)
 
 
@@ -369,6 +385,8 @@ def _ask_for_approval(
     for gate in missing:
         if gate.rule is not None and gate.rule not in results:
             return act.CheckRule(rule=gate.rule, cause="person")
+    if not missing:
+        return None
     broken = [rule for rule, passed in results.items() if not passed]
     codes = tuple(dict.fromkeys(gate.name for gate in missing if holds(gate, state, unit_run, phase, broken)))
     if not codes:

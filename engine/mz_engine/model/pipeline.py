@@ -433,7 +433,10 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
 
     def is_after_delivery(self, phase: Phase) -> bool:
         """Return True for a phase that follows the one that delivers; it leaves the branch alone."""
-        return any(other.deliver for other in self.phases[: self.phases.index(phase)])
+        for other in self.phases:
+            if other.deliver or other.phase == phase.phase:
+                return other.phase != phase.phase
+        raise KeyError(phase.phase)
 
     def is_checked_by_others(self, phase: str) -> bool:
         """Return True if a call elsewhere must not be by the agent of this phase."""

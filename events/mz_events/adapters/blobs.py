@@ -172,4 +172,4 @@ def read_regular(path: Path, bytes_max: int) -> bytes:
     if not stat.S_ISREG(status.st_mode) or status.st_size > bytes_max:
         raise ValueError(f"is not a regular file of at most {bytes_max // 1_000_000} MB")
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-        return file.read(bytes_max)
+        return file.read(min(bytes_max, status.st_size + 1))  # Space for what is asked for is set aside.

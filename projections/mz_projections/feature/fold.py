@@ -97,35 +97,31 @@ def evolve(state: State, recorded: Recorded[Event]) -> State:
 def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
     """Return the state after the event, or None if the event is illegal in this state."""
     event = recorded.event
-    if type(state) is InPhase and type(event) not in ALWAYS_LEGAL:
+    kind = type(event)
+    if type(state) is InPhase and kind not in ALWAYS_LEGAL:
         next_state = _apply_in_phase(state, event, recorded.observed_at_us)
     else:
         next_state = _apply(state, event)
-    if next_state is None or type(event) not in HISTORY_EVENTS:
+    if next_state is None or kind not in HISTORY_EVENTS:
         return next_state
-    if isinstance(event, ChangesChecked) and not any(change.kind == "secret" for change in event.forbidden_changes):
+    if type(event) is ChangesChecked and not any(change.kind == "secret" for change in event.forbidden_changes):
         return next_state
     return _with_history(next_state, event)
 
 
 def _with_history(state: State, event: Event) -> State:
     match state:
-        case Held(suspended=suspended) | Waiting(suspended=suspended):
-            if isinstance(suspended, CreatingWorkspace):
-                return state
-            progress = replace(suspended.progress, history=(*suspended.progress.history, event))
-            return replace(state, suspended=replace(suspended, progress=progress))
-        case RunningSetup(progress=progress) | BetweenPhases(progress=progress) | InPhase(progress=progress):
-            return replace(state, progress=replace(progress, history=(*progress.history, event)))
-        case Restoring(progress=progress):
-            return replace(state, progress=replace(progress, history=(*progress.history, event)))
+        case InPhase() | BetweenPhases() | RunningSetup() | Restoring():
+            return replace(state, progress=replace(state.progress, history=(*state.progress.history, event)))
+        case Held() | Waiting():
+            return replace(state, suspended=_with_history(state.suspended, event))
     return state
 
 
 def _apply(state: State, event: Event) -> State | None:
+    if type(event) is PhaseStarted and (type(state) is BetweenPhases or type(state) is RunningSetup):
+        return _start_phase(state.progress, event)
     match state, event:
-        case (BetweenPhases() | RunningSetup(), PhaseStarted()):
-            return _start_phase(state.progress, event)
         case (NotStarted(), FeatureStarted()):
             return CreatingWorkspace(started=event, run_version=event.run_version)
         case (Ended(state_before=state_before), FeatureRetried()) if state_before is not None:
@@ -338,54 +334,52 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
             progress = _update_progress(progress, unit_run, event)
         is_same = next_run is unit_run and progress is state.progress
         return state if is_same else replace(state, unit_run=next_run, progress=progress)
-    match event:
-        case Committed() if unit_run is not None:
-            progress = replace(state.progress, head=event.commit)
-            return replace(state, progress=progress, unit_run=replace(unit_run, commit=event.commit, last_event=event))
-        case PhaseSkipped() if unit_run is not None:
-            session = drop_session(state.progress.agent_session, SessionDropReason.ROLLBACK)
-            progress = replace(state.progress, agent_session=session)
-            return BetweenPhases(progress=_complete_phase(progress, event.phase, state.finished_units))
-        case UnitCompleted() if unit_run is not None:
-            return replace(
-                state,
-                progress=_complete_unit(state.progress, state.phase, unit_run),
-                finished_units=(*state.finished_units, event.unit),
-                unit_run=None,
-            )
-        case UnitStarted() if unit_run is None:
-            unit, tree, usage = event.unit, state.progress.tree, state.progress.usage
-            notes = _start_notes(state.progress, event.phase, unit)
-            started = UnitRun(
-                unit=unit, iteration=event.iteration, base=tree, tree=tree, notes=notes, usage_before=usage
-            )
-            return replace(state, unit_run=started)
-        case PhaseCompleted() if unit_run is None:
-            return BetweenPhases(progress=_complete_phase(state.progress, event.phase, state.finished_units))
-        case FilesClaimed():
-            return replace(state, claimed=True, claim_rejected=False)
-        case ClaimRejected():
-            return replace(state, claim_rejected=True)
     if unit_run is None:
-        return None
-    match event:
-        case SessionDropped():
-            return replace(state, progress=replace(state.progress, agent_session=None))
-        case Blocked():
-            progress = replace(
-                state.progress,
-                issue_counts=_increment(state.progress.issue_counts, issue_of(event)),
-                block_counts=_increment(state.progress.block_counts, event.cause),
-            )
-            return replace(state, progress=progress, unit_run=replace(unit_run, block=event, last_event=event))
-        case RolledBack():
-            return _roll_back(state, unit_run, event)
-        case BaseMerged():
-            return _apply_merge(state, unit_run, event)
-        case Pushed():
-            pushed_run = replace(unit_run, delivery_steps=(*unit_run.delivery_steps, "push"), last_event=event)
-            return replace(state, progress=replace(state.progress, pushed_commit=event.commit), unit_run=pushed_run)
-    return None
+        return _apply_between_units(state, event)
+    if type(event) is Committed:
+        progress = replace(state.progress, head=event.commit)
+        return replace(state, progress=progress, unit_run=replace(unit_run, commit=event.commit, last_event=event))
+    if type(event) is UnitCompleted:
+        progress, finished = _complete_unit(state.progress, state.phase, unit_run), (*state.finished_units, event.unit)
+        return replace(state, progress=progress, finished_units=finished, unit_run=None)
+    if type(event) is PhaseSkipped:
+        session = drop_session(state.progress.agent_session, SessionDropReason.ROLLBACK)
+        progress = replace(state.progress, agent_session=session)
+        return BetweenPhases(progress=_complete_phase(progress, event.phase, state.finished_units))
+    if type(event) is SessionDropped:
+        return replace(state, progress=replace(state.progress, agent_session=None))
+    if type(event) is Blocked:
+        progress = replace(
+            state.progress,
+            issue_counts=_increment(state.progress.issue_counts, issue_of(event)),
+            block_counts=_increment(state.progress.block_counts, event.cause),
+        )
+        return replace(state, progress=progress, unit_run=replace(unit_run, block=event, last_event=event))
+    if type(event) is RolledBack:
+        return _roll_back(state, unit_run, event)
+    if type(event) is BaseMerged:
+        return _apply_merge(state, unit_run, event)
+    if type(event) is Pushed:
+        pushed_run = replace(unit_run, delivery_steps=(*unit_run.delivery_steps, "push"), last_event=event)
+        return replace(state, progress=replace(state.progress, pushed_commit=event.commit), unit_run=pushed_run)
+    return _apply_claim(state, event)
+
+
+def _apply_between_units(state: InPhase, event: Event) -> State | None:
+    if type(event) is UnitStarted:
+        unit, tree, usage = event.unit, state.progress.tree, state.progress.usage
+        notes = _start_notes(state.progress, event.phase, unit)
+        started = UnitRun(unit=unit, iteration=event.iteration, base=tree, tree=tree, notes=notes, usage_before=usage)
+        return replace(state, unit_run=started)
+    if type(event) is PhaseCompleted:
+        return BetweenPhases(progress=_complete_phase(state.progress, event.phase, state.finished_units))
+    return _apply_claim(state, event)
+
+
+def _apply_claim(state: InPhase, event: Event) -> State | None:
+    if type(event) is FilesClaimed:
+        return replace(state, claimed=True, claim_rejected=False)
+    return replace(state, claim_rejected=True) if type(event) is ClaimRejected else None
 
 
 def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event) -> FeatureProgress:
@@ -397,13 +391,15 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     if type(event) is AgentReplied or type(event) is AgentFailed:
         return replace(progress, usage=replace(usage, duration_ms=usage.duration_ms + event.duration_ms))
     if type(event) is ReplyParsed:
+        input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
         for part in event.usage:
-            usage = replace(
-                usage, input_tokens=usage.input_tokens + part.input, output_tokens=usage.output_tokens + part.output
-            )
-        progress = replace(progress, usage=usage, agent_session=apply_reply(agent_session, event))
-        request = unit_run.request
-        return progress if request is None or event.ending != "success" else _add_builder(progress, request)
+            input_tokens, output_tokens = input_tokens + part.input, output_tokens + part.output
+        return replace(
+            progress,
+            usage=replace(usage, input_tokens=input_tokens, output_tokens=output_tokens),
+            agent_session=apply_reply(agent_session, event),
+            builder_agents=_builder_agents(progress, unit_run.request, event),
+        )
     if type(event) is CallSettled:
         return replace(progress, usage=replace(usage, nanousd=usage.nanousd + event.nanousd))
     if type(event) is ArtifactParsed and not event.is_result and unit_run.reply_event is not None:
@@ -413,12 +409,18 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
     return progress
 
 
-def _add_builder(progress: FeatureProgress, request: AgentRequested) -> FeatureProgress:
-    """Add the agent of a builder's reply to those of its phase."""
+def _builder_agents(
+    progress: FeatureProgress, request: AgentRequested | None, reply: ReplyParsed
+) -> dict[str, tuple[str, ...]]:
+    """Return the builders of each phase, with that of a successful reply."""
+    if request is None or reply.ending != "success" or request.ref.role != BUILDER:
+        return progress.builder_agents
     phase, agents = request.ref.phase, progress.builder_agents.get(request.ref.phase, ())
-    if request.ref.role != BUILDER or request.agent in agents:
-        return progress
-    return replace(progress, builder_agents={**progress.builder_agents, phase: (*agents, request.agent)})
+    return (
+        progress.builder_agents
+        if request.agent in agents
+        else {**progress.builder_agents, phase: (*agents, request.agent)}
+    )
 
 
 def _complete_unit(progress: FeatureProgress, phase: str, unit_run: UnitRun) -> FeatureProgress:
