@@ -117,9 +117,9 @@ def test_every_page_of_docs_is_in_its_list() -> None:
 
 
 def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
-    pipeline, block, rules, kinds = fenced("pipelines", "yaml")
+    first, merging, block, rules, kinds = fenced("pipelines", "yaml")
     assert validate(load_rules()["block"], block, "BLOCKED.md", Limits(), {}) == ()
-    for text in (pipeline, f"pipeline: kinds\nversion: 1\n{kinds}"):
+    for text in (first, merging, f"pipeline: kinds\nversion: 1\n{kinds}"):
         PipelineSource(name="docs/pipelines.md", text=text).parse()
     assert isinstance(read_rules(parse_yaml(rules, "docs/pipelines.md"), "risks", shared_rules()), RuleSet)
     (template,) = fenced("pipelines", "jinja")

@@ -166,6 +166,27 @@ class Workspace(Protocol):
         Moves branch, HEAD, index and worktree. Never rebases.
         """
 
+    def join(self, target: Commit, head: Commit, message: bytes) -> CreatedCommit:
+        """Make a merge commit with the tree of `head` and the parents `target` and `head`, on no ref. The same again
+        gives the same commit."""
+
+    def advance(self, branch: str, old: Commit, commit: Commit) -> Commit | None:
+        """Move a branch of the user's from `old` to `commit`, which contains it, unless it contains `commit` already;
+        files of a checkout of it follow. Return None, or where the branch is if it is elsewhere.
+
+        Raises DeliveryRefused (`checkout-in-the-way`), and nothing has moved, if files in a checkout hinder that.
+        """
+
+    def tagged(self, name: str) -> Commit | None:
+        """Return the commit of a tag; None if there is no such tag."""
+
+    def tag(self, name: str, commit: Commit) -> None:
+        """Make a tag, which must not exist."""
+
+    def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
+        """Delete the feature's branch, which must be at `head`, and keep its head under `refs/mz/`; a branch that is
+        gone is closed. Raises DeliveryRefused (`branch-moved`, `branch-checked-out`)."""
+
     def contains(self, head: Commit, commit: Commit) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""
 
@@ -225,6 +246,14 @@ class RemoteError(Exception):
     def __init__(self, message: str, code: str = "pull-request-refused") -> None:
         super().__init__(message)
         self.code = "connection" if TRANSIENT.search(message) else code
+
+
+class DeliveryRefused(RemoteError):
+    """What the repository holds does not allow a step of delivery; a person has to look."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 # processes ------------------------------------------------------------------------------------------------------------

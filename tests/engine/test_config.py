@@ -120,15 +120,15 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert lines == [
         "error[MZ2011] MZ_BUDGET_FEATURE: '-1' is not an amount of dollars",
         f"error[MZ2013] mz.yaml:1:8 `agent`: 'my agent' {name}",
-        "error[MZ2013] mz.yaml:2:7 `base`: '-x' is not usable as a branch or remote name",
+        "error[MZ2013] mz.yaml:2:7 `base`: '-x' is not usable as a branch, tag or remote name",
         "error[MZ2013] mz.yaml:3:10 `backlog`: '../f.md' is not a path inside the repository",
-        "error[MZ2013] mz.yaml:4:16 `branch_prefix`: 'a..b' is not usable as a branch or remote name",
+        "error[MZ2013] mz.yaml:4:16 `branch_prefix`: 'a..b' is not usable as a branch, tag or remote name",
         f"error[MZ2013] mz.yaml:6:10 `commands.a b`: 'a b' {name}",
         "error[MZ2013] mz.yaml:7:15 `commands.test.run`: it is empty",
         "error[MZ2009] mz.yaml:7:28 `commands.test.timeout`: '5x' is not a duration",
         "error[MZ2013] mz.yaml:8:20 `workspace.copy[0]`: '/etc/passwd' is not a path inside the repository",
         "error[MZ2013] mz.yaml:8:42 `workspace.setup[0]`: it is empty",
-        "error[MZ2013] mz.yaml:9:25 `pull_requests.remote`: '' is not usable as a branch or remote name",
+        "error[MZ2013] mz.yaml:9:25 `pull_requests.remote`: '' is not usable as a branch, tag or remote name",
         "error[MZ2010] mz.yaml:10:15 `budget.run`: 'a lot' is not an amount of dollars",
         "error[MZ2009] mz.yaml:11:20 `limits.wait_max`: '8d' is not between a second and a week",
         "error[MZ2013] mz.yaml:12:16 `denied_paths[0]`: it is empty",
@@ -143,7 +143,7 @@ def test_what_has_another_form_hides_nothing_else(tmp_path: Path) -> None:
     )
     lines = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
     assert lines == [
-        "error[MZ2011] MZ_BASE: '-x' is not usable as a branch or remote name",
+        "error[MZ2011] MZ_BASE: '-x' is not usable as a branch, tag or remote name",
         "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number of at least 1 and at most 64, got 'two'",
         "error[MZ2010] mz.yaml:2:15 `budget.run`: 'lots' is not an amount of dollars",
         "error[MZ2005] mz.yaml:2:21 unknown key `fature` in `budget`",
@@ -163,7 +163,7 @@ def test_a_wrong_value_does_not_hide_errors_across_keys(tmp_path: Path) -> None:
     text = f"parallel_max: two\n{agents}prices:\n{price}{price}"
     lines = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
     assert lines == [
-        "error[MZ2011] MZ_BASE: '-x' is not usable as a branch or remote name",
+        "error[MZ2011] MZ_BASE: '-x' is not usable as a branch, tag or remote name",
         "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number of at least 1 and at most 64, got 'two'",
         "error[MZ2013] mz.yaml:3:3 `agents.codex`: mz has a built-in agent of that name",
         "error[MZ2007] mz.yaml:4:9 `agents.half` has no key `ends`",

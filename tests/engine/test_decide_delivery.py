@@ -66,10 +66,10 @@ def answered(verdict: Verdict) -> HumanAnswered:
 def test_after_the_commit_comes_the_base_the_push_the_pull_request_and_its_checks() -> None:
     merged = (*shipping(), base_merged())
     sent = (*merged, *opened())
-    assert then(*shipping()) == Work.MERGE_BASE
-    assert then(*merged) == Work.PUSH_BRANCH
+    assert then(*shipping()) == act.Deliver(step="merge_base")
+    assert then(*merged) == act.Deliver(step="push")
     assert isinstance(then(*sent[:-3]), act.ReconcileIntent)
-    assert then(*sent[:-2]) == Work.OPEN_PULL_REQUEST
+    assert then(*sent[:-2]) == act.Deliver(step="open_pr")
     assert isinstance(then(*sent[:-1]), act.ReconcileIntent)
     assert then(*sent) == Work.POLL_CHECKS
     assert then(*sent, checks_seen(green=2)) == UnitCompleted(phase="ship", unit="")
@@ -78,7 +78,7 @@ def test_after_the_commit_comes_the_base_the_push_the_pull_request_and_its_check
 def test_with_strategy_none_nothing_leaves_the_machine_and_nothing_is_waited_for() -> None:
     pins = trial.pins(Config())
     sent = (*shipping(), base_merged())
-    assert then(*sent, pins=pins) == Work.OPEN_PULL_REQUEST
+    assert then(*sent, pins=pins) == act.Deliver(step="open_pr")
     assert then(*sent, *opened(), pins=pins) == UnitCompleted(phase="ship", unit="")
 
 
@@ -86,7 +86,7 @@ def test_a_refused_delivery_is_tried_again_after_an_answer_without_paying_the_ag
     failed = (*shipping(), base_merged(), DeliveryFailed(key="k", code="push-refused", detail=DIGEST))
     assert then(*failed) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="push-refused", text=DIGEST)
     events = (*failed, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
-    assert then(*events, answered(Verdict.APPROVE)) == Work.PUSH_BRANCH
+    assert then(*events, answered(Verdict.APPROVE)) == act.Deliver(step="push")
 
 
 def test_a_delivery_without_a_connection_waits_ever_longer_before_a_person_is_asked() -> None:
@@ -97,7 +97,7 @@ def test_a_delivery_without_a_connection_waits_ever_longer_before_a_person_is_as
         held = FeatureHeld(hold=Hold.TIMER, until_us=(len(events) + seconds) * SECOND_US, code="connection")
         assert then(*events, pins=pins) == held
         events = (*events, held, HoldReleased(hold=Hold.TIMER, run_version=1))
-        assert then(*events, pins=pins) == Work.MERGE_BASE
+        assert then(*events, pins=pins) == act.Deliver(step="merge_base")
     question = act.AskPerson(question_kind=QuestionKind.UNROUTED, code="connection", text=DIGEST)
     assert then(*events, failed, pins=pins) == question
 
@@ -108,7 +108,7 @@ def test_what_the_base_brought_is_checked_by_every_gate_on_the_way() -> None:
     checked = (*merged, gate("check", True, phase="ship", unit=""))
     assert then(*merged) == act.RunGate(gate="check", cause="base")
     assert then(*checked) == act.RunGate(gate="final", cause="base")
-    assert then(*checked, gate("final", True, phase="ship", unit="")) == Work.PUSH_BRANCH
+    assert then(*checked, gate("final", True, phase="ship", unit="")) == act.Deliver(step="push")
     failed = (*checked, gate("final", False, phase="ship", unit="", cause="base"))
     assert then(*failed) == act.BlockPhase(cause="base", check="final", reports=(DIGEST,))
 

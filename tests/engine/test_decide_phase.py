@@ -19,7 +19,18 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PhaseInput
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
-from mz_events.catalog.delivery import BaseMerged, ChecksPolled, ChecksRerun, Committed, PullRequestOpened, Pushed
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    BranchesClosed,
+    BranchLanded,
+    ChecksPolled,
+    ChecksRerun,
+    Committed,
+    PullRequestOpened,
+    Pushed,
+    Tagged,
+    TargetMoved,
+)
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -102,7 +113,10 @@ def test_only_events_of_delivery_continue_the_delivery(kind: type[Event], monkey
     assert isinstance(state, InPhase)
     assert state.unit_run is not None
     action = when_decided(replace(state, unit_run=replace(state.unit_run, last_event=sample(kind))), PINS)
-    delivers = {BaseMerged, ChecksPolled, ChecksRerun, Committed, PullRequestOpened, Pushed}
+    delivers = {
+        BaseMerged, BranchLanded, BranchesClosed, ChecksPolled, ChecksRerun, Committed, PullRequestOpened, Pushed,
+        Tagged, TargetMoved,
+    }  # fmt: skip
     assert (action is Work.FINISH_FEATURE) == (kind in delivers)
 
 

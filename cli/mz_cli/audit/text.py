@@ -7,9 +7,8 @@ from textwrap import wrap
 
 import msgspec
 from msgspec.structs import replace
-from mz_projections.audit.model import DONE_STATUSES
 from mz_projections.cost.totals import Totals
-from mz_projections.views.model import ArtifactView, CommitView, RunView
+from mz_projections.views.model import DONE_STATUSES, ArtifactView, CommitView, RunView
 from mz_projections.views.timeline import Line, code_suffix
 
 from mz_cli.audit.query import (

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import click
 import msgspec
 from mz_projections.cost.totals import GroupBy, spending
-from mz_projections.views.model import FeatureView
+from mz_projections.views.model import DELIVERED_STATUSES, FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options, parsed_by
@@ -253,7 +253,7 @@ def _run_cost(log: ProjectLog, run: str) -> RunCost:
     return RunCost(
         run=run,
         calls=tuple(priced.call for priced in calls),
-        delivered=sum(feature.status == "delivered" for feature in features),
+        delivered=sum(feature.status in DELIVERED_STATUSES for feature in features),
         shared_features=sum(map(_has_copied_calls, features)),
     )
 
@@ -279,5 +279,7 @@ def _print_sessions(log: ProjectLog, options: CostOptions) -> int:
 
 
 def _session_cost(log: ProjectLog, run: str) -> SessionCost:
-    features = (view for view in log.view(run).features if view.status == "delivered" and not _has_copied_calls(view))
+    features = (
+        view for view in log.view(run).features if view.status in DELIVERED_STATUSES and not _has_copied_calls(view)
+    )
     return session_cost(run, log.events(run), frozenset(view.feature for view in features))

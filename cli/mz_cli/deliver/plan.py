@@ -15,7 +15,7 @@ from mz_engine.decide.caller import planned_call
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, label_of
 from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
@@ -241,7 +241,7 @@ def _phase_step(phase: Phase, config: Config, costs: Costs) -> PlannedPhase:
         per_unit=phase.for_each is not None,
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
         asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
-        delivers=phase.deliver,
+        delivers=tuple(map(label_of, phase.deliver)),
         **_estimated(total),
     )
 

@@ -30,7 +30,7 @@ RESULTS = {
 }
 """File with the result of a command, by its name; of any other one NAME.json."""
 PRIORITIES = ("high", "medium", "low", "none")
-ENDED = ("delivered", "merged", "tagged", "failed", "cancelled", "skipped")
+ENDED = ("delivered", "merged", "tagged", "done", "failed", "cancelled", "skipped")
 
 
 def agentswe_files(run: ExportedRun) -> Iterator[ExportedFile]:

@@ -17,6 +17,7 @@ STATUSES = {
     "delivered": "done",
     "merged": "done",
     "tagged": "done",
+    "done": "done",
     "failed": "failed",
     "waiting": "paused",
     "held": "deferred",

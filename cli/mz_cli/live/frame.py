@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 import msgspec
 from mz_engine.model.pins import Pins
 from mz_projections.usage import sum_known
-from mz_projections.views.model import CallView, FeatureStatus, FeatureView, RunView
+from mz_projections.views.model import DONE_STATUSES, ENDED_STATUSES, CallView, FeatureStatus, FeatureView, RunView
 from rich.cells import set_cell_size
 
 from mz_cli.common.advice import review_commands
@@ -41,11 +41,12 @@ DONE, CURRENT, PENDING, RULE, DOT, ELLIPSIS = "✓", "▸", "·", "─", "·", "
 STATUS_STYLES = {
     "waiting": ("?", "bold yellow"), "working": (CURRENT, "cyan"), "held": ("‖", "yellow"), "paused": ("‖", "yellow"),
     "failed": ("✗", "red"), "interrupted": ("■", "yellow"), "queued": (PENDING, "dim"), "delivered": (DONE, "green"),
-    "merged": (DONE, "green"), "tagged": (DONE, "green"), "cancelled": ("–", "dim"), "skipped": (DONE, "dim"),
+    "merged": (DONE, "green"), "tagged": (DONE, "green"), "done": (DONE, "green"), "cancelled": ("–", "dim"),
+    "skipped": (DONE, "dim"),
 }  # fmt: skip
 """Status -> glyph and style. Glyphs differ by shape, not by colour alone. Features with the last statuses are the first
 to be left out."""
-DONE_STATUSES = ("delivered", "merged", "tagged", "cancelled", "skipped")
+CLOSED_STATUSES = (*DONE_STATUSES, "cancelled")
 CARD_LINES_MAX: Mapping[FeatureStatus, int] = {"working": 5, "waiting": 3}
 """Maximum number of lines by status; others have one."""
 BAR_CELLS_MAX, BAR_CELLS_MIN = 30, 8
@@ -103,7 +104,7 @@ def _title_line(view: RunView, context: FrameContext) -> Line:
 
 def _progress_line(view: RunView, context: FrameContext) -> Line:
     """Return a progress bar over all phases of all features, and the figures of the run."""
-    ended = sum(feature.status in (*DONE_STATUSES, "failed") for feature in view.features)
+    ended = sum(feature.status in ENDED_STATUSES for feature in view.features)
     now_us = view.last_recorded_us if view.status == "paused" else context.now_us
     elapsed = _elapsed(view.clock_us, now_us or context.now_us) if view.clock_us is not None else ""
     figures = (f"{ended}/{len(view.features)} done", elapsed, _money_text(view, context), _tokens_text(view.features))
@@ -112,7 +113,7 @@ def _progress_line(view: RunView, context: FrameContext) -> Line:
     if bar < BAR_CELLS_MIN:
         return styled_line(text, "bold")
     phases = max(len(context.phases), 1)
-    done = sum(phases if f.status in DONE_STATUSES else min(len(f.completed_phases), phases) for f in view.features)
+    done = sum(phases if f.status in CLOSED_STATUSES else min(len(f.completed_phases), phases) for f in view.features)
     full = bar * done // max(phases * len(view.features), 1)
     return Span("━" * full, "green"), Span(RULE * (bar - full), "dim"), Span(f"  {text}", "bold")
 

@@ -11,12 +11,18 @@ from typing import Literal
 import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.delivery import CommitRequested, PullRequestRequested, PushRequested
+from mz_events.catalog.delivery import (
+    CommitRequested,
+    MergeRequested,
+    PullRequestRequested,
+    PushRequested,
+    TagRequested,
+)
 from mz_events.catalog.feature import QuestionKind
 from mz_events.names import Digest, Path
 from mz_projections.feature.fold import AgentOutcome
 
-Intent = AgentRequested | CommitRequested | PushRequested | PullRequestRequested
+Intent = AgentRequested | CommitRequested | PushRequested | PullRequestRequested | MergeRequested | TagRequested
 
 
 class Work(Enum):
@@ -30,10 +36,6 @@ class Work(Enum):
     CHECK_JUDGED_RULES = "check judged rules"
     """Record how a reviewer judges the rules that only it can."""
     MAKE_COMMIT = "make commit"
-    PUSH_BRANCH = "push branch"
-    OPEN_PULL_REQUEST = "open pull request"
-    MERGE_BASE = "merge base"
-    """Merge new commits of the pull request's target branch."""
     POLL_CHECKS = "poll checks"
     RERUN_CHECKS = "rerun checks"
     """Start failed CI checks again that are known to be flaky."""
@@ -107,6 +109,12 @@ class CheckConditions(BaseAction, frozen=True):
     of: Literal["phase", "review"]
 
 
+class Deliver(BaseAction, frozen=True):
+    """Take a step of delivery, which `Phase.steps` names."""
+
+    step: str
+
+
 class ReportingAction(BaseAction, frozen=True, kw_only=True):
     """Base of the actions that end the work on a unit for now, with the reason."""
 
@@ -136,4 +144,15 @@ class RestoreTree(BaseAction, frozen=True):
 
 CommandAction = RunSetup | RunPreparation | RunGate | CheckRule | CheckConditions
 AgentAction = CallAgent | ReconcileIntent | ParseReply
-Action = Event | Work | CommandAction | AgentAction | ClaimFiles | CreateItems | AskPerson | BlockPhase | RestoreTree
+Action = (
+    Event
+    | Work
+    | CommandAction
+    | AgentAction
+    | ClaimFiles
+    | CreateItems
+    | Deliver
+    | AskPerson
+    | BlockPhase
+    | RestoreTree
+)

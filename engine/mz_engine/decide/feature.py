@@ -23,8 +23,11 @@ from mz_events.catalog.delivery import (
     CommitRequested,
     Committed,
     DeliveryFailed,
+    MergeRequested,
     PullRequestRequested,
     PushRequested,
+    TagRequested,
+    TargetMoved,
 )
 from mz_events.catalog.feature import (
     Blocked,
@@ -85,7 +88,7 @@ from mz_engine.decide.recovery import (
 from mz_engine.decide.units import iteration, units_of
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import CHECKS, PERSON, TIERS, BlockRoute, PersonGate, Phase
+from mz_engine.model.pipeline import CHECKS, PERSON, STEPS, TIERS, BlockRoute, PersonGate, Phase, kind_of
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
@@ -93,6 +96,9 @@ MERGE_BASE = "merge_base"
 UNMARKED = "merge_base.unmarked"
 NOT_NEEDED = "when.not-needed"
 """Question about a phase to which work was sent back, although none of its conditions holds."""
+TARGET_MOVED = "target-moved"
+TARGET_MOVES_MAX = 10
+"""How often the target may move in a row before its merge."""
 SECOND_US = 1_000_000
 
 
@@ -246,6 +252,8 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
     if type(last) is DeliveryFailed:
         question = act.AskPerson(question_kind=QuestionKind.UNROUTED, code=last.code, text=last.detail)
         return pause(unit_run, last.code, DEFAULT_WAITS.get(last.code, 0), pins.config.limits) or question
+    if type(last) is MergeRequested or type(last) is TagRequested:
+        return act.ReconcileIntent(intent=last)
     return decide_delivery(unit_run, phase, pins)
 
 
@@ -336,7 +344,7 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
             return next_call(unit_run, review.role)
     makes_no_commit = phase.agent is not None and unit_run.reply_event is None
     makes_no_commit = makes_no_commit or pins.pipeline.is_after_delivery(phase)
-    finish = UnitCompleted(phase=phase.phase, unit=unit_run.unit) if makes_no_commit else Work.MAKE_COMMIT
+    finish = decide_delivery(unit_run, phase, pins) if makes_no_commit else Work.MAKE_COMMIT
     question = _ask_for_approval(state, unit_run, phase, pins, phase.ask_person)
     if block_by_review := _block_by_review(unit_run, phase):
         return block_by_review
@@ -397,37 +405,38 @@ def _ask_for_approval(
 
 # delivery -------------------------------------------------------------------------------------------------------------
 def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
-    """Deliver a unit after its commit. With strategy `none` nothing leaves the machine: no push, no CI checks, and the
-    pull request is a file for a person."""
-    uses_remote = pins.config.pull_requests.strategy != "none"
-    for step in phase.deliver:
-        if step == MERGE_BASE:
-            action = _merge_base(unit_run, pins)
-        elif step == AWAIT_CHECKS:
-            action = _await_checks(unit_run, pins.config.pull_requests) if uses_remote else None
-        elif step in unit_run.delivery_steps:
-            action = None
-        elif step == "open_pr":
-            action = Work.OPEN_PULL_REQUEST
+    """Deliver a unit after its commit, step by step. With strategy `none` nothing leaves the machine: no push, no CI
+    checks, and the pull request is a file for a person."""
+    has_remote = pins.config.pull_requests.strategy != "none"
+    for name, step in phase.steps.items():
+        if STEPS[kind_of(step)].uses_remote and not has_remote:
+            continue
+        if name == MERGE_BASE:
+            action = _merge_base(unit_run, phase, pins)
+        elif name == AWAIT_CHECKS:
+            action = _await_checks(unit_run, pins.config.pull_requests)
         else:
-            action = Work.PUSH_BRANCH if uses_remote else None
+            action = None if name in unit_run.delivery_steps else act.Deliver(step=name)
         if action is not None:
             return action
     return UnitCompleted(phase=phase.phase, unit=unit_run.unit)
 
 
-def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
-    """Merge the target branch, then run every command gate again. Conflict markers block the phase; about a conflict
-    without markers a person decides."""
-    merged = unit_run.target_merge
+def _merge_base(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action | None:
+    """Merge the target branch, then run every command gate up to this phase again. Conflict markers block the phase;
+    about a conflict without markers, or a target that moves again and again, a person decides."""
+    merged, moves = unit_run.target_merge, unit_run.target_moves
+    if merged is None and isinstance(unit_run.last_event, TargetMoved) and moves % TARGET_MOVES_MAX == 0:
+        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=TARGET_MOVED)
     if merged is None:
-        return Work.MERGE_BASE
+        return act.Deliver(step=MERGE_BASE)
     is_unmarked = bool(merged.unmarked) and UNMARKED not in unit_run.approved_questions
     if is_unmarked and not unit_run.rollback_allowed:
         return act.AskPerson(question_kind=QuestionKind.CONFLICT, code=UNMARKED)
     if merged.conflicts or is_unmarked:
         return act.BlockPhase(cause=BASE, check=MERGE_BASE)
-    gates = dict.fromkeys(gate.run for phase in pins.pipeline.phases for gate in phase.gates if gate.run)
+    phases = pins.pipeline.phases[: pins.pipeline.phases.index(phase) + 1]
+    gates = dict.fromkeys(gate.run for earlier in phases for gate in earlier.gates if gate.run)
     for gate in gates if merged.changed else ():
         passed = unit_run.check_results.get(gate)
         if passed is None and gate in pins.config.commands:

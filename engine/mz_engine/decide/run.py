@@ -137,7 +137,8 @@ def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
         for name in track.item.depends_on
     )
     heads = [stop.head for stop in stops if stop is not None and stop.head is not None]
-    stacked_on = track.item.depends_on[0] if len(track.item.depends_on) == 1 and heads else None
+    can_stack = len(track.item.depends_on) == 1 and heads and pins.pipeline.of_kind(kind.kind).ending != "merged"
+    stacked_on = track.item.depends_on[0] if can_stack else None
     return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(heads), stacked_on=stacked_on)
 
 

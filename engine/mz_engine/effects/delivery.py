@@ -61,8 +61,9 @@ def merge_base(context: StepContext) -> Effect:
     progress, tree, key = context.phase_state.progress, context.unit_run.tree, context.key("merge_base")
     settings, head = context.pins.config.pull_requests, progress.head
     yield from ensure_worktree(context, tree)
-    target = yield from _target_branch(context)
-    remote = None if settings.strategy == "none" else settings.remote
+    target = yield from target_branch(context)
+    is_pushed = "push" in context.phase.deliver and "merge" not in context.phase.deliver
+    remote = settings.remote if is_pushed and settings.strategy != "none" else None
     base = yield from call_port(Workspace.target_head, remote, target)
     merged = MergeResult(commit=head, tree=tree, changed=False)
     if base is not None:
@@ -92,9 +93,9 @@ def merge_base(context: StepContext) -> Effect:
     )
 
 
-def _target_branch(context: StepContext) -> Steps[str]:
-    """Return the branch that the pull request targets: for a stacked feature the dependency's until that is merged.
-    Raises RemoteError."""
+def target_branch(context: StepContext) -> Steps[str]:
+    """Return the branch that the work is for: for a stacked feature the dependency's until that is merged. Raises
+    RemoteError."""
     target = context.phase_state.progress.started.target
     if target == context.base_branch or context.pins.config.pull_requests.strategy == "none":
         return target
@@ -147,7 +148,7 @@ def open_pull_request(context: StepContext) -> Effect:
     feature's, verbatim."""
     progress, key = context.phase_state.progress, context.key("open_pr")
     started, has_commits = progress.started, progress.head != progress.base
-    target = yield from _target_branch(context)
+    target = yield from target_branch(context)
     title = yield from get_text(started.title)
     request = PullRequestRequested(
         key=key,
@@ -198,7 +199,9 @@ def finish_feature(context: StepContext) -> Effect:
         changed_since_merge = yield from call_port(Workspace.changed_paths, merged_target, head)
         changed_paths = tuple(path for path in changed_paths if path in changed_since_merge)
     yield from call_port(Workspace.close, worktree)
-    yield from emit(FeatureDelivered(ending=context.pins.pipeline.terminal, head=head, changed_paths=changed_paths))
+    landed, ending = progress.landed, context.pins.pipeline.ending
+    delivered = landed.commit if landed is not None and ending == "merged" else head
+    yield from emit(FeatureDelivered(ending=ending, head=delivered, changed_paths=changed_paths))
 
 
 PROMPT_LOG_LINES_MAX = 50

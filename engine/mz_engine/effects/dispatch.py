@@ -8,7 +8,14 @@ from typing import assert_never
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.delivery import BaseMerged, CommitRequested, PullRequestRequested, PushRequested
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    CommitRequested,
+    MergeRequested,
+    PullRequestRequested,
+    PushRequested,
+    TagRequested,
+)
 from mz_events.catalog.feature import Blocked, HumanRequested
 from mz_events.catalog.validation import GateChecked
 from mz_events.names import Digest
@@ -16,7 +23,7 @@ from mz_projections.feature.state import InPhase
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent, Work
-from mz_engine.effects import call, delivery, items, validation, workspace
+from mz_engine.effects import call, delivery, items, refs, validation, workspace
 from mz_engine.effects.steps import Effect, StepContext, Steps, emit, get_reports, put_blob
 
 WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
@@ -25,14 +32,18 @@ WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
     Work.VALIDATE_OUTPUTS: validation.validate_outputs,
     Work.CHECK_JUDGED_RULES: validation.check_judged_rules,
     Work.MAKE_COMMIT: workspace.make_commit,
-    Work.PUSH_BRANCH: delivery.push_branch,
-    Work.OPEN_PULL_REQUEST: delivery.open_pull_request,
-    Work.MERGE_BASE: delivery.merge_base,
     Work.POLL_CHECKS: delivery.poll_checks,
     Work.RERUN_CHECKS: delivery.rerun_checks,
     Work.FINISH_FEATURE: delivery.finish_feature,
 }
-DELIVERY_STEPS = {Work.MERGE_BASE: "merge_base", Work.PUSH_BRANCH: "push", Work.OPEN_PULL_REQUEST: "open_pr"}
+STEPS: Mapping[str, Callable[[StepContext], Effect]] = {
+    "merge_base": delivery.merge_base,
+    "push": delivery.push_branch,
+    "open_pr": delivery.open_pull_request,
+    "merge": refs.merge_branch,
+    "close_branch": refs.close_branch,
+}
+"""Effects of the delivery steps; all others are tags."""
 
 
 def effect_of(action: Action, context: StepContext) -> Effect:
@@ -40,8 +51,10 @@ def effect_of(action: Action, context: StepContext) -> Effect:
         case Event():
             return emit(action)
         case Work():
-            effect, step = WORK[action](context), DELIVERY_STEPS.get(action)
-            return delivery.deliver(context.key(step), effect) if step else effect
+            return WORK[action](context)
+        case act.Deliver(step=step):
+            effect = STEPS[step](context) if step in STEPS else refs.make_tag(context, step)
+            return delivery.deliver(context.key(step), effect)
         case act.ClaimFiles():
             return _request_claim(action)
         case act.CreateItems():
@@ -83,6 +96,10 @@ def reconcile_intent(intent: Intent, context: StepContext) -> Effect:
             return delivery.deliver(intent.key, delivery.reconcile_push(intent))
         case PullRequestRequested():
             return delivery.deliver(intent.key, delivery.reconcile_pull_request(intent, context))
+        case MergeRequested():
+            return delivery.deliver(intent.key, refs.reconcile_merge(intent, context))
+        case TagRequested():
+            return delivery.deliver(intent.key, refs.reconcile_tag(intent))
         case _:
             assert_never(intent)
 

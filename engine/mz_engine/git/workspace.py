@@ -21,6 +21,7 @@ from mz_events.names import Commit, Path
 
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
+from mz_engine.git import user_refs
 from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, copy_made, environment_digest, is_checkout
 from mz_engine.git.content import SUBMODULE, FileHash, TreeListing, WorktreeScan, display_path, event_path
 from mz_engine.git.files import (
@@ -75,7 +76,7 @@ class GitWorkspace:
         self._worktrees: dict[tuple[str, str], GitWorktree] = {}
         self._checkouts: dict[str, Checkouts] = {}
         """By run."""
-        self._lock, self._fetch_lock = threading.RLock(), threading.Lock()
+        self._lock, self._fetch_lock, self._advance_lock = threading.RLock(), threading.Lock(), threading.Lock()
         self._setup_ended, self._setups = threading.Condition(self._lock), dict[threading.Thread, str]()
         """By thread, the digest of the environment whose set-up it runs in a checkout, or is about to."""
         self._environment_lock = threading.Lock()
@@ -347,6 +348,26 @@ class GitWorkspace:
         self.ensure(worktree, merge_commit, tree)
         return MergeResult(commit=merge_commit, tree=tree, conflicts=content.conflicts, changed=True)
 
+    def join(self, target: Commit, head: Commit, message: bytes) -> CreatedCommit:
+        content = MergedTree(head, ())
+        return describe_commit(
+            self._objects, make_merge_commit(self._git, self._objects, target, head, content, message)
+        )
+
+    def advance(self, branch: str, old: Commit, commit: Commit) -> Commit | None:
+        with self._advance_lock:
+            now = user_refs.move_forward(self._git, branch, old, commit)
+        return None if now is not None and is_ancestor(self._git, commit, now) else now or old
+
+    def tagged(self, name: str) -> Commit | None:
+        return user_refs.commit_of(self._git, f"refs/tags/{name}")
+
+    def tag(self, name: str, commit: Commit) -> None:
+        user_refs.make_tag(self._git, name, commit)
+
+    def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
+        self._git_worktree(worktree).close_branch(head)
+
     def _ensure_capture(self, git_worktree: GitWorktree, commit: Commit) -> Commit:
         """Return a capture with the commit's content: the newest one if it matches, else a new one."""
         content, newest = self._objects.listing(commit), git_worktree.read_refs().capture
@@ -378,8 +399,7 @@ class GitWorkspace:
             with self._fetch_lock:
                 if remote_commit := git_repository.fetch(self._git, remote, branch):
                     return remote_commit
-        local = self._git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False)
-        return Commit(local.text) if local.exit_code == 0 else None
+        return user_refs.commit_of(self._git, f"refs/heads/{branch}")
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         git_repository.push(self._git, remote, branch, commit, old)

@@ -28,7 +28,7 @@ from mz_engine.git.objects import RefMovedError
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock, retry_without_locks
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, WORKTREE_FOLDERS
-from mz_engine.ports import FeatureWorktree, RepositoryUnusable
+from mz_engine.ports import DeliveryRefused, FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import environment_file, private_repository, worktree_path
 from mz_engine.processes.supervise import can_hide
 
@@ -168,13 +168,36 @@ class GitWorktree:
     def move_branch(self, new: Commit, old: Commit | None) -> None:
         """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another value,
         `branch-checked-out` if a person has it checked out, whose files would then seem changed."""
+        if message := self._checked_out():
+            raise RepositoryUnusable("branch-checked-out", f"{message}, then `mz resume`")
+        self.update_refs(f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
+
+    def _checked_out(self) -> str:
+        """Return where a person has the branch checked out, and the remedy; empty: nowhere."""
         link = f"ref: {self.branch_ref}\n"
         heads = (self._git.directory / "HEAD", *self._git.directory.glob("worktrees/*/HEAD"))
-        if any(_read_text(file) == link for file in heads):
-            at = self._git.run("for-each-ref", "--format=%(worktreepath)", self.branch_ref).text
-            remedy = f"switch to another branch there (`git -C {at} switch --detach`), then `mz resume`"
-            raise RepositoryUnusable("branch-checked-out", f"`{self.identity.branch}` is checked out in {at}; {remedy}")
-        self.update_refs(f"update {self.branch_ref} {new} {old or '0' * len(new)}\n")
+        if not any(_read_text(file) == link for file in heads):
+            return ""
+        at = self._git.run("for-each-ref", "--format=%(worktreepath)", self.branch_ref).text
+        remedy = f"switch to another branch there (`git -C {at} switch --detach`)"
+        return f"`{self.identity.branch}` is checked out in {at}; {remedy}"
+
+    def close_branch(self, head: Commit) -> None:
+        """Delete the branch at `head`, which is kept under `refs/mz/<run>/closed/`; one that is gone is closed. Raises
+        DeliveryRefused."""
+        old = self.read_refs().branch
+        if old is None:
+            return
+        if message := self._checked_out():
+            raise DeliveryRefused(f"{message}, then approve", "branch-checked-out")
+        if old != head:
+            message = f"`{self.identity.branch}` is at {old[:12]}, not at {head[:12]}, where this run left it"
+            raise DeliveryRefused(
+                f"{message}; keep its commits on another branch and delete it, then approve", "branch-moved"
+            )
+        # The value comes last, so that no name is a directory of another.
+        closed_ref = f"refs/mz/{self.identity.run}/closed/{self.branch_ref.removeprefix('refs/')}/{head}"
+        self.update_refs(f"update {closed_ref} {head}\ndelete {self.branch_ref} {head}\n")
 
     def update_refs(self, commands: str) -> None:
         """Update refs in one transaction; remove locks on them that a killed git left."""
@@ -193,8 +216,8 @@ class GitWorktree:
 
     def create_branch(self, start: Commit) -> None:
         """Create branch and first capture. Raises RepositoryUnusable, `branch-exists` if the branch is not ours."""
-        if self.identity.feature == "rescue":
-            message = "a feature cannot be called `rescue`: rescued refs are kept under that name"
+        if self.identity.feature in ("rescue", "closed"):
+            message = f"a feature cannot be called `{self.identity.feature}`: refs are kept under that name"
             raise RepositoryUnusable("bad-name", message)
         branch = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
         oid, _, checked_out_at = branch.partition(" ")

@@ -113,6 +113,8 @@ def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: Cle
 
 CAPTURE_REFS = "refs/mz/"
 RESCUE_FOLDER = "rescue"
+CLOSED_FOLDER = "closed"
+"""Heads of branches that were closed; like captures, they are kept until the run is removed."""
 
 
 def run_states(store: Store, process_running: bool) -> dict[str, LeftoverRunStatus]:
@@ -200,11 +202,11 @@ class LeftoverFinder:
             if name.startswith(FETCHED_TARGETS):
                 continue
             run, _, feature = name.removeprefix(CAPTURE_REFS).partition("/")
-            rescued = feature.startswith(f"{RESCUE_FOLDER}/")
+            rescued, closed = (feature.startswith(f"{folder}/") for folder in (RESCUE_FOLDER, CLOSED_FOLDER))
             yield Leftover(
                 kind="rescue" if rescued else "capture",
                 run=run,
-                feature=None if rescued else feature,
+                feature=None if rescued or closed else feature,
                 name=name,
                 commit=oid,
                 unsaved=(name,) if rescued and not self._is_reachable(oid) else (),

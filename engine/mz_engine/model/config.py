@@ -17,6 +17,7 @@ from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_du
 from mz_engine.model.agent_description import AgentDescription, Variable, doc, matching, parsed_by
 from mz_engine.model.pipeline import Autonomy, Tier
 from mz_engine.path_patterns import is_pattern
+from mz_engine.ref_names import parse_ref_name
 
 FILE_NAME = "mz.yaml"
 WRONG_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
@@ -25,20 +26,12 @@ PARALLEL_MAX = 64
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 """The JSON Schema that `mz init` writes and the first lines of a starter file name."""
 
-_NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
-"""Names that git rejects as refs, and names with a leading `-` or `@`."""
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
 
 
 def _parse_non_empty(text: str) -> str:
     if not text.strip() or "\0" in text:
         raise InvalidName("it is empty")
-    return text
-
-
-def _parse_branch(text: str) -> str:
-    if _NOT_A_REF.search(text):
-        raise InvalidName(f"{text[:80]!r} is not usable as a branch or remote name")
     return text
 
 
@@ -68,7 +61,7 @@ NonEmpty = Annotated[str, parsed_by(_parse_non_empty)]
 OutsidePath = Annotated[str, parsed_by(_parse_outside_path, "write a path such as /srv/cache or ~/.cache")]
 Name = Annotated[str, parsed_by(parse_name)]
 RepositoryPath = Annotated[str, parsed_by(parse_path)]
-Branch = Annotated[str, parsed_by(_parse_branch)]
+Branch = Annotated[str, parsed_by(parse_ref_name)]
 Pattern = Annotated[str, parsed_by(_parse_pattern)]
 ModelGlob = Annotated[str, matching(r"\S+", "the name of a model", "write it as `mz cost --by model` shows it")]
 Day = Annotated[str, parsed_by(_parse_day, "write it as YYYY-MM-DD")]

@@ -14,8 +14,9 @@ from mz_projections.rewards.reward import Rewards
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.card import Guidance
 from mz_engine.model.config import Command, Config
-from mz_engine.model.pipeline import PLACEHOLDER, Limit, Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import Limit, Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import JUDGED, ExactIds, FieldRule, ProseRule, RuleSet
+from mz_engine.ref_names import fill
 
 MET, BROKEN = "met", "broken"
 
@@ -49,7 +50,7 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def branch(self, template: str, item: str, base: str, integration: str) -> str:
         """Return the name of a branch of an item, from a template of its kind."""
         values = {"prefix": self.config.branch_prefix, "item": item, "base": base, "integration": integration}
-        return PLACEHOLDER.sub(lambda match: values[match[1]], template)
+        return fill(template, values)
 
     def item_branch(self, kind: str, item: str, started: RunStarted) -> str:
         """Return the name of the branch of an item's own."""

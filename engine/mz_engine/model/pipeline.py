@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from mz_events.names import BUILDER
 
 from mz_engine.decoding.quantity import Duration, default_duration
+from mz_engine.model.agent_description import parsed_by
+from mz_engine.ref_names import parse_ref_name
 
 CHECKS = "checks"
 """Cause of a block: failed CI checks."""
@@ -24,8 +26,43 @@ Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
 RESULT_FIELDS = ("exit", "passed", "failed", "coverage")
 """Fields of the result of a command."""
-PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
+NamedStep = Literal["merge_base", "push", "open_pr", "await_checks", "merge", "close_branch"]
+TAG = "tag"
+Ending = Literal["merged", "delivered", "tagged", "done"]
+ENDINGS: tuple[Ending, ...] = ("merged", "delivered", "tagged", "done")
+"""Of the steps of a pipeline, the first of these counts."""
+
+
+class StepRule(NamedTuple):
+    """What a delivery step may come before and after, and what it leads to."""
+
+    needs: str = ""
+    """A step that comes before it in the same phase."""
+    not_after: tuple[str, ...] = ()
+    """Steps that it cannot follow, in its phase or an earlier one."""
+    ends_work: bool = False
+    """The branch is handed over: later phases change nothing on it."""
+    uses_remote: bool = False
+    """Left out where nothing leaves the machine."""
+    changes_refs: bool = False
+    """Changes branches or tags of the user's, which a fork leaves alone."""
+    ending: Ending = "done"
+    """How a feature ends whose pipeline has the step."""
+
+
+HANDED_OVER = ("open_pr", "merge", "close_branch")
+STEPS: Mapping[str, StepRule] = {
+    "merge_base": StepRule(not_after=("push", *HANDED_OVER)),
+    "push": StepRule(not_after=HANDED_OVER, uses_remote=True),
+    "open_pr": StepRule(needs="push", not_after=HANDED_OVER, ends_work=True, ending="delivered"),
+    "await_checks": StepRule(needs="open_pr", not_after=("merge", "close_branch"), uses_remote=True),
+    "merge": StepRule(
+        needs="merge_base", not_after=("merge", "close_branch"), ends_work=True, changes_refs=True, ending="merged"
+    ),
+    TAG: StepRule(changes_refs=True, ending="tagged"),
+    "close_branch": StepRule(not_after=("close_branch",), changes_refs=True),
+}
+"""The delivery steps, in their usual order."""
 
 
 class PipelineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -199,6 +236,16 @@ class PersonGate(Condition, frozen=True, kw_only=True):
     autonomy: tuple[Autonomy, ...] = ("supervised", "checkpoint", "full_auto")
 
 
+class TagStep(PipelineStruct, frozen=True, kw_only=True):
+    """Tag a commit."""
+
+    tag: Annotated[str, parsed_by(parse_ref_name)]
+    """Name; may contain placeholders."""
+    at: Literal["head", "base", "merge"] = "head"
+    """head: of the feature's branch. base: of the target before the merge, else the commit that the branch last took
+    in or began with. merge: of the target after it."""
+
+
 class BlockRoute(PipelineStruct, frozen=True, kw_only=True):
     """Target of a block with this cause."""
 
@@ -298,7 +345,17 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     commit: str | None = None
     """Subject of the engine's commit; may contain `{feature}`, `{title}`, `{phase}` and `{unit}`. Absent: a plain
     one."""
-    deliver: tuple[DeliveryStep, ...] = ()
+    deliver: tuple[NamedStep | TagStep, ...] = ()
+
+    @property
+    def steps(self) -> dict[str, NamedStep | TagStep]:
+        """Return the delivery steps in their order, by names that are unique in the phase."""
+        return {step if isinstance(step, str) else f"{TAG}.{at}": step for at, step in enumerate(self.deliver)}
+
+    @property
+    def hands_over(self) -> bool:
+        """Return True if later phases change nothing on the branch."""
+        return any(STEPS[kind_of(step)].ends_work for step in self.deliver)
 
     @property
     def raisable_causes(self) -> tuple[str, ...]:
@@ -317,6 +374,16 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
         use = self.agent if role == BUILDER else self.agent_review
         assert use is not None
         return use
+
+
+def kind_of(step: NamedStep | TagStep) -> str:
+    """Return the key of a step in `STEPS`."""
+    return step if isinstance(step, str) else TAG
+
+
+def label_of(step: NamedStep | TagStep) -> str:
+    """Return what people read of a step."""
+    return step if isinstance(step, str) else f"{TAG} {step.tag}"
 
 
 class CheckBase(PipelineStruct, frozen=True, kw_only=True, tag_field="kind"):
@@ -375,7 +442,6 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     dependencies: Literal["stacked", "merged"] = "stacked"
     """Stacked: a dependent starts from the delivered dependency's commit. Merged: it waits until the dependency's pull
     request is merged, and starts from the base."""
-    terminal: Literal["delivered"] = "delivered"
     rollbacks_max: int = 6
     block_file: str | None = None
     """File that an agent may write instead of its outputs, to block its phase; may contain `{feature}`, `{phase}` and
@@ -421,7 +487,7 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     def revision_phase(self) -> str:
         """Return the phase from which delivered work is revised: as the last phase routes the cause `revision`, else
         failed CI checks; else the first phase that may change more than its outputs."""
-        last = next((phase for phase in self.phases if phase.deliver), self.phases[-1])
+        last = max(self.phases, key=lambda phase: (phase.hands_over, bool(phase.deliver), phase is self.phases[-1]))
         routes = {route.cause: route.to for route in last.on_block}
         first = next((phase for phase in self.phases if phase.writable), self.phases[0])
         return routes.get(REVISION) or routes.get(CHECKS) or first.phase
@@ -432,11 +498,17 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
         return tuple((phase, use) for phase in self.phases for use in phase.calls)
 
     def is_after_delivery(self, phase: Phase) -> bool:
-        """Return True for a phase that follows the one that delivers; it leaves the branch alone."""
+        """Return True for a phase that follows the one that hands the branch over; it leaves the branch alone."""
         for other in self.phases:
-            if other.deliver or other.phase == phase.phase:
+            if other.phase == phase.phase or other.hands_over:
                 return other.phase != phase.phase
         raise KeyError(phase.phase)
+
+    @property
+    def ending(self) -> Ending:
+        """Return how a feature ends, by the delivery steps."""
+        endings = {STEPS[kind_of(step)].ending for phase in self.phases for step in phase.deliver}
+        return next((ending for ending in ENDINGS if ending in endings), "done")
 
     def is_checked_by_others(self, phase: str) -> bool:
         """Return True if a call elsewhere must not be by the agent of this phase."""

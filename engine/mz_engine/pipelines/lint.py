@@ -23,7 +23,6 @@ from mz_engine.graph import find_cycles
 from mz_engine.model.config import Limits
 from mz_engine.model.pipeline import (
     PERSON,
-    PLACEHOLDER,
     RECORDS_OF_PHASES,
     RESULT_FIELDS,
     TIERS,
@@ -64,6 +63,7 @@ from mz_engine.pipelines.lint_phase import (
     producer_of,
     too_small,
 )
+from mz_engine.ref_names import PLACEHOLDER
 
 
 def lint_pipeline(
@@ -105,7 +105,7 @@ def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -
             check_names(phase, earlier),
             check_numbers(phase),
             check_completeness(phase),
-            check_delivery(phase),
+            check_delivery(phase, earlier),
             unmet_needs,
             _check_units(phase, earlier),
             _check_skipped_inputs(phase, earlier),
@@ -241,7 +241,7 @@ def _check_rewards(pipeline: Pipeline, all_rewards: Mapping[str, Rewards]) -> It
 def _check_flow(
     phases: tuple[Phase, ...], cycles: list[list[str]], stuck_positions: list[int]
 ) -> Iterator[LintFinding]:
-    """Yield MZ3005 cycle, MZ3006 unreachable, MZ3015 no phases or no delivery."""
+    """Yield MZ3005 cycle, MZ3006 unreachable, MZ3015 no phases."""
     names = [phase.phase for phase in phases]
     for cycle in cycles:
         route: KeyPath = ("phases", names.index(cycle[0]), "inputs")
@@ -251,16 +251,30 @@ def _check_flow(
     if unreachable := ", ".join(f"`{name}`" for name in names[first_stuck + 1 :]):
         message = f"unreachable: {unreachable}, since `{names[first_stuck]}` can never start"
         yield LintFinding(("phases", first_stuck + 1), "MZ3006", message)
-    delivery = next((position for position, phase in enumerate(phases) if "open_pr" in phase.deliver), len(names))
-    for position, phase in enumerate(phases[delivery + 1 :], delivery + 1):
-        uses = {"writable": phase.writable, "claim": phase.claim, "deliver": phase.deliver, "on_block": phase.on_block}
-        for key in (key for key, use in uses.items() if use):
-            message = f"`{phase.phase}` follows `{names[delivery]}`, which delivers, so it cannot have `{key}`"
-            yield LintFinding(("phases", position, key), "MZ3015", message)
     if not phases:
         yield LintFinding(("phases",), "MZ3015", "the pipeline has no phases")
-    elif delivery == len(names):
-        yield LintFinding(("phases",), "MZ3015", "no phase delivers: none has `open_pr` under `deliver`")
+    yield from _check_after_delivery(phases)
+
+
+def _check_after_delivery(phases: tuple[Phase, ...]) -> Iterator[LintFinding]:
+    """Yield MZ3015 for what a phase cannot have after the one that hands the branch over, or closes it."""
+    delivering = closing = ""
+    for position, phase in enumerate(phases):
+        uses = {
+            "writable": bool(phase.writable),
+            "claim": phase.claim is not None,
+            "on_block": bool(phase.on_block),
+            "deliver": bool(phase.agent and phase.deliver),
+        }
+        if closing:
+            message = f"`{phase.phase}` follows `{closing}`, which closes the branch that it would work on"
+            yield LintFinding(("phases", position), "MZ3015", message)
+        for key in (key for key, use in uses.items() if use and delivering):
+            message = f"`{phase.phase}` follows `{delivering}`, which delivers, so it cannot have `{key}`"
+            hint = "give a phase without `agent` the steps" if key == "deliver" else ""
+            yield LintFinding(("phases", position, key), "MZ3015", message, hint)
+        delivering = delivering or phase.phase * phase.hands_over
+        closing = closing or phase.phase * ("close_branch" in phase.deliver)
 
 
 def _check_needs(

@@ -12,15 +12,14 @@ from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.model.card import CardFile
-from mz_engine.model.pipeline import PERSON, PLACEHOLDER, Condition, Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import PERSON, STEPS, Condition, Phase, PhaseOutput, Pipeline, TagStep, kind_of, label_of
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
+from mz_engine.ref_names import PLACEHOLDER, TAG_PLACEHOLDERS
 
 References = list[tuple[KeyPath, Any]]
 """Names or numbers in a phase, with their locations in it."""
 MISSING_COMMAND_CODE = "MZ3009"
-DELIVERY_STEP_NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
-"""Delivery steps that need another one before them."""
 SAMPLE_VALUES = {"feature": "feature-id", "unit": "unit-id", "title": "Title", "phase": "phase"}
 FILES_OF_UNITS = frozenset({"unit.files", "dependencies.files"})
 """Placeholders that stand for several patterns."""
@@ -171,17 +170,26 @@ def check_scope(phase: Phase) -> Iterator[LintFinding]:
         yield LintFinding(("agent", "session"), "MZ3026", message)
 
 
-def check_delivery(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3015 for the order of delivery steps, MZ3012 for a merge whose conflicts have no route."""
+def check_delivery(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
+    """Yield MZ3015 for the order of delivery steps, MZ3016 for placeholders in tags, MZ3012 for a merge whose conflicts
+    have no route."""
+    before = {kind_of(step): f" of `{other.phase}`" for other in earlier for step in other.deliver}
     for number, step in enumerate(phase.deliver):
-        route, done, needed = ("deliver", number), phase.deliver[:number], DELIVERY_STEP_NEEDS.get(step)
-        if step in done:
-            yield LintFinding(route, "MZ3015", f"duplicate step `{step}`")
-        if needed and needed not in done:
-            yield LintFinding(route, "MZ3015", f"`{step}` needs `{needed}` before it")
-        if step == "merge_base" and "push" in done:
-            yield LintFinding(route, "MZ3015", "`merge_base` must come before `push`, so that the merge is pushed")
-        if step == "merge_base" and not any(block.cause == "base" for block in phase.on_block):
+        route, kind, done = ("deliver", number), kind_of(step), [kind_of(other) for other in phase.deliver[:number]]
+        name, rule = label_of(step)[:80], STEPS[kind]
+        barrier = next((other for other in rule.not_after if other in done or other in before), None)
+        if step in phase.deliver[:number]:
+            yield LintFinding(route, "MZ3015", f"duplicate step `{name}`")
+        elif barrier is not None:
+            message = f"`{name}` cannot follow `{barrier}`{'' if barrier in done else before[barrier]}"
+            yield LintFinding(route, "MZ3015", message)
+        if rule.needs and rule.needs not in done:
+            yield LintFinding(route, "MZ3015", f"`{name}` needs `{rule.needs}` before it")
+        if isinstance(step, TagStep):
+            if step.at == "merge" and "merge" not in done and "merge" not in before:
+                yield LintFinding((*route, "at"), "MZ3015", "`at: merge` needs `merge` before it")
+            yield from check_braces((*route, "tag"), step.tag, TAG_PLACEHOLDERS)
+        if kind == "merge_base" and not any(block.cause == "base" for block in phase.on_block):
             hint = "add `on_block: [{cause: base, to: PHASE, scope: tree, max_times: 1}]`"
             yield LintFinding(route, "MZ3012", "a conflict of `merge_base` has no `on_block` route", hint)
 
@@ -272,7 +280,7 @@ def check_placeholders(phase: Phase) -> Iterator[LintFinding]:
         yield from check_braces(route, text, allowed)
 
 
-def check_braces(route: KeyPath, text: str, allowed: set[str]) -> Iterator[LintFinding]:
+def check_braces(route: KeyPath, text: str, allowed: Collection[str]) -> Iterator[LintFinding]:
     hint = "known here: " + ", ".join(f"{{{pattern}}}" for pattern in sorted(allowed))
     for name in PLACEHOLDER.findall(text):
         if name not in allowed:

@@ -34,6 +34,7 @@ from mz_engine.decide.caller import agent_of
 from mz_engine.decide.feature import decide_feature
 from mz_engine.model.config import Models
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import STEPS, Pipeline, kind_of
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_engine.run.routing import without_agents
 
@@ -86,7 +87,7 @@ def phase_start(events: Sequence[Recorded[Event]], phase: str) -> int | None:
 
 
 def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
-    """Return the pins of the new run, which has its own branches and opens no pull request."""
+    """Return the pins of the new run, with its own branches; it opens no pull request, merges and tags nothing."""
     config, progress, agent = pins.config, progress_of(state), change.agent or pins.config.agent
     if change.agent is None and change.model is not None and progress is not None:
         agent = agent_of(progress, config)  # A model without an agent is meant for the agent at work.
@@ -102,8 +103,16 @@ def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
         if change.model is not None
         else models,
     )
-    pins = replace(pins, config=config, without=pins.without + change.without)
+    pipeline = _without_changes_of_refs(pins.pipeline)
+    pins = replace(pins, pipeline=pipeline, config=config, without=pins.without + change.without)
     return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
+
+
+def _without_changes_of_refs(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline without the delivery steps that change branches and tags of the user's."""
+    kept = (tuple(step for step in p.deliver if not STEPS[kind_of(step)].changes_refs) for p in pipeline.phases)
+    phases = tuple(replace(phase, deliver=steps) for phase, steps in zip(pipeline.phases, kept, strict=True))
+    return replace(pipeline, phases=phases)
 
 
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import CommandsChanged, FeatureOutcome, RunFinished, RunForked, RunStarted
+from mz_events.catalog.run import CommandsChanged, RunFinished, RunForked, RunStarted
 from mz_events.names import PROJECT_STREAM, Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.read_models.store import ReadModelStore
-from mz_projections.run.fold import RunState, fold_run
+from mz_projections.run.fold import DELIVERED_OUTCOMES, RunState, fold_run
 
 from mz_engine.decide.run import cancelled_features, current_limits
 from mz_engine.effects.commands import base_commands
@@ -288,7 +288,7 @@ class RunProcess:
     def _seal(self, coordinator: Coordinator, warn: Callable[[Diagnostic], None]) -> None:
         """Seal the log in notes of what was delivered."""
         stops = [track.last_stop for track in coordinator.state.tracks.values() if track.last_stop is not None]
-        heads = [stop.head for stop in stops if stop.head is not None and stop.status is FeatureOutcome.DELIVERED]
+        heads = [stop.head for stop in stops if stop.head is not None and stop.status in DELIVERED_OUTCOMES]
         if heads and (problem := self._sealer.note(coordinator.run, heads, push=True)[1]):
             hint = f"`mz seal {coordinator.run}` writes a seal to keep elsewhere"
             warn(Diagnostic(severity="warning", code="MZ5014", message=f"the seal of the log: {problem}", hint=hint))

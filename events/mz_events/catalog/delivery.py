@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mz_events.catalog.base import IntentEvent, OutcomeEvent
-from mz_events.names import Commit, Digest, Path
+from mz_events.names import Commit, Digest, FeatureId, Path
 
 
 class CommitRequested(IntentEvent, frozen=True, kw_only=True, tag="commit.requested"):
@@ -116,8 +116,76 @@ class ChecksRerun(OutcomeEvent, frozen=True, kw_only=True, tag="checks.rerun"):
     runs: int
 
 
+class MergeRequested(IntentEvent, frozen=True, kw_only=True, tag="merge.requested"):
+    """Looked up by the target branch: at `commit` or beyond it is done, at `old` it is moved."""
+
+    NON_DETERMINISTIC = frozenset({"old", "head", "commit"})
+    key: str
+    branch: str
+    """The target."""
+    message: Digest
+    """Blob: the full message, trailers included."""
+    old: Commit
+    """The target's head, first parent of the merge."""
+    head: Commit
+    """Head of the feature's branch, second parent, with whose tree the target ends."""
+    commit: Commit
+    """The merge, which is made already; no ref has it."""
+
+
+class BranchLanded(OutcomeEvent, frozen=True, kw_only=True, tag="branch.landed"):
+    """The feature's branch is merged into its target. Without a request before it, the target had it already."""
+
+    NON_DETERMINISTIC = frozenset({"old", "commit"})
+    feature: FeatureId
+    key: str
+    branch: str
+    """The target."""
+    changed: bool
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+    old: Commit
+    """The target's head before."""
+    commit: Commit
+    """The merge; without a change `old`."""
+
+
+class TargetMoved(OutcomeEvent, frozen=True, kw_only=True, tag="target.moved"):
+    """The target branch has commits that the feature's branch has not: they are merged into it first."""
+
+    NON_DETERMINISTIC = frozenset({"commit"})
+    key: str
+    branch: str
+    commit: Commit
+    """The target's head."""
+
+
+class TagRequested(IntentEvent, frozen=True, kw_only=True, tag="tag.requested"):
+    """Looked up by its name."""
+
+    NON_DETERMINISTIC = frozenset({"name", "commit"})
+    key: str
+    name: str
+    commit: Commit
+
+
+class Tagged(OutcomeEvent, frozen=True, kw_only=True, tag="tag.made"):
+    NON_DETERMINISTIC = frozenset({"name", "commit"})
+    key: str
+    name: str
+    commit: Commit
+
+
+class BranchesClosed(OutcomeEvent, frozen=True, kw_only=True, tag="branches.closed"):
+    """The branches were deleted, their heads kept under `refs/mz/`. Repeatable: a branch that is gone is closed."""
+
+    key: str
+    branches: tuple[str, ...]
+
+
 class DeliveryFailed(OutcomeEvent, frozen=True, kw_only=True, tag="delivery.failed"):
-    """A push or pull request was rejected by the forge or the remote."""
+    """A step was rejected: by the forge, by the remote, or by what the repository holds."""
 
     key: str
     code: str

@@ -237,7 +237,7 @@ class FeatureRetried(ExternalEvent, frozen=True, kw_only=True, tag="feature.retr
 class FeatureDelivered(DerivedEvent, frozen=True, kw_only=True, tag="feature.delivered"):
     NON_DETERMINISTIC = frozenset({"head"})
     ending: str
-    """delivered, merged or tagged."""
+    """delivered, merged, tagged or done."""
     head: Commit
     changed_paths: tuple[Path, ...] = ()
 

@@ -15,6 +15,7 @@ class FeatureOutcome(Enum):
     DELIVERED = "delivered"
     MERGED = "merged"
     TAGGED = "tagged"
+    DONE = "done"
     FAILED = "failed"
     WAITING = "waiting"
     """For a person."""
@@ -225,6 +226,7 @@ class FeatureAdmitted(DerivedEvent, frozen=True, kw_only=True, tag="feature.admi
 class FeatureStopped(ExternalEvent, frozen=True, kw_only=True, tag="feature.stopped"):
     """The feature's worker ended; cites the version that its stream had."""
 
+    SCHEMA = 2
     NON_DETERMINISTIC = frozenset({"head", "until_us"})
     feature: FeatureId
     version: int

@@ -24,7 +24,6 @@ from mz_events.names import BUILDER, StreamId, feature_stream, run_stream
 from mz_events.store import Recorded
 
 from mz_projections.audit.model import (
-    DONE_STATUSES,
     ArtifactMade,
     CommitMade,
     FeatureAudit,
@@ -37,7 +36,7 @@ from mz_projections.audit.model import (
 from mz_projections.cost.totals import priced_calls, spending
 from mz_projections.run.pins import PinnedRun
 from mz_projections.views.messages import Decision, decisions
-from mz_projections.views.model import CallView, FeatureView, RunView
+from mz_projections.views.model import DONE_STATUSES, CallView, FeatureView, RunView
 from mz_projections.views.run import run_view
 from mz_projections.views.timeline import code_suffix, forbidden_text, list_names, unit_name
 

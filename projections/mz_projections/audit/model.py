@@ -13,7 +13,7 @@ from mz_events.store import Recorded
 
 from mz_projections.cost.totals import Spending
 from mz_projections.views.messages import Decision
-from mz_projections.views.model import CallView, FeatureStatus, FeatureView, RunView
+from mz_projections.views.model import CallView, FeatureView, RunView
 
 GapKind = Literal[
     "not-delivered", "past-gate", "not-validated", "checks-red",
@@ -111,9 +111,6 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def faults(self) -> tuple[Gap, ...]:
         return tuple(gap for gap in self.all_gaps if gap.fault)
-
-
-DONE_STATUSES: frozenset[FeatureStatus] = frozenset({"delivered", "merged", "tagged", "skipped"})
 
 
 def broken_rules(violations: Iterable[Violation]) -> tuple[str, ...]:

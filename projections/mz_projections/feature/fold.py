@@ -22,7 +22,7 @@ from mz_events.catalog.call import (
     SessionDropped,
     SessionDropReason,
 )
-from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, Pushed
+from mz_events.catalog.delivery import BaseMerged, BranchLanded, CommitRequested, Committed, Pushed
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -362,6 +362,9 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
     if type(event) is Pushed:
         pushed_run = replace(unit_run, delivery_steps=(*unit_run.delivery_steps, "push"), last_event=event)
         return replace(state, progress=replace(state.progress, pushed_commit=event.commit), unit_run=pushed_run)
+    if type(event) is BranchLanded:
+        landed_run = replace(unit_run, delivery_steps=(*unit_run.delivery_steps, "merge"), last_event=event)
+        return replace(state, progress=replace(state.progress, landed=event), unit_run=landed_run)
     return _apply_claim(state, event)
 
 

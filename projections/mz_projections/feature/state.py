@@ -19,15 +19,21 @@ from mz_events.catalog.call import (
 )
 from mz_events.catalog.delivery import (
     BaseMerged,
+    BranchesClosed,
+    BranchLanded,
     ChecksPolled,
     ChecksRerun,
     CommitRequested,
     Committed,
     DeliveryFailed,
+    MergeRequested,
     PullRequestOpened,
     PullRequestRequested,
     Pushed,
     PushRequested,
+    Tagged,
+    TagRequested,
+    TargetMoved,
 )
 from mz_events.catalog.feature import (
     Blocked,
@@ -164,6 +170,8 @@ class FeatureProgress(StateStruct, frozen=True):
     """Last merged commit of the pull request's target."""
     conflicted_files: tuple[Path, ...] = ()
     """Files into which the last merge of the target wrote conflict markers."""
+    landed: BranchLanded | None = None
+    """The last merge of the branch into its target."""
     agent_session: AgentSession | None = None
     accepted_gates: tuple[AcceptedGate, ...] = ()
     gate_runs: dict[str, CommandRan] = {}
@@ -212,6 +220,12 @@ UnitEvent = (
     | BaseMerged
     | ChecksPolled
     | ChecksRerun
+    | MergeRequested
+    | BranchLanded
+    | TargetMoved
+    | TagRequested
+    | Tagged
+    | BranchesClosed
 )
 
 
@@ -270,6 +284,8 @@ class UnitRun(StateStruct, frozen=True):
     delivery_steps: tuple[str, ...] = ()
     """Delivery steps done."""
     target_merge: BaseMerged | None = None
+    target_moves: int = 0
+    """How often the target moved before the branch could be merged into it."""
     pull_request_number: int | None = None
     """Number of the pull request."""
     last_poll: ChecksPolled | None = None

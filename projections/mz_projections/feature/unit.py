@@ -22,13 +22,18 @@ from mz_events.catalog.call import (
     ReplyParsed,
 )
 from mz_events.catalog.delivery import (
+    BranchesClosed,
     ChecksPolled,
     ChecksRerun,
     CommitRequested,
     DeliveryFailed,
+    MergeRequested,
     PullRequestOpened,
     PullRequestRequested,
     PushRequested,
+    Tagged,
+    TagRequested,
+    TargetMoved,
 )
 from mz_events.catalog.feature import HoldReleased
 from mz_events.catalog.memory import LearningsCaptured
@@ -160,6 +165,30 @@ def _reject_reply(unit_run: UnitRun, report: Digest, role: str) -> UnitRun:
     return replace(unit_run, role=role, attempts={**unit_run.attempts, role: attempts}, reports=(report,), signature="")
 
 
+# delivery -------------------------------------------------------------------------------------------------------------
+def _on_target_moved(unit_run: UnitRun, event: TargetMoved, at_us: int) -> UnitRun:
+    """The base is merged again; what was pushed is out of date then."""
+    steps = tuple(step for step in unit_run.delivery_steps if step not in ("push", "open_pr"))
+    return replace(
+        unit_run,
+        delivery_steps=steps,
+        target_merge=None,
+        target_moves=unit_run.target_moves + 1,
+        last_poll=None,
+        checks_began_at_us=0,
+        last_event=event,
+    )
+
+
+def _on_step_done(unit_run: UnitRun, event: Tagged | BranchesClosed, at_us: int) -> UnitRun:
+    return replace(unit_run, delivery_steps=(*unit_run.delivery_steps, step_of(event.key)), last_event=event)
+
+
+def step_of(key: str) -> str:
+    """Return the delivery step in the key of an event."""
+    return key.rpartition("/")[2]
+
+
 # any ------------------------------------------------------------------------------------------------------------------
 def _set_last_event(unit_run: UnitRun, event: Any, at_us: int) -> UnitRun:
     return replace(unit_run, last_event=event)
@@ -195,6 +224,11 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     CommitRequested: _set_last_event,
     PushRequested: _set_last_event,
     PullRequestRequested: _set_last_event,
+    MergeRequested: _set_last_event,
+    TagRequested: _set_last_event,
+    TargetMoved: _on_target_moved,
+    Tagged: _on_step_done,
+    BranchesClosed: _on_step_done,
     DeliveryFailed: lambda run, event, at_us: replace(run, last_event=event, ended_at_us=at_us),
     PullRequestOpened: lambda run, event, _: replace(
         run, delivery_steps=(*run.delivery_steps, "open_pr"), pull_request_number=event.number, last_event=event

@@ -61,7 +61,9 @@ RunMessage = (
     | ItemRequeued
 )
 """A message of the run to a feature."""
-DELIVERED_OUTCOMES = frozenset({FeatureOutcome.DELIVERED, FeatureOutcome.MERGED, FeatureOutcome.TAGGED})
+DELIVERED_OUTCOMES = frozenset(
+    {FeatureOutcome.DELIVERED, FeatureOutcome.MERGED, FeatureOutcome.TAGGED, FeatureOutcome.DONE}
+)
 ENDED_OUTCOMES = DELIVERED_OUTCOMES | {FeatureOutcome.FAILED, FeatureOutcome.CANCELLED}
 RETRIABLE_OUTCOMES = frozenset(
     {FeatureOutcome.FAILED, FeatureOutcome.CANCELLED, FeatureOutcome.WAITING, FeatureOutcome.HELD}
@@ -129,7 +131,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     """Current calls finish, and the process waits for a resume."""
     merged_heads: dict[str, Commit] = {}
-    """By feature with a merged pull request: head of the base branch including the merge, the latest last."""
+    """By feature that was merged, by a pull request or by a step of delivery: head of the base branch including the
+    merge, the latest last."""
     idle: bool = False
     finished: bool = False
     budget: BudgetChanged | None = None
@@ -243,6 +246,8 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
     if isinstance(event, FeatureStopped) and event.status in DELIVERED_OUTCOMES:
         feature = track.item.feature
         state = replace(state, delivered=(*(other for other in state.delivered if other != feature), feature))
+    if isinstance(event, FeatureStopped) and event.status is FeatureOutcome.MERGED and event.head is not None:
+        state = replace(state, merged_heads={**state.merged_heads, event.feature: event.head})
     return replace(state, idle=False, tracks={**state.tracks, track.item.feature: _evolve_track(track, recorded)})
 
 

@@ -22,9 +22,11 @@ from mz_projections.usage import sum_known
 
 FeatureStatus = Literal[
     "queued", "skipped", "working",
-    "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "interrupted", "paused",
+    "delivered", "merged", "tagged", "done", "failed", "waiting", "held", "cancelled", "interrupted", "paused",
 ]  # fmt: skip
-ENDED_STATUSES: tuple[FeatureStatus, ...] = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
+DELIVERED_STATUSES: tuple[FeatureStatus, ...] = ("delivered", "merged", "tagged", "done")
+DONE_STATUSES: tuple[FeatureStatus, ...] = (*DELIVERED_STATUSES, "skipped")
+ENDED_STATUSES: tuple[FeatureStatus, ...] = (*DONE_STATUSES, "cancelled", "failed")
 RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
 
 

@@ -36,7 +36,7 @@ from mz_events.store import Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.views.feature import evolve_feature, take_up
-from mz_projections.views.model import AWAITS_MERGE, AWAITS_WORK, FeatureView, RunView
+from mz_projections.views.model import AWAITS_MERGE, AWAITS_WORK, DONE_STATUSES, FeatureView, RunView
 
 
 class RunProjection:
@@ -111,8 +111,8 @@ def _hold_unstarted(run: RunView, view: FeatureView) -> FeatureView:
     dependencies = [row for row in map(run.find_feature, view.depends_on) if row and row.status != "merged"]
     if view.status != "queued" or not dependencies:
         return view
-    first = next((row for row in dependencies if row.status not in ("delivered", "skipped")), dependencies[0])
-    code = AWAITS_MERGE if first.status in ("delivered", "skipped") else AWAITS_WORK
+    first = next((row for row in dependencies if row.status not in DONE_STATUSES), dependencies[0])
+    code = AWAITS_MERGE if first.status in DONE_STATUSES else AWAITS_WORK
     return replace(view, status="held", blocked_by=first.feature, code=code)
 
 

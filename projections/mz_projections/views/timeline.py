@@ -168,6 +168,11 @@ def _limit(nanousd: int | None) -> str:
     return "without limit" if nanousd is None else _usd(nanousd)
 
 
+def landing_text(branch: str, commit: str) -> str:
+    """Return into what a feature's branch was merged."""
+    return f"merged into {branch} at {commit[:SHORT]}"
+
+
 def _base_merged(event: delivery.BaseMerged) -> str:
     if not event.changed:
         return f"nothing new since {event.base[:SHORT]}"
@@ -325,6 +330,12 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     delivery.BaseMerged: _base_merged,
     delivery.ChecksPolled: lambda e: f"{e.passed} passed, {e.failed} failed, {e.pending} pending at {e.commit[:SHORT]}",
     delivery.ChecksRerun: lambda e: f"{e.runs} started again",
+    delivery.MergeRequested: lambda e: f"{e.head[:SHORT]} into {e.branch} at {e.old[:SHORT]}",
+    delivery.BranchLanded: lambda e: landing_text(e.branch, e.commit) if e.changed else f"{e.branch} had it already",
+    delivery.TargetMoved: lambda e: f"{e.branch} is at {e.commit[:SHORT]} now, which is merged first",
+    delivery.TagRequested: lambda e: f"{e.name} at {e.commit[:SHORT]}",
+    delivery.Tagged: lambda e: f"{e.name} at {e.commit[:SHORT]}",
+    delivery.BranchesClosed: lambda e: list_names(e.branches),
     delivery.DeliveryFailed: lambda e: e.code,
     inbox.AnswerPosted: lambda e: f"for {e.feature}: {e.verdict.value}",
     inbox.CancelPosted: lambda e: f"cancel {e.feature or 'the run'}",

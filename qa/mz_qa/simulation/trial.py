@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec.structs import replace
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins, encode_pins
-from mz_engine.model.pipeline import BlockRoute, Check, Condition, PathsCheck, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import BlockRoute, Check, Condition, PathsCheck, Phase, PhaseOutput, Pipeline, TagStep
 from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
 from mz_events.catalog.run import ItemAdded, RunStarted
@@ -53,6 +53,16 @@ def with_blocks(pipeline: Pipeline) -> Pipeline:
     learn = replace(ship, phase="learn", required=False, deliver=(), on_block=(), outputs=(lesson,))
     checks: dict[str, Check] = {"shares": PathsCheck(patterns=("shared.txt",))}
     return replace(pipeline, block_file="blocked/{feature}.md", checks=checks, phases=(plan, build, look, ship, learn))
+
+
+def with_merge(pipeline: Pipeline) -> Pipeline:
+    """Return the trial pipeline with a delivery into the target branch itself, with tags, and a phase without an agent
+    that closes the branch."""
+    *phases, ship = pipeline.phases
+    at_merge = TagStep(tag="v{date}-{item}", at="merge")
+    steps = ("merge_base", TagStep(tag="{run}/{item}-ready"), "merge", at_merge, TagStep(tag="{title}-base", at="base"))
+    tidy = Phase(phase="tidy", deliver=("close_branch",))
+    return replace(pipeline, phases=(*phases, replace(ship, deliver=steps), tidy))
 
 
 def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tuple[str, ...] = ()) -> Config:

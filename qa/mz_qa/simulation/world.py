@@ -21,6 +21,7 @@ from mz_engine.ports import (
     CiCheck,
     CommandResult,
     CreatedCommit,
+    DeliveryRefused,
     FeatureWorktree,
     MergeConflict,
     MergeResult,
@@ -126,6 +127,10 @@ class World:
         self.session_prompts: dict[tuple[str, str], list[str]] = {}
         """Prompts of the calls by agent and session."""
         self.pushes: list[Commit] = []
+        self.landings: list[Commit] = []
+        """Merges to which a target moved, in order."""
+        self.in_the_way = False
+        """A person has files in a checkout of the target that a merge would overwrite."""
         self.pull_requests: dict[str, PullRequest] = {}
         """By key."""
         self.targets: dict[int, str] = {}
@@ -320,6 +325,40 @@ class SimulatedWorkspace(SimulatedPort):
         self.world.worktrees[worktree.feature] = dict(files)
         self.world.tick("merge.after")
         return MergeResult(commit=commit, tree=commit, changed=True, conflicts=tuple(conflicts))
+
+    def join(self, target: Commit, head: Commit, message: bytes) -> CreatedCommit:
+        self.world.look("git")
+        commit = self.world.write(Tree(self.world.objects[head].files, target, message, head))
+        return self._made_commit(commit, target)
+
+    def advance(self, branch: str, old: Commit, commit: Commit) -> Commit | None:
+        self.world.tick("advance.before")
+        ref = f"refs/heads/{branch}"
+        if self.world.refs.get(ref) == old:
+            if self.world.in_the_way:
+                raise DeliveryRefused("a file is in the way", "checkout-in-the-way")
+            self.world.refs[ref] = commit
+            self.world.landings.append(commit)
+        self.world.tick("advance.after")
+        now = self.world.refs[ref]
+        return None if self.contains(now, commit) else now
+
+    def tagged(self, name: str) -> Commit | None:
+        self.world.look("git")
+        return self.world.refs.get(f"refs/tags/{name}")
+
+    def tag(self, name: str, commit: Commit) -> None:
+        self.world.tick("tag.before")
+        assert f"refs/tags/{name}" not in self.world.refs
+        self.world.refs[f"refs/tags/{name}"] = commit
+        self.world.tick("tag.after")
+
+    def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
+        self.world.tick("close_branch.before")
+        if (at := self.world.refs.pop(f"refs/heads/{worktree.branch}", None)) is not None:
+            assert at == head
+            self.world.refs[f"refs/mz/{worktree.run}/closed/heads/{worktree.branch}/{head}"] = head
+        self.world.tick("close_branch.after")
 
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         self.world.look("forge")

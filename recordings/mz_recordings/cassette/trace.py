@@ -92,7 +92,7 @@ def _normalise(event: Event) -> Event:
             return replace(event, actor=NOTHING)
         case HumanRequested() | FeatureFailed():
             return replace(event, detail=None)
-        case delivery.CommitRequested():
+        case delivery.CommitRequested() | delivery.MergeRequested():
             return replace(event, message=NOTHING)  # The message contains the cost.
     return event
 

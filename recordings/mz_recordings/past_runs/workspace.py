@@ -14,6 +14,7 @@ from mz_engine.ports import (
     Capture,
     Checkout,
     CreatedCommit,
+    DeliveryRefused,
     FeatureWorktree,
     MergeConflict,
     MergeResult,
@@ -24,7 +25,20 @@ from mz_engine.ports import (
 )
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
-from mz_events.catalog.delivery import BaseMerged, CommitRequested, Committed, DeliveryFailed, Pushed, PushRequested
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    BranchesClosed,
+    BranchLanded,
+    CommitRequested,
+    Committed,
+    DeliveryFailed,
+    MergeRequested,
+    Pushed,
+    PushRequested,
+    Tagged,
+    TagRequested,
+    TargetMoved,
+)
 from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan
@@ -217,7 +231,41 @@ class RecordedWorkspace:
         return msgspec.convert(self.stream.outcome(Committed), CreatedCommit, from_attributes=True)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        match self.stream.next_event():
+            case MergeRequested(old=old) | BranchLanded(old=old) | TargetMoved(commit=old):
+                return old
+            case DeliveryFailed(code="target-missing"):
+                return None
         return self._recorded_merge().base
+
+    def join(self, target: Commit, head: Commit, message: bytes) -> CreatedCommit:
+        """Return the recorded merge, with the counts of its outcome."""
+        request, landed = self.stream.find_near(MergeRequested), self.stream.find_near(BranchLanded)
+        commit = request.commit if request else landed.commit if landed else target
+        counts = (landed.files, landed.insertions, landed.deletions) if landed else (0, 0, 0)
+        return CreatedCommit(commit=commit, files=counts[0], insertions=counts[1], deletions=counts[2])
+
+    def advance(self, branch: str, old: Commit, commit: Commit) -> Commit | None:
+        outcome = self.stream.outcome(BranchLanded, TargetMoved, DeliveryFailed)
+        self._raise_if_failed(outcome)
+        return outcome.commit if isinstance(outcome, TargetMoved) else None
+
+    def tagged(self, name: str) -> Commit | None:
+        """Return None: a name was free where the tag was made or requested."""
+        outcome = self.stream.outcome(TagRequested, Tagged, DeliveryFailed)
+        self._raise_if_failed(outcome)
+        return None
+
+    def tag(self, name: str, commit: Commit) -> None:
+        self.stream.outcome(Tagged)
+
+    def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
+        self._raise_if_failed(self.stream.outcome(BranchesClosed, DeliveryFailed))
+
+    def _raise_if_failed(self, outcome: Event) -> None:
+        """Raise the error of a delivery that failed here."""
+        if isinstance(outcome, DeliveryFailed):
+            raise DeliveryRefused(self._text(outcome.detail), outcome.code)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         merged = self._recorded_merge()
@@ -234,7 +282,13 @@ class RecordedWorkspace:
         return isinstance(self.stream.next_event(), ArtifactParsed)
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        return isinstance(self.stream.next_event(), PushRequested)
+        match self.stream.next_event():
+            case MergeRequested(old=old):
+                return commit == old
+            case BranchLanded(old=old):
+                return head == old
+            case event:
+                return isinstance(event, PushRequested)
 
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         match self.stream.outcome(PushRequested, Pushed, DeliveryFailed):

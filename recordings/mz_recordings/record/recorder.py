@@ -30,7 +30,7 @@ from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
-from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
+from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed, TargetMoved
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
 from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
@@ -293,7 +293,7 @@ def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
                 return "it was cancelled while it was running"
             case FeatureRetried(commits=PersonCommits()):
                 return "people's commits were taken into its branch"
-            case BaseMerged(changed=True):
+            case BaseMerged(changed=True) | TargetMoved():
                 return "its target branch moved while it was running"
             case ChecksPolled(failed=failed_checks) if failed_checks:
                 return "checks of its pull request failed"

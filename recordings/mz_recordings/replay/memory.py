@@ -133,6 +133,7 @@ class MemoryWorkspace:
             raise NotInMemory("its bundle lacks a delivered dependency")
         self.heads = {feature: Commit(repository.heads[f"{DELIVERED}{feature}"]) for feature in features}
         self.branches = {fixture.base: self.base}
+        self.tags = dict[str, Commit]()
         self.contents: dict[str, str] = {}
         """Tree of each feature's worktree."""
         self.starts: dict[str, str] = {}
@@ -150,6 +151,7 @@ class MemoryWorkspace:
         workspace = copy(self)
         workspace.branches, workspace.features_set_up = dict(branches), set(features_set_up)
         workspace.contents, workspace.captures, workspace.forbidden_changes = {}, {}, {}
+        workspace.tags = {}
         return workspace
 
     # worktrees --------------------------------------------------------------------------------------------------------
@@ -267,6 +269,9 @@ class MemoryWorkspace:
     def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         commit = Commit(self.objects.commit(self.objects.tree_of(tree), (parent,), message))
         self.branches[worktree.branch] = commit
+        return self._created(parent, commit)
+
+    def _created(self, parent: Commit, commit: Commit) -> CreatedCommit:
         counts = [self._count_lines(old, new) for _, old, new in self._differences(parent, commit)]
         insertions, deletions = (sum(count[at] for count in counts) for at in (0, 1))
         return CreatedCommit(commit=commit, files=len(counts), insertions=insertions, deletions=deletions)
@@ -305,6 +310,25 @@ class MemoryWorkspace:
         if not self.contains(head, other):
             raise NotInMemory("a base moved")
         return MergeResult(commit=head, tree=self._commit_of(self.objects.tree_of(head), head), changed=False)
+
+    def join(self, target: Commit, head: Commit, message: bytes) -> CreatedCommit:
+        commit = Commit(self.objects.commit(self.objects.tree_of(head), (target, head), message))
+        return self._created(target, commit)
+
+    def advance(self, branch: str, old: Commit, commit: Commit) -> Commit | None:
+        if self.branches.get(branch) != old:
+            raise NotInMemory("a base moved")
+        self.branches[branch] = commit
+        return None
+
+    def tagged(self, name: str) -> Commit | None:
+        return self.tags.get(name)
+
+    def tag(self, name: str, commit: Commit) -> None:
+        self.tags[name] = commit
+
+    def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
+        self.branches.pop(worktree.branch, None)
 
     def is_newest(self, head: Commit, path: TreePath, request: TreePath, inputs: tuple[TreePath, ...]) -> bool:
         return path in self.kept_artifacts
