@@ -127,16 +127,17 @@ def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
 
 def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
     kind = pins.pipeline.find_kind(track.item.kind)
-    if (begins_at := newest_head(state, pins, kind, track.item.feature)) is not None:
-        return FeatureAdmitted(feature=track.item.feature, starts_from=(begins_at,))
-    if pins.pipeline.dependencies == "merged":
-        newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
-        return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)
     stops = (
         state.tracks[name].last_stop if name in state.tracks else state.skipped.get(name)
         for name in track.item.depends_on
     )
     heads = [stop.head for stop in stops if stop is not None and stop.head is not None]
+    if (begins_at := newest_head(state, pins, kind, track.item.feature)) is not None:
+        # What was merged last need not have stopped last, so it may lack a dependency.
+        return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(dict.fromkeys((begins_at, *heads))))
+    if pins.pipeline.dependencies == "merged":
+        newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
+        return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)
     can_stack = len(track.item.depends_on) == 1 and heads and pins.pipeline.of_kind(kind.kind).ending != "merged"
     stacked_on = track.item.depends_on[0] if can_stack else None
     return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(heads), stacked_on=stacked_on)

@@ -185,11 +185,12 @@ class SimulatedWorkspace(SimulatedPort):
     def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         self.world.tick("open.before")
         head = starts_from[0]
-        if len(starts_from) > 1:
-            merged: Files = {}
-            for commit in starts_from:
-                merged |= self.world.objects[commit].files
-            head = self.world.write(Tree(merged, head, b"merge"))
+        for commit in starts_from[1:]:
+            if self.contains(commit, head):
+                head = commit
+            elif not self.contains(head, commit):
+                files = {**self.world.objects[head].files, **self.world.objects[commit].files}
+                head = self.world.write(Tree(files, head, b"merge", commit))
         self.world.refs.setdefault(f"refs/heads/{worktree.branch}", head)
         self.world.worktrees[worktree.feature] = dict(self.world.objects[head].files)
         self.world.tick("open.after")
