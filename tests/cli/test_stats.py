@@ -111,4 +111,4 @@ def test_what_git_no_longer_has_is_unknown(stored_run: StoredRun, home: Path, mz
     document = decoded(mz("stats", "--json"))
     assert (document["before"], document["after"]) == (None, None)
     assert {item["change"] for item in document["items"]} == {call["change"] for call in document["calls"]} == {None}
-    assert "git no longer has the commits" in mz("stats").err
+    assert "git does not have the commits" in mz("stats").err

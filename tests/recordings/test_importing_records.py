@@ -79,6 +79,12 @@ def test_invocation_records_are_found_among_the_comments_of_issues(home: Path, t
     assert (row.session, row.input, row.output, row.unpriced) == ("session/mage/bd-12", 1200, 300, 1)
 
 
+def test_a_measure_is_on_each_issue_that_it_made_and_counts_once(home: Path, tmp_path: Path) -> None:
+    comments = [{"text": json.dumps({**RECORD, "caller": "measure"})}]
+    lines = [json.dumps({**ISSUE, "id": name, "comments": comments}).encode() for name in ("bd-1", "bd-2")]
+    assert take(home, write(tmp_path / "issues.jsonl", lines)).new_requests == 1
+
+
 @pytest.mark.parametrize("stats_first", [True, False])
 def test_a_record_of_a_session_adds_only_what_its_files_do_not_tell(
     home: Path, tmp_path: Path, stats_first: bool

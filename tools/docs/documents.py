@@ -47,6 +47,7 @@ from mz_cli.start.doctor import DoctorShape
 from mz_cli.start.init import InitShape
 from mz_cli.usage.audit import ImportedAudit
 from mz_cli.usage.costs import ImportedCostReport
+from mz_cli.usage.import_ import HistoryResult
 from mz_cli.usage.transcript import TranscriptReport
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.housekeeping.garbage import CollectedGarbage
@@ -94,6 +95,7 @@ JSON_DOCUMENTS: Mapping[str, type[Struct]] = {
     "help-code": ExplainShape,
     "help-codes": ExplainAllShape,
     "import": ImportResult,
+    "import-history": HistoryResult,
     "init": InitShape,
     "log-state": StateAt,
     "pause": MessageResult,

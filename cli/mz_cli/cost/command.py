@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 import click
 import msgspec
 from mz_projections.cost.totals import GroupBy, spending
+from mz_projections.imported.runs import find_imported_run
 from mz_projections.views.model import DELIVERED_STATUSES, FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
@@ -175,7 +176,13 @@ def _check_combinations(options: CostOptions) -> None:
 # the report -----------------------------------------------------------------------------------------------------------
 def _print_report(log: ProjectLog, options: CostOptions, period: Period) -> None:
     all_runs = options.everything or (options.selector is None and period != Period())
-    selected = None if all_runs else select_part(log, options.selector, phases=True)
+    imported = find_imported_run(log.store, options.selector)
+    if all_runs:
+        selected = None
+    elif imported:
+        selected = Selector(run=imported.run, names_run=True)
+    else:
+        selected = select_part(log, options.selector, phases=True)
     calls, notes = _priced_calls(log, options, selected, period)
     if selected is None:
         by = "run"

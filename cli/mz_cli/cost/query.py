@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from mz_events.catalog.run import RunStarted
 from mz_events.names import run_stream
 from mz_projections.cost.totals import PricedCall, priced_calls
 from mz_projections.feature.calls import CALLS, Call, paid_calls
+from mz_projections.imported.runs import imported_calls, imported_run, imported_runs
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import did_you_mean
@@ -41,6 +43,8 @@ Calls = tuple[PricedCall, ...]
 def run_costs(log: ProjectLog, selected: Selector, period: Period) -> Calls:
     """Return the selected calls of one run, from its features' streams. Raises MzError (MZ1002) for a phase or an
     attempt without calls."""
+    if imported := imported_run(log.store, selected.run):
+        return priced_calls(call for call in imported_calls(imported) if period.contains(call.requested_at_us))
     streams = log.streams(selected.run)[1:] if selected.feature is None else (selected.stream,)
     calls = [call for stream in streams for call in paid_calls(log.store.read(stream))]
     for name, value in selected.part.items():
@@ -54,7 +58,8 @@ def run_costs(log: ProjectLog, selected: Selector, period: Period) -> Calls:
 
 def all_costs(log: ProjectLog, period: Period) -> Calls:
     """Return the calls of all runs, from the read model beside the log."""
-    calls = (call for row in log.rows(CALLS) for call in row.calls if not call.is_forked_copy)
+    own = (call for row in log.rows(CALLS) for call in row.calls if not call.is_forked_copy)
+    calls = chain(own, *map(imported_calls, imported_runs(log.store)))
     return priced_calls(call for call in calls if period.contains(call.requested_at_us))
 
 

@@ -16,9 +16,12 @@ from mz_engine.sources import KINDS, SourceChange
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import BaseMerged, Committed
 from mz_events.catalog.feature import WorkspaceReady
+from mz_events.catalog.imported import ImportedRecord, ImportedRunRead
 from mz_events.names import Commit, feature_stream
 from mz_events.store import Recorded
-from mz_projections.views.model import FeatureStatus, FeatureView
+from mz_projections.imported.runs import find_imported_run, imported_calls
+from mz_projections.usage import sum_known
+from mz_projections.views.model import DELIVERED_STATUSES, FeatureView
 
 from mz_cli.app.context import find_root, open_log
 from mz_cli.app.help import command, format_options
@@ -27,14 +30,16 @@ from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, count_cell, print_table, prints_tsv
 
-DELIVERED: tuple[FeatureStatus, ...] = ("delivered", "merged", "tagged")
+RECORDED = "recorded"
+"""In place of a language: lines as another system counted them."""
 
 
 class SourceTotals(Shape, frozen=True, kw_only=True):
     """What is there: lines by language, words of prose by name."""
 
     commit: str | None
-    """null: the base with what the delivered items changed, which no single commit need have."""
+    """null: the base with what the delivered items changed, which no single commit need have; or what an imported run
+    recorded."""
     code: dict[str, int]
     tests: dict[str, int]
     prose: dict[str, int]
@@ -42,12 +47,29 @@ class SourceTotals(Shape, frozen=True, kw_only=True):
 
 class ItemStats(Shape, frozen=True, kw_only=True):
     feature: str
-    status: FeatureStatus
+    status: str
     base: str | None
     """Commit that its own work builds on; null: it has committed nothing."""
     head: str | None
     change: SourceChange | None
     """From base to head; null: nothing, or git does not have both."""
+    code: int | None
+    """Lines of code added, less those removed; so of tests."""
+    tests: int | None
+
+
+class CountedLines(Shape, frozen=True, kw_only=True):
+    """Lines before and after a call, and what it changed, as another system counted them; null: it does not tell."""
+
+    code_before: int | None
+    code_after: int | None
+    tests_before: int | None
+    tests_after: int | None
+    files: int | None
+    insertions: int | None
+    deletions: int | None
+    tokens: int | None
+    """All tokens, where it does not tell input from output."""
 
 
 class CallStats(Shape, frozen=True, kw_only=True):
@@ -73,6 +95,8 @@ class CallStats(Shape, frozen=True, kw_only=True):
     computed_nanousd: int | None
     change: SourceChange | None
     """From the capture before the call to the one after it; null: there are not both."""
+    counted: CountedLines | None
+    """Of an imported run: what the other system recorded."""
 
 
 class StatsReport(Shape, frozen=True, kw_only=True):
@@ -120,7 +144,7 @@ def stats(name: str | None, as_json: bool) -> None:
         print_line("")
         print_table(items_table(report.items))
     if report.run and None in (report.before, report.after):
-        print_note("`-`: git no longer has the commits")
+        print_note("`-`: git does not have the commits")
 
 
 def run_report(root: Path, reader: SourceReader, name: str | None) -> StatsReport | None:
@@ -128,6 +152,8 @@ def run_report(root: Path, reader: SourceReader, name: str | None) -> StatsRepor
     if not (root / MZ_FOLDER / LOG_FILE).exists():
         return None
     with open_log(root) as log:
+        if imported := find_imported_run(log.store, name):
+            return imported_report(reader, imported)
         runs = log.runs()
         if not (any(run.startswith(name) for run in runs) if name else runs):
             return None
@@ -142,9 +168,52 @@ def run_report(root: Path, reader: SourceReader, name: str | None) -> StatsRepor
         after=_totals(reader, view.base_commit, items),
         items=items,
         calls=tuple(
-            shape_of(CallStats, call, change=_change(reader, call.tree_before, call.tree_after)) for call in calls
+            shape_of(CallStats, call, change=_change(reader, call.tree_before, call.tree_after), counted=None)
+            for call in calls
         ),
     )
+
+
+def imported_report(reader: SourceReader, run: ImportedRunRead) -> StatsReport:
+    """Return the report of an imported run: its commits, where git has them, else what its records tell."""
+    calls = tuple(
+        shape_of(
+            CallStats, record, call, change=None, counted=shape_of(CountedLines, record), input_tokens=record.input,
+            output_tokens=record.output, cache_read_tokens=record.cache_read, cache_write_tokens=record.cache_write,
+        )
+        for record, call in zip(run.records, imported_calls(run), strict=True)
+    )  # fmt: skip
+    records = dict[str, list[ImportedRecord]]()
+    for record in run.records:
+        records.setdefault(record.item, []).append(record)
+    before = run.base_commit and _totals(reader, run.base_commit)
+    after = run.head and _totals(reader, run.head)
+    return StatsReport(
+        run=run.run,
+        before=before or _recorded_totals((record.code_before, record.tests_before) for record in run.records),
+        after=after or _recorded_totals((record.code_after, record.tests_after) for record in reversed(run.records)),
+        items=tuple(
+            ItemStats(
+                feature=item.name, status=item.status or "unknown", base=None, head=None, change=None,
+                code=sum_known(_net(row.code_before, row.code_after) for row in records.get(item.name, ())),
+                tests=sum_known(_net(row.tests_before, row.tests_after) for row in records.get(item.name, ())),
+            )
+            for item in run.items
+        ),
+        calls=calls,
+    )  # fmt: skip
+
+
+def _recorded_totals(lines: Iterable[tuple[int | None, int | None]]) -> SourceTotals | None:
+    """Return the first lines of code and tests that are known; None if none are."""
+    code, tests = next((pair for pair in lines if None not in pair), (None, None))
+    if code is None or tests is None:
+        return None
+    return SourceTotals(commit=None, code={RECORDED: code}, tests={RECORDED: tests}, prose={})
+
+
+def _net(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
 
 
 def own_work(events: Iterable[Recorded[Event]]) -> tuple[Commit, Commit] | None:
@@ -167,7 +236,14 @@ def own_work(events: Iterable[Recorded[Event]]) -> tuple[Commit, Commit] | None:
 def _item(reader: SourceReader, view: FeatureView, work: tuple[Commit, Commit] | None) -> ItemStats:
     base, head = work or (None, None)
     change = _change(reader, base, head)
-    return ItemStats(feature=view.feature, status=view.status, base=base, head=head, change=change)
+    code, tests = (
+        (_net(change.code.removed, change.code.added), _net(change.tests.removed, change.tests.added))
+        if change
+        else (None, None)
+    )
+    return ItemStats(
+        feature=view.feature, status=view.status, base=base, head=head, change=change, code=code, tests=tests
+    )
 
 
 def _change(reader: SourceReader, before: str | None, after: str | None) -> SourceChange | None:
@@ -182,7 +258,7 @@ def _totals(reader: SourceReader, commit: str, items: Iterable[ItemStats] | None
     try:
         counts = Counter(reader.counts(commit))
         for item in items or ():
-            if item.base and item.head and item.status in DELIVERED:
+            if item.base and item.head and item.status in DELIVERED_STATUSES:
                 counts.update(reader.counts(item.head))
                 counts.subtract(reader.counts(item.base))
     except RepositoryUnusable:
@@ -207,7 +283,9 @@ def sources_table(report: StatsReport) -> Table:
 def items_table(items: Iterable[ItemStats]) -> Table:
     rows = []
     for item in items:
-        change = item.change
-        cells = (f"+{part.added:,} -{part.removed:,}" for part in (change.code, change.tests)) if change else ("-", "-")
+        if change := item.change:
+            cells = [f"+{part.added:,} -{part.removed:,}" for part in (change.code, change.tests)]
+        else:
+            cells = ["-" if number is None else f"{number:+,}" for number in (item.code, item.tests)]
         rows.append((item.feature, item.status, *cells))
     return Table(columns=columns("item", "status", ">code", ">tests"), rows=rows)

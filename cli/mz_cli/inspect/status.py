@@ -8,7 +8,9 @@ from typing import Literal
 
 import click
 from msgspec.structs import replace
+from mz_events.catalog.imported import ImportedRunRead
 from mz_events.names import feature_stream
+from mz_projections.imported.runs import imported_runs
 from mz_projections.views.model import RunView
 from mz_projections.views.run import RUNS
 
@@ -64,11 +66,13 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
 
 class RunLine(Shape, frozen=True, kw_only=True):
     run: str
-    status: Literal["started", "interrupted", "paused", "halted", "stopped", "idle", "finished"]
-    """`interrupted`: the run was active, and its process is gone."""
+    status: Literal["started", "interrupted", "paused", "halted", "stopped", "idle", "finished", "imported"]
+    """`interrupted`: the run was active, and its process is gone. `imported`: another system made it."""
     pipeline: str
+    """Of an imported run the system, and how the run ended there, as far as known."""
     base: str
-    started_us: int
+    started_us: int | None
+    """null: an imported run whose begin is unknown."""
     features: dict[str, str]
     """Status of each feature, in backlog order."""
     fork_of: str | None
@@ -95,9 +99,10 @@ class RunList(Shape, frozen=True, kw_only=True):
 def runs(as_json: bool) -> None:
     """List the runs of this repository, the newest first."""
     with open_log() as log:
-        rows = sorted(log.rows(RUNS), key=lambda row: row.started_us or 0, reverse=True)
         process_running, root = is_process_running(log.root), str(log.root)
-    lines = tuple(run_line(row, process_running) for row in rows)
+        own = tuple(run_line(row, process_running) for row in log.rows(RUNS))
+        imported = tuple(map(imported_line, imported_runs(log.store)))
+    lines = tuple(sorted((*own, *imported), key=lambda line: line.started_us or 0, reverse=True))
     if as_json:
         print_document("runs", RunList(repository=root, runs=lines))
         return
@@ -107,6 +112,14 @@ def runs(as_json: bool) -> None:
         for line in lines
     )  # fmt: skip
     print_table(Table(columns=columns("run", "started", "status", "pipeline", "base", ",features"), rows=cells))
+
+
+def imported_line(run: ImportedRunRead) -> RunLine:
+    return RunLine(
+        run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base=run.base,
+        started_us=run.started_us, features={item.name: item.status or "unknown" for item in run.items},
+        fork_of=None,
+    )  # fmt: skip
 
 
 def run_line(row: RunView, process_running: bool) -> RunLine:

@@ -11,14 +11,19 @@ from pathlib import Path
 
 import click
 from mz_engine.errors.diagnostics import Exit, MzError
-from mz_engine.paths import user_data_directory
+from mz_engine.paths import LOG_FILE, MZ_FOLDER, user_data_directory
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.store import Append
+from mz_projections.imported.runs import imported_run, imported_stream
+from mz_recordings.importing.histories import SYSTEMS, HistoryFiles, imported_history
 from mz_recordings.importing.importer import UNKNOWN_MODEL, Busy, ImportProgress, ImportResult, import_files
 from mz_recordings.importing.scan import session_directories
 
+from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import plain_value, print_document
+from mz_cli.terminal.json import Shape, plain_value, print_document
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, format_size, rounded_usd
 
@@ -28,17 +33,40 @@ PROGRESS_SECONDS = 2.0
 """Interval of progress messages: quick imports are silent."""
 
 
+class HistoryRun(Shape, frozen=True, kw_only=True):
+    run: str
+    """Its name here: the system, and its name there."""
+    status: str | None
+    items: int
+    calls: int
+    damaged: int
+    """Files, lines and records that could not be read."""
+    is_new: bool
+    """False: it was here already, with the same content."""
+
+
+class HistoryResult(Shape, frozen=True, kw_only=True):
+    """`mz import mage --json`, `mz import monozukuri --json`."""
+
+    system: str
+    runs: tuple[HistoryRun, ...]
+    damaged: tuple[str, ...]
+    """What could not be read, relative to its folder, with the line where there is one."""
+
+
 @command(
     "import",
     examples=(
         ("mz import", f"the sessions of {AGENTS} on this machine"),
         ("mz import ~/backup/projects run.jsonl", "other directories and files"),
+        ("mz import mage ~/src/app", "the generations of Mage in a repository, into the log of this one, as runs"),
+        ("mz import monozukuri ~/src/app", "the runs of Monozukuri, likewise"),
         ("mz import --json | jq .new_requests", "for programs; repeated imports count nothing twice"),
     ),
     next_command="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
 )
-@click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
-@format_options("Print one object with the schema mz.import/1.")
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="[mage|monozukuri] [PATH]...")
+@format_options("Print one object: mz.import/1, or mz.import-history/1.")
 def import_(paths: tuple[str, ...], as_json: bool) -> int:
     """Import agents' own session files.
 
@@ -47,7 +75,12 @@ def import_(paths: tuple[str, ...], as_json: bool) -> int:
     Code. New data goes into your user log, outside of any repository: tokens, times, models and tool names, but no text
     that anybody wrote. Each request counts once, even if several files contain it. Reading continues where the last
     import stopped, and unchanged files are not opened. Exits with 1 if a file could not be read.
+
+    After `mage` or `monozukuri`, each PATH is a folder of that system (default: this repository). Its history goes into
+    the log of this repository, as runs that `mz runs`, `mz cost RUN` and `mz stats RUN` show.
     """
+    if paths and paths[0] in SYSTEMS:
+        return import_histories(paths[0], [Path(path).absolute() for path in paths[1:]], as_json=as_json)
     folder = user_data_directory(os.environ)
     if "" in paths:
         raise click.UsageError("a PATH is empty; is a variable not set?")
@@ -61,6 +94,43 @@ def import_(paths: tuple[str, ...], as_json: bool) -> int:
     else:
         print_result(result, nothing_to_import=not sources)
     return int(Exit.VERDICT if result.unreadable or result.unknown_format else Exit.OK)
+
+
+def import_histories(system: str, folders: Sequence[Path], *, as_json: bool) -> int:
+    """Import the history in each folder into the log of this repository. Raises MzError (MZ1002)."""
+    root = find_root(Path.cwd())
+    rows, damaged = list[HistoryRun](), list[str]()
+    for folder in folders or (root,):
+        files = HistoryFiles(folder)
+        runs = imported_history(files, system) if folder.is_dir() else ()
+        if not runs:
+            problem = f"no history of {system} in {folder}" if folder.is_dir() else f"{folder} is not a folder"
+            raise MzError("MZ1002", problem, hint="name the repository in which it worked; see docs/import.md")
+        (root / MZ_FOLDER).mkdir(exist_ok=True)
+        (root / MZ_FOLDER / ".gitignore").write_text("*\n")
+        with SqliteStore(root / MZ_FOLDER / LOG_FILE) as store:
+            new = [run for run in runs if imported_run(store, run.run) != run]
+            store.append([Append(imported_stream(run.run), None, (run,)) for run in new], time.time_ns() // 1000)
+        rows += (
+            HistoryRun(
+                run=run.run, status=run.status or None, items=len(run.items), calls=len(run.records),
+                damaged=run.damaged, is_new=run in new,
+            )
+            for run in runs
+        )  # fmt: skip
+        damaged += files.damaged
+    if as_json:
+        print_document("import-history", HistoryResult(system=system, runs=tuple(rows), damaged=tuple(damaged)))
+    else:
+        heads = columns("run", "status", ">items", ">calls", ">damaged", "import")
+        cells = (
+            (row.run, row.status or "-", str(row.items), str(row.calls), str(row.damaged),
+             "new" if row.is_new else "unchanged")
+            for row in rows
+        )  # fmt: skip
+        print_table(Table(columns=heads, rows=tuple(cells)))
+        print_note(*(f"not read: {path}" for path in damaged))
+    return int(Exit.VERDICT if damaged else Exit.OK)
 
 
 def may_exist(path: Path) -> bool:

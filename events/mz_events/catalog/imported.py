@@ -1,14 +1,15 @@
-"""Events read from agents' own session files: model requests made without `mz`, and their cost.
+"""Events read from files of other programs. Nothing written by a person or an agent is kept, and paths only as blobs,
+so that they can be erased.
 
-They are in the log of a user, not of a repository: `session/<agent>/<id>`. Nothing written by a person or an agent is
-kept, and paths only as blobs, so that they can be erased.
+Agents' own session files: model requests made without `mz`, and their cost. They are in the log of a user, not of a
+repository: `session/<agent>/<id>`. Histories of other systems are in that of a repository: `imported/<run>`.
 """
 
 from __future__ import annotations
 
 from mz_events.catalog.base import DerivedEvent, EventPart, ExternalEvent
 from mz_events.catalog.call import Usage
-from mz_events.names import Digest, StreamId
+from mz_events.names import Commit, Digest, StreamId
 
 
 class ImportedRequest(EventPart, frozen=True, kw_only=True):
@@ -145,3 +146,64 @@ class ImportedPriced(DerivedEvent, frozen=True, kw_only=True, tag="imported.pric
     """Models without a price."""
     prices: str = ""
     """Name, version and digest of the price table."""
+
+
+class ImportedItem(EventPart, frozen=True, kw_only=True, omit_defaults=True):
+    """An item of an imported run."""
+
+    name: str
+    status: str = ""
+    """As the other system calls it; empty: unknown."""
+    started_us: int | None = None
+    ended_us: int | None = None
+
+
+class ImportedRecord(EventPart, frozen=True, kw_only=True, omit_defaults=True):
+    """What another system recorded of a call. Numbers that it does not tell are None."""
+
+    item: str = ""
+    """Empty: it belongs to none."""
+    phase: str
+    attempt: int
+    """From 1, per item and phase."""
+    agent: str = ""
+    model: str = ""
+    status: str = ""
+    at_us: int
+    duration_ms: int | None = None
+    input: int | None = None
+    """Cache reads and writes included."""
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    tokens: int | None = None
+    """All tokens, where it does not tell input from output."""
+    reported_nanousd: int | None = None
+    estimated_tokens: int | None = None
+    estimated_nanousd: int | None = None
+    code_before: int | None = None
+    """Lines, as it counted them."""
+    code_after: int | None = None
+    tests_before: int | None = None
+    tests_after: int | None = None
+    files: int | None = None
+    insertions: int | None = None
+    deletions: int | None = None
+
+
+class ImportedRunRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.run-read", omit_defaults=True):
+    """The files of a run of another system. A later one replaces it."""
+
+    run: str
+    """Name here: the system, and the name there."""
+    system: str
+    status: str = ""
+    base: str = ""
+    base_commit: Commit | None = None
+    head: Commit | None = None
+    started_us: int | None = None
+    ended_us: int | None = None
+    items: tuple[ImportedItem, ...] = ()
+    records: tuple[ImportedRecord, ...] = ()
+    damaged: int = 0
+    """Files, lines and records that could not be read."""

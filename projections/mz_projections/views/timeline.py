@@ -348,6 +348,10 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     imported.ImportedSessionFound: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
     imported.ImportedFileRead: _imported_file_read,
     imported.ImportedTotalsReconciled: lambda e: f"{count_noun(len(e.requests), 'total')} beyond the lines",
+    imported.ImportedRunRead: lambda e: (
+        f"{e.system} {e.status}".rstrip()
+        + f": {count_noun(len(e.items), 'item')}, {count_noun(len(e.records), 'call')}"
+    ),
     imported.ImportedPriced: lambda e: (
         _usd(sum(priced.nanousd for priced in e.sums))
         + (f", no price for {list_names(e.unpriced)}" if e.unpriced else "")

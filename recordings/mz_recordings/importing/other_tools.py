@@ -36,7 +36,8 @@ from mz_events.catalog.call import Usage
 
 MONOZUKURI, MAGE, CLAUDE = "monozukuri", "mage", "claude-code"
 EVENT_TYPES = re.compile(r"(run|backlog|feature|phase|skill|memory|learning|log|setup)\.[a-z_]+\Z")
-CALLERS = frozenset({"measure", "stitch"})
+MEASURE, STITCH = "measure", "stitch"
+CALLERS = frozenset({MEASURE, STITCH})
 FIELD = re.compile(rb"^( *)([a-z_]+):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
 
@@ -95,19 +96,20 @@ class IssueReader(Reader):
 
     def read_object(self, issue: Json, /) -> Iterator[TranscriptRecord]:
         name = string(issue.get("id"))
-        for record in _records(issue):
+        for record in invocation_records(issue):
             started_at, tokens = string(record.get("started_at")), mapping(record.get("tokens"))
             caller = string(record.get("caller"))
             yield SessionInfo(session=name, at_us=time_us(started_at))
             yield UserPrompt(at_us=time_us(started_at))
+            owner = "" if caller == MEASURE else name  # Its record is on every issue that it made.
             yield ModelRequest(
-                id=f"{name}/{caller}/{started_at}", usage=_usage(tokens), at_us=time_us(started_at),
+                id=f"{owner}/{caller}/{started_at}", usage=_usage(tokens), at_us=time_us(started_at),
                 reported_nanousd=nanousd(record.get("cost_usd")),
             )  # fmt: skip
 
     @staticmethod
     def matches(line: dict[str, object]) -> bool:
-        return isinstance(line.get("id"), str) and any(True for _ in _records(line))
+        return isinstance(line.get("id"), str) and any(True for _ in invocation_records(line))
 
 
 class StatsReader(Reader):
@@ -119,7 +121,7 @@ class StatsReader(Reader):
     is_text = True
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
-        fields = _yaml_fields(data)
+        fields = yaml_fields(data)
         yield SessionInfo(session=fields.get("session_id", ""), at_us=time_us(fields.get("started_at")))
         usage = _usage({name.removeprefix("tokens."): int(text) for name, text in fields.items()
                         if name.startswith("tokens.") and text.isdigit()})  # fmt: skip
@@ -130,7 +132,7 @@ class StatsReader(Reader):
 
     @staticmethod
     def matches_text(head: bytes) -> bool:
-        fields = _yaml_fields(head)
+        fields = yaml_fields(head)
         return fields.get("caller") in CALLERS and "tokens.input" in fields and "session_id" in fields
 
 
@@ -142,17 +144,17 @@ def _usage(tokens: Json) -> Usage:
     )  # fmt: skip
 
 
-def _records(issue: Json) -> Iterator[Json]:
+def invocation_records(issue: Json) -> Iterator[Json]:
     """Yield the comments of an issue that are records of a call."""
     comments = issue.get("comments")
     for comment in comments if isinstance(comments, list) else ():
         text = comment if isinstance(comment, str) else string(mapping(comment).get("text"))
         record = decode_object(text.encode("utf-8", "replace")) if text.lstrip().startswith("{") else None
-        if record is not None and record.get("caller") in CALLERS and isinstance(record.get("tokens"), dict):
+        if record is not None and string(record.get("caller")) in CALLERS and isinstance(record.get("tokens"), dict):
             yield record
 
 
-def _yaml_fields(data: bytes) -> dict[str, str]:
+def yaml_fields(data: bytes) -> dict[str, str]:
     """Return the fields of a simple YAML document, nested ones as `outer.inner`. The first of a name counts."""
     fields: dict[str, str] = {}
     outer = ""
